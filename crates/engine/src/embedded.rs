@@ -1,0 +1,266 @@
+//! The engine inside this process: durable, because every fact is stored before it is acted on.
+//!
+//! Invariants
+//! - A run belongs to one process at a time, by owner and epoch on its row; a process that lost it
+//!   learns so at its next record, at the latest.
+//! - Each run is a task of its own, with its own state; nothing of one run is visible to another.
+//! - What this process holds in memory may vanish at any moment: the rows are the truth.
+//!
+//! Not here: heartbeats, taking over runs of the dead, waking (`server`'s loops call `resume`).
+
+mod permits;
+mod run;
+mod versions;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use kernel::execution;
+use kernel::failure::{Class, Failure};
+use kernel::ids::{ExecutionId, ProcessId, WorkspaceId};
+use kernel::queue::Answer;
+use store::admission::Begun;
+use store::run::{BeginAnswer, End, Record, StoredNode};
+use store::{Error, Store};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::task::TaskTracker;
+
+use crate::outbound::Outbound;
+use crate::{Engine, metrics};
+use permits::Permits;
+use run::{Driver, Left, Message};
+use versions::Versions;
+use writer::{Told, Writer};
+
+/// The name that executions note.
+pub const NAME: &str = "embedded";
+
+/// What an operator may set.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many runs this process holds at once; parked ones do not count.
+    pub max_runs: usize,
+    /// How many nodes of this process may call out at once.
+    pub max_calls: usize,
+}
+
+/// Tells the dispatcher that a workspace has a slot more.
+pub type Freed = Arc<dyn Fn(WorkspaceId) + Send + Sync>;
+
+/// The embedded engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Embedded {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Embedded").field("runs", &self.held().len()).finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    store: Store,
+    outbound: Outbound,
+    settings: Settings,
+    versions: Versions,
+    permits: Permits,
+    writer: Writer,
+    freed: Freed,
+    runs: Mutex<BTreeMap<ExecutionId, Held>>,
+    tasks: TaskTracker,
+    /// A run that its processes keep dying of is resumed alone.
+    suspects: Arc<Semaphore>,
+}
+
+struct Held {
+    epoch: i64,
+    inbox: mpsc::UnboundedSender<Message>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Embedded {
+    /// An engine that stores through `store` and calls out through `outbound`.
+    pub fn new(store: Store, outbound: Outbound, settings: Settings, freed: Freed) -> Embedded {
+        let shared = Shared {
+            writer: Writer::spawn(store.clone()),
+            store,
+            outbound,
+            settings,
+            versions: Versions::default(),
+            permits: Permits::new(settings.max_calls),
+            freed,
+            runs: Mutex::new(BTreeMap::new()),
+            tasks: TaskTracker::new(),
+            suspects: Arc::new(Semaphore::new(1)),
+        };
+        Embedded { shared: Arc::new(shared) }
+    }
+
+    /// The runs this process holds, with their epochs.
+    pub fn held(&self) -> BTreeMap<ExecutionId, i64> {
+        let runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.iter().map(|(id, held)| (*id, held.epoch)).collect()
+    }
+
+    /// Takes up runs that this process owns in the store but does not hold. `alone`: one at a time,
+    /// because the processes that held them died.
+    pub async fn resume(&self, process: ProcessId, runs: &[ExecutionId], alone: bool) -> Result<(), Error> {
+        for loaded in self.shared.store.load_runs(process, runs).await? {
+            self.spawn(process, loaded.begun, loaded.nodes, loaded.canceling, alone);
+        }
+        Ok(())
+    }
+
+    /// Drops every run, because this process may no longer act for them. Their requests are broken off.
+    pub async fn abandon(&self) {
+        let runs = std::mem::take(&mut *self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner));
+        for held in runs.values() {
+            held.task.abort();
+        }
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+        self.shared.tasks.reopen();
+    }
+
+    fn spawn(&self, process: ProcessId, begun: Begun, stored: Vec<StoredNode>, canceling: bool, alone: bool) {
+        let (inbox, receive) = mpsc::unbounded_channel();
+        let (id, epoch) = (begun.execution, begun.epoch);
+        let shared = Arc::clone(&self.shared);
+        let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if runs.get(&id).is_some_and(|held| held.epoch >= epoch) {
+            return;
+        }
+        let task = self.shared.tasks.spawn(async move {
+            let _alone = match alone {
+                true => shared.suspects.clone().acquire_owned().await.ok(),
+                false => None,
+            };
+            let driven = shared.clone().drive(process, begun.clone(), stored, canceling, receive);
+            let left = match std::panic::AssertUnwindSafe(driven).catch_unwind().await {
+                Ok(left) => left,
+                Err(_) => shared.broke(process, &begun).await,
+            };
+            shared.leave(id, epoch, left);
+        });
+        if let Some(old) = runs.insert(id, Held { epoch, inbox, task: task.abort_handle() }) {
+            old.task.abort();
+        }
+        ::metrics::gauge!(metrics::RUNS_HELD).set(u32::try_from(runs.len()).unwrap_or(u32::MAX));
+    }
+}
+
+impl Shared {
+    async fn drive(
+        self: Arc<Self>,
+        process: ProcessId,
+        begun: Begun,
+        stored: Vec<StoredNode>,
+        canceling: bool,
+        inbox: mpsc::UnboundedReceiver<Message>,
+    ) -> Left {
+        let mut pause = std::time::Duration::from_millis(50);
+        let version = loop {
+            match self.versions.get(&self.store, begun.version).await {
+                Ok(version) => break version,
+                Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "Reading a version failed, trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(std::time::Duration::from_secs(2));
+                }
+                Err(error @ versions::Error::Missing(_)) => {
+                    return self.give_up(process, &begun, Class::DefinitionGone, error.to_string()).await;
+                }
+                Err(error) => return self.give_up(process, &begun, Class::BadGraph, error.to_string()).await,
+            }
+        };
+        let driver = Driver::new(Arc::clone(&self), process, begun, version, stored, canceling, inbox);
+        Box::pin(driver.drive()).await
+    }
+
+    async fn give_up(&self, process: ProcessId, begun: &Begun, class: Class, reason: String) -> Left {
+        tracing::warn!(execution_id = %begun.execution, workspace_id = %begun.workspace, reason, "An execution cannot be run");
+        let end = End { outcome: execution::Status::Failed, output: None, error: Some(Failure::new(class, reason)) };
+        let record =
+            Record { execution: begun.execution, epoch: begun.epoch, facts: Vec::new(), end: Some(end), park: false };
+        match self.writer.record(process, record).await {
+            Some(Told::Recorded(recorded)) if recorded.held => Left::Ended { freed: recorded.freed },
+            _ => Left::Lost,
+        }
+    }
+
+    async fn broke(&self, process: ProcessId, begun: &Begun) -> Left {
+        tracing::error!(execution_id = %begun.execution, "A run panicked");
+        let reason = "the run broke off unexpectedly: a fault of Forebay's".to_owned();
+        self.give_up(process, begun, Class::Stalled, reason).await
+    }
+
+    fn leave(&self, id: ExecutionId, epoch: i64, left: Left) {
+        {
+            let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            if runs.get(&id).is_some_and(|held| held.epoch == epoch) {
+                runs.remove(&id);
+            }
+            ::metrics::gauge!(metrics::RUNS_HELD).set(u32::try_from(runs.len()).unwrap_or(u32::MAX));
+        }
+        match left {
+            Left::Ended { freed: Some(workspace) } => (self.freed)(workspace),
+            Left::Ended { freed: None } | Left::Parked => {}
+            Left::Lost => run::lost(id),
+        }
+    }
+}
+
+impl Engine for Embedded {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capacity(&self) -> usize {
+        let held = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.shared.settings.max_runs.saturating_sub(held)
+    }
+
+    fn begins_with_claim(&self) -> bool {
+        true
+    }
+
+    fn adopt(&self, process: ProcessId, begun: Vec<Begun>) {
+        for begun in begun {
+            self.spawn(process, begun, Vec::new(), false, false);
+        }
+    }
+
+    fn start(&self, process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, Answer> {
+        Box::pin(async move {
+            let answers = match self.shared.store.begin(&[execution], NAME, process).await {
+                Ok(answers) => answers,
+                Err(error) => return Answer::Ambiguous(error.to_string()),
+            };
+            match answers.into_iter().next() {
+                Some((_, BeginAnswer::Granted(begun))) => {
+                    // It may be a repeat of a start that was granted before a crash of its answer:
+                    // what it stored is taken up.
+                    match self.resume(process, &[begun.execution], false).await {
+                        Ok(()) => Answer::Started,
+                        Err(error) => Answer::Ambiguous(error.to_string()),
+                    }
+                }
+                Some((_, BeginAnswer::Ended)) => Answer::AlreadyThere,
+                Some((_, BeginAnswer::NotYet)) => Answer::Ambiguous("the item holds no slot".to_owned()),
+                Some((_, BeginAnswer::Gone)) | None => Answer::Refused("the execution does not exist".to_owned()),
+            }
+        })
+    }
+
+    fn cancel(&self, execution: ExecutionId) {
+        let runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = runs.get(&execution) {
+            // A run that is just leaving needs no word.
+            let _leaving = held.inbox.send(Message::Cancel);
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! One run: takes facts in, asks the kernel, records, and carries out.
+//!
+//!     event ──Run::apply──▶ effects ──light nodes at once──▶ one record ──commit──▶ calls, timers
+//!
+//! Invariants
+//! - A fact is stored before it is acted on: nothing leaves this process for a node before the
+//!   record that starts it is committed, and the end of one node and the start of the next are one
+//!   record.
+//! - Nodes that only compute are done before that record and stored with it: repeating them after a
+//!   crash is harmless.
+//! - When the store says that the run is another's by now, this one stops at once and says nothing more.
+//!
+//! Not here: writing (`writer`), who may run (`server`), rules of any kind (`kernel`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kernel::expression::{NodeScope, Scope};
+use kernel::failure::{Class, Failure};
+use kernel::ids::{ExecutionId, ProcessId, WorkspaceId};
+use kernel::plan::NodeIx;
+use kernel::run::{Effect, Event, Open, Outcome, Run, Stop};
+use kernel::template::Template;
+use kernel::{execution, kind, node};
+use serde_json::{Value, json};
+use store::admission::Begun;
+use store::run::{End, NodeFact, Record, StoredNode};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Shared;
+use super::versions::Version;
+use super::writer::Told;
+use crate::nodes::{self, Call, Done, Work};
+
+/// A run is given up by its process when nothing happens for longer than this.
+const PARK_AFTER: Duration = Duration::from_secs(5);
+/// How many nodes of one run may be in flight at once.
+const IN_FLIGHT: usize = 64;
+
+/// What reaches a run from outside.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message {
+    Cancel,
+}
+
+/// How a run left this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// It ended; this workspace has a slot more.
+    Ended { freed: Option<WorkspaceId> },
+    /// It needs no process until it is woken.
+    Parked,
+    /// It is another's by now.
+    Lost,
+}
+
+type Ended = (NodeIx, Result<Done, Failure>);
+
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    process: ProcessId,
+    begun: Begun,
+    version: Arc<Version>,
+    run: Run,
+    scope: Scope,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    deadline: Instant,
+    /// Orders of the kernel not yet carried out.
+    effects: VecDeque<Effect>,
+    /// What is to be recorded, at most one fact a node.
+    facts: Vec<NodeFact>,
+    end: Option<End>,
+    /// What nodes brought, until their end is recorded.
+    results: BTreeMap<NodeIx, Result<Done, Failure>>,
+    /// Ready to be performed, once there is room for them.
+    ready: VecDeque<(NodeIx, u32)>,
+    /// Recorded as running, to be called after the commit.
+    calls: Vec<(NodeIx, Call)>,
+    in_flight: JoinSet<Ended>,
+    handles: BTreeMap<NodeIx, tokio::task::AbortHandle>,
+    timers: BTreeMap<NodeIx, Instant>,
+    attempts: BTreeMap<NodeIx, u32>,
+    failures: BTreeMap<NodeIx, Failure>,
+}
+
+impl Driver {
+    /// A run that takes up where its stored nodes left it; a new one has none.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        process: ProcessId,
+        begun: Begun,
+        version: Arc<Version>,
+        stored: Vec<StoredNode>,
+        canceling: bool,
+        inbox: mpsc::UnboundedReceiver<Message>,
+    ) -> Driver {
+        let now = Instant::now();
+        let deadline = now + begun.deadline_in.min(Duration::from_secs(60 * 60 * 24 * 60));
+        let mut driver = Driver {
+            scope: scope(&begun, &version),
+            run: Run::start(Arc::clone(&version.plan), begun.execution).0,
+            shared,
+            process,
+            begun,
+            version,
+            inbox,
+            deadline,
+            effects: VecDeque::new(),
+            facts: Vec::new(),
+            end: None,
+            results: BTreeMap::new(),
+            ready: VecDeque::new(),
+            calls: Vec::new(),
+            in_flight: JoinSet::new(),
+            handles: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            failures: BTreeMap::new(),
+        };
+        let overdue = driver.begun.deadline_in.is_zero();
+        let stop = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
+        driver.restore(stored, stop, now);
+        driver
+    }
+
+    fn restore(&mut self, stored: Vec<StoredNode>, stop: Option<Stop>, now: Instant) {
+        let (mut settled, mut open) = (Vec::new(), Vec::new());
+        for row in stored {
+            let Some(node) = self.version.plan.index_of(&row.node) else { continue };
+            self.attempts.insert(node, row.attempt);
+            let continues = self.version.plan.node(node).on_error == kernel::definition::OnError::Continue;
+            let end = match row.status {
+                node::Status::Completed => node::End::Completed { took: row.label },
+                node::Status::Failed | node::Status::Unknown => node::End::Failed { continues },
+                node::Status::Skipped => node::End::Skipped,
+                node::Status::Canceled => node::End::Canceled,
+                node::Status::Pending | node::Status::Running | node::Status::Retrying => {
+                    let waiting = row.status == node::Status::Retrying;
+                    if let Some(wait) = row.next_in {
+                        self.timers.insert(node, now + wait);
+                    }
+                    open.push(Open { node, attempt: row.attempt.max(1), waiting });
+                    continue;
+                }
+            };
+            self.remember(node, &end, row.output.unwrap_or_default(), row.error.as_ref());
+            if let (node::End::Failed { .. }, Some(failure)) = (&end, row.error) {
+                self.failures.insert(node, failure);
+            }
+            settled.push((node, end));
+        }
+        let (run, effects) = Run::resume(Arc::clone(&self.version.plan), self.begun.execution, stop, settled, open);
+        self.run = run;
+        self.effects = effects.into();
+    }
+
+    /// Drives the run until it ends, is parked, or is another's.
+    pub(super) async fn drive(mut self) -> Left {
+        loop {
+            self.carry_out().await;
+            if let Some(left) = self.commit().await {
+                return left;
+            }
+            for (node, call) in std::mem::take(&mut self.calls) {
+                self.launch(node, call);
+            }
+            self.wait().await;
+        }
+    }
+
+    fn apply(&mut self, event: Event) {
+        self.effects.extend(self.run.apply(event));
+    }
+
+    /// Carries out every order that needs no commit first, and gathers what is to be recorded.
+    async fn carry_out(&mut self) {
+        let mut done = 0usize;
+        loop {
+            while let Some(effect) = self.effects.pop_front() {
+                match effect {
+                    Effect::Settle { node, end } => self.settle(node, end),
+                    Effect::Perform { node, attempt } => self.ready.push_back((node, attempt)),
+                    Effect::Wait { node, attempt, wait } => self.retry_later(node, attempt, wait),
+                    Effect::Abort { node } => self.abort(node),
+                    Effect::Finish(outcome) => self.end = Some(self.finish(outcome)),
+                }
+            }
+            let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT;
+            let Some((node, attempt)) = self.ready.pop_front_if(|(node, _)| {
+                room || self.version.plan.node(*node).kind.is_light()
+            }) else {
+                return;
+            };
+            self.perform(node, attempt);
+            done += 1;
+            if done.is_multiple_of(64) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn perform(&mut self, node: NodeIx, attempt: u32) {
+        self.attempts.insert(node, attempt);
+        let spec = &self.version.definition.nodes[node];
+        let input = match kind::resolve(spec.kind, &spec.with, &self.scope) {
+            Ok(input) => input,
+            Err(failure) => return self.ended(node, Err(failure)),
+        };
+        let work = kind::prepare(spec.kind, input.clone()).and_then(|config| nodes::work(config, &self.scope));
+        let timeout = spec.timeout_ms.map_or(nodes::DEFAULT_TIMEOUT, Duration::from_millis);
+        match work {
+            Err(failure) => self.ended(node, Err(failure)),
+            Ok(Work::Done(done)) => self.ended(node, Ok(done)),
+            Ok(Work::Delay(config)) => self.delay(node, attempt, input, config),
+            Ok(Work::HttpRequest(config)) => {
+                self.running(node, attempt, Some(input), None);
+                let token = format!("{}/{}/0", self.begun.execution, self.run.key(node));
+                self.calls.push((node, Call { config, workspace: self.begun.workspace, token, timeout }));
+            }
+        }
+    }
+
+    /// A delay is a time on the node's row; after a crash the stored time stands.
+    fn delay(&mut self, node: NodeIx, attempt: u32, input: Value, config: kind::delay::Config) {
+        if self.timers.contains_key(&node) {
+            return;
+        }
+        let now = Timestamp::now();
+        match config.due_at(now) {
+            Err(failure) => self.ended(node, Err(failure)),
+            Ok(due) => {
+                let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
+                self.timers.insert(node, Instant::now() + wait);
+                self.running(node, attempt, Some(input), Some(wait));
+            }
+        }
+    }
+
+    fn running(&mut self, node: NodeIx, attempt: u32, input: Option<Value>, next_in: Option<Duration>) {
+        let fact = NodeFact { attempt, input, next_in, ..self.fact(node, node::Status::Running) };
+        self.note(fact);
+    }
+
+    fn ended(&mut self, node: NodeIx, result: Result<Done, Failure>) {
+        let result = result.and_then(|done| match nodes::is_storable(&done.output) {
+            true => Ok(done),
+            false => Err(Failure::new(Class::UnstorableOutput, "the output holds a NUL character, which cannot be stored")),
+        });
+        self.timers.remove(&node);
+        let attempt = self.attempts.get(&node).copied().unwrap_or(1);
+        let event = match &result {
+            Ok(done) => Event::NodeSucceeded { node, attempt, took: done.took.clone() },
+            Err(failure) => Event::NodeFailed { node, attempt, failure: failure.clone() },
+        };
+        self.results.insert(node, result);
+        self.apply(event);
+    }
+
+    fn settle(&mut self, node: NodeIx, end: node::End) {
+        self.timers.remove(&node);
+        let mut fact = self.fact(node, end.status());
+        match self.results.remove(&node) {
+            Some(Ok(done)) if end.status() == node::Status::Completed => {
+                self.remember(node, &end, done.output.clone(), None);
+                fact.label = done.took;
+                fact.output = Some(done.output);
+            }
+            Some(Err(failure)) if end.status() == node::Status::Failed => {
+                let failure = failure.at(self.run.key(node).clone());
+                self.remember(node, &end, Value::Null, Some(&failure));
+                self.failures.insert(node, failure.clone());
+                fact.error = Some(failure);
+            }
+            _ => self.remember(node, &end, Value::Null, None),
+        }
+        self.note(fact);
+    }
+
+    fn retry_later(&mut self, node: NodeIx, attempt: u32, wait: Duration) {
+        let error = match self.results.remove(&node) {
+            Some(Err(failure)) => Some(failure.at(self.run.key(node).clone())),
+            _ => None,
+        };
+        self.attempts.insert(node, attempt);
+        self.timers.insert(node, Instant::now() + wait);
+        let fact = NodeFact { attempt, next_in: Some(wait), error, ..self.fact(node, node::Status::Retrying) };
+        self.note(fact);
+    }
+
+    fn abort(&mut self, node: NodeIx) {
+        if let Some(handle) = self.handles.remove(&node) {
+            handle.abort();
+        }
+        self.timers.remove(&node);
+        self.ready.retain(|(ready, _)| *ready != node);
+        self.calls.retain(|(call, _)| *call != node);
+        self.apply(Event::NodeAborted { node });
+    }
+
+    fn finish(&self, outcome: Outcome) -> End {
+        let plain = |outcome| End { outcome, output: None, error: None };
+        match outcome {
+            Outcome::Completed => match self.outputs() {
+                Ok(output) => End { outcome: execution::Status::Completed, output, error: None },
+                Err(failure) => End { outcome: execution::Status::Failed, output: None, error: Some(failure) },
+            },
+            Outcome::Failed { node } => {
+                let unknown = || Failure::new(Class::ExecutionError, "the node failed").at(self.run.key(node).clone());
+                let error = self.failures.get(&node).cloned().unwrap_or_else(unknown);
+                End { error: Some(error), ..plain(execution::Status::Failed) }
+            }
+            Outcome::Canceled => plain(execution::Status::Canceled),
+            Outcome::TimedOut => {
+                let error = Failure::new(Class::DeadlinePassed, "the execution ran longer than it may");
+                End { error: Some(error), ..plain(execution::Status::TimedOut) }
+            }
+            Outcome::Stalled => {
+                let error = Failure::new(Class::Stalled, "the graph stopped with unsettled nodes: a fault of Forebay's");
+                End { error: Some(error), ..plain(execution::Status::Failed) }
+            }
+        }
+    }
+
+    fn outputs(&self) -> Result<Option<Value>, Failure> {
+        let outputs = &self.version.definition.outputs;
+        if outputs.is_null() {
+            return Ok(None);
+        }
+        let unreadable = || Failure::new(Class::ValidationError, "outputs cannot be read");
+        Ok(Some(Template::parse(outputs).map_err(|_| unreadable())?.resolve(&self.scope)?))
+    }
+
+    /// Records what happened, if anything did. Some if the run leaves this process.
+    async fn commit(&mut self) -> Option<Left> {
+        let park = self.end.is_none() && self.may_park();
+        if self.facts.is_empty() && self.end.is_none() && !park {
+            return None;
+        }
+        let mut record = Record {
+            execution: self.begun.execution,
+            epoch: self.begun.epoch,
+            facts: std::mem::take(&mut self.facts),
+            end: self.end.take(),
+            park,
+        };
+        loop {
+            match self.shared.writer.record(self.process, record.clone()).await {
+                None => return Some(Left::Lost),
+                Some(Told::Recorded(recorded)) if !recorded.held => return Some(Left::Lost),
+                Some(Told::Recorded(recorded)) if record.end.is_some() => {
+                    return Some(Left::Ended { freed: recorded.freed });
+                }
+                Some(Told::Recorded(_)) => return park.then_some(Left::Parked),
+                Some(Told::Refused(error)) => {
+                    tracing::warn!(
+                        execution_id = %self.begun.execution,
+                        error = &error as &dyn std::error::Error,
+                        "A result cannot be stored"
+                    );
+                    record = unstorable(record);
+                }
+            }
+        }
+    }
+
+    /// Nothing in flight, and the next thing that happens by itself is far enough away.
+    fn may_park(&self) -> bool {
+        let idle = self.in_flight.is_empty() && self.calls.is_empty() && self.ready.is_empty();
+        let next = self.timers.values().min();
+        idle && next.is_some_and(|next| *next > Instant::now() + PARK_AFTER)
+    }
+
+    fn launch(&mut self, node: NodeIx, call: Call) {
+        let shared = Arc::clone(&self.shared);
+        let handle = self.in_flight.spawn(async move {
+            let _permit = shared.permits.acquire(call.workspace).await;
+            let started = Instant::now();
+            let result = nodes::http_request(&shared.outbound, call).await;
+            let status = if result.is_ok() { "ok" } else { "failed" };
+            ::metrics::histogram!(crate::metrics::NODE_DURATION, "kind" => "HTTP_REQUEST", "status" => status)
+                .record(started.elapsed());
+            (node, result)
+        });
+        self.handles.insert(node, handle);
+    }
+
+    /// Waits for the next thing to happen, and takes it in.
+    async fn wait(&mut self) {
+        let next = self.timers.values().min().copied().unwrap_or(self.deadline).min(self.deadline);
+        tokio::select! {
+            Some(joined) = self.in_flight.join_next_with_id() => self.joined(joined),
+            Some(message) = self.inbox.recv() => match message {
+                Message::Cancel => self.apply(Event::CancelRequested),
+            },
+            () = tokio::time::sleep_until(next) => self.due(),
+        }
+        // Whatever else ended meanwhile is recorded in the same commit.
+        while let Some(joined) = self.in_flight.try_join_next_with_id() {
+            self.joined(joined);
+        }
+    }
+
+    fn joined(&mut self, joined: Result<(tokio::task::Id, Ended), tokio::task::JoinError>) {
+        match joined {
+            Ok((_, (node, result))) => {
+                if self.handles.remove(&node).is_some() {
+                    self.ended(node, result);
+                }
+            }
+            Err(error) => {
+                let Some(node) = self.handles.iter().find(|(_, handle)| handle.id() == error.id()).map(|(node, _)| *node)
+                else {
+                    return;
+                };
+                self.handles.remove(&node);
+                tracing::error!(execution_id = %self.begun.execution, node = %self.run.key(node), "A node panicked");
+                self.ended(node, Err(Failure::new(Class::ExecutionError, "the node's work broke off unexpectedly")));
+            }
+        }
+    }
+
+    fn due(&mut self) {
+        let now = Instant::now();
+        if now >= self.deadline {
+            return self.apply(Event::DeadlinePassed);
+        }
+        let due: Vec<NodeIx> = self.timers.iter().filter(|(_, at)| **at <= now).map(|(node, _)| *node).collect();
+        for node in due {
+            self.timers.remove(&node);
+            if self.run.in_flight().any(|running| running == node) {
+                self.ended(node, Ok(Done { output: json!({}), took: None }));
+            } else {
+                let attempt = self.attempts.get(&node).copied().unwrap_or(1);
+                self.apply(Event::RetryDue { node, attempt });
+            }
+        }
+    }
+
+    fn fact(&self, node: NodeIx, status: node::Status) -> NodeFact {
+        NodeFact {
+            node: self.run.key(node).clone(),
+            iteration: 0,
+            status,
+            attempt: self.attempts.get(&node).copied().unwrap_or(0),
+            next_in: None,
+            label: None,
+            input: None,
+            output: None,
+            error: None,
+        }
+    }
+
+    /// Keeps one fact a node: the last, with the input an earlier one brought.
+    fn note(&mut self, mut fact: NodeFact) {
+        if let Some(at) = self.facts.iter().position(|known| known.node == fact.node) {
+            let earlier = self.facts.remove(at);
+            fact.input = fact.input.or(earlier.input);
+        }
+        self.facts.push(fact);
+    }
+
+    fn remember(&mut self, node: NodeIx, end: &node::End, output: Value, error: Option<&Failure>) {
+        let key = self.run.key(node).clone();
+        let kept = self.version.looked_at.contains(&key);
+        let error = error.filter(|_| kept).and_then(|error| serde_json::to_value(error).ok()).unwrap_or_default();
+        let output = if kept { output } else { Value::Null };
+        let status = end.status().name().to_owned();
+        self.scope.nodes.insert(key, NodeScope { status, output: Arc::new(output), error: Arc::new(error) });
+    }
+}
+
+fn scope(begun: &Begun, version: &Version) -> Scope {
+    Scope {
+        inputs: Arc::new(begun.input.clone()),
+        nodes: BTreeMap::new(),
+        trigger: Arc::new(begun.trigger.clone()),
+        execution: json!({
+            "id": begun.execution,
+            "created_at": begun.created_at.to_string(),
+            "workflow": version.definition.name,
+        }),
+        workspace: json!({ "id": begun.workspace }),
+    }
+}
+
+/// The same record without what the database cannot hold: outputs are left out and the run ends
+/// FAILED, saying so.
+fn unstorable(record: Record) -> Record {
+    let failure = || Failure::new(Class::UnstorableOutput, "the database cannot hold what this node produced");
+    let facts = record.facts.into_iter().map(|fact| {
+        let lost = fact.output.is_some();
+        let status = if lost { node::Status::Failed } else { fact.status };
+        let error = if lost { Some(failure().at(fact.node.clone())) } else { fact.error };
+        NodeFact { status, error, input: None, output: None, ..fact }
+    });
+    let end = End { outcome: execution::Status::Failed, output: None, error: Some(failure()) };
+    Record { facts: facts.collect(), end: Some(end), park: false, ..record }
+}
+
+/// How long runs of this process have left, told in one place.
+pub(super) fn lost(execution: ExecutionId) {
+    ::metrics::counter!(crate::metrics::RECORDS_FENCED).increment(1);
+    tracing::info!(execution_id = %execution, "This run is another process's by now");
+}

@@ -1,0 +1,93 @@
+//! Graphs in memory: each version is read and checked once per process.
+//!
+//! Invariants
+//! - Versions never change, so what is here is never stale; only the number kept is bounded.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kernel::definition::{Definition, Kind};
+use kernel::expression::{Part, Root};
+use kernel::ids::{NodeKey, VersionId};
+use kernel::plan::Plan;
+use kernel::{kind, parse, template};
+use store::Store;
+
+/// How many versions are kept.
+const KEPT: usize = 1_000;
+
+/// A version, ready to run.
+#[derive(Debug)]
+pub(super) struct Version {
+    pub definition: Definition,
+    pub plan: Arc<Plan>,
+    /// The nodes whose output or error something looks at; the others' need not be kept.
+    pub looked_at: BTreeSet<NodeKey>,
+}
+
+/// Why a version cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("version {0} does not exist")]
+    Missing(VersionId),
+    #[error("version {id} cannot be run: {problems}")]
+    Invalid { id: VersionId, problems: String },
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// The versions of one process.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_id: BTreeMap<VersionId, Arc<Version>>,
+    oldest: VecDeque<VersionId>,
+}
+
+impl Versions {
+    /// A version, from memory or from the store.
+    pub(super) async fn get(&self, store: &Store, id: VersionId) -> Result<Arc<Version>, Error> {
+        if let Some(version) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(&id) {
+            return Ok(Arc::clone(version));
+        }
+        let graph = store.graphs(&[id]).await?.pop().ok_or(Error::Missing(id))?.1;
+        let (definition, plan) = parse::check_stored(&graph).map_err(|problems| {
+            let problems = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            Error::Invalid { id, problems }
+        })?;
+        let looked_at = looked_at(&definition);
+        let version = Arc::new(Version { definition, plan: Arc::new(plan), looked_at });
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.by_id.insert(id, Arc::clone(&version)).is_none() {
+            kept.oldest.push_back(id);
+        }
+        if kept.oldest.len() > KEPT
+            && let Some(oldest) = kept.oldest.pop_front()
+        {
+            kept.by_id.remove(&oldest);
+        }
+        Ok(version)
+    }
+}
+
+fn looked_at(definition: &Definition) -> BTreeSet<NodeKey> {
+    let surveys = definition.nodes.iter().map(|node: &kernel::definition::Node| {
+        let kind: Kind = node.kind;
+        kind::references(kind, &node.with)
+    });
+    let mut found = BTreeSet::new();
+    for survey in surveys.chain([template::survey(&definition.outputs)]) {
+        for (_, path) in &survey.paths {
+            if let Ok((Root::Node { key, part }, _)) = path.root()
+                && part != Part::Status
+            {
+                found.extend(NodeKey::new(key).ok());
+            }
+        }
+    }
+    found
+}

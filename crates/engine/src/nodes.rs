@@ -1,0 +1,67 @@
+//! Performing one node: the work behind each kind.
+//!
+//! Invariants
+//! - Light kinds only compute, at once and here; the others are futures that may be dropped at any
+//!   time, and dropping one stops its work.
+//! - A failure is classified where it happens and never re-wrapped.
+//!
+//! Not here: what a kind's configuration means (`kernel::kind`), retries (`kernel::run`).
+
+mod http_request;
+
+use kernel::expression::Scope;
+use kernel::failure::Failure;
+use kernel::ids::Label;
+use kernel::kind::{self, Config};
+use serde_json::{Value, json};
+
+pub use http_request::{Call, DEFAULT_TIMEOUT, perform as http_request};
+
+/// What a node produced.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    pub output: Value,
+    pub took: Option<Label>,
+}
+
+impl Done {
+    fn plain(output: Value) -> Done {
+        Done { output, took: None }
+    }
+}
+
+/// What is left to do of a node that only computes: nothing, or the other kinds' own work.
+#[derive(Debug)]
+pub enum Work {
+    Done(Done),
+    HttpRequest(kind::http_request::Config),
+    Delay(kind::delay::Config),
+}
+
+/// Does what can be done at once, and says what cannot.
+pub fn work(config: Config, scope: &Scope) -> Result<Work, Failure> {
+    Ok(match config {
+        Config::HttpRequest(config) => Work::HttpRequest(config),
+        Config::Delay(config) => Work::Delay(config),
+        Config::Condition(config) => {
+            let took = kind::condition::decide(&config.expression, scope)?;
+            Work::Done(Done { output: json!({ "branch": took.as_str() }), took: Some(took) })
+        }
+        Config::Transform(config) => Work::Done(Done::plain(config.value)),
+        Config::Log(config) => {
+            let output = json!({ "level": config.level, "message": config.message, "data": config.data });
+            Work::Done(Done::plain(output))
+        }
+        Config::Fail(config) => return Err(config.failure()),
+    })
+}
+
+/// Can the database hold this value? A NUL in a text or a key cannot be stored as JSON.
+pub fn is_storable(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.contains('\0'),
+        Value::Array(items) => items.iter().all(is_storable),
+        Value::Object(fields) => fields.iter().all(|(key, value)| !key.contains('\0') && is_storable(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}

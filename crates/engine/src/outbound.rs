@@ -1,0 +1,212 @@
+//! The one guard through which every outbound HTTP call of a tenant goes.
+//!
+//!     Request ─▶ guard ─▶ client of the workspace ─▶ checked addresses ─▶ peer checked ─▶ bounded Response
+//!                  ▲                                                           │
+//!                  └───────────────── redirect, at most max_redirects ─────────┘
+//!
+//! Invariants
+//! - Every URL, the first and each redirect's, passes the whole guard before a byte is sent.
+//! - Every address behind a name is checked before it is connected to, and the peer once more
+//!   before its answer is read.
+//! - A refusal is a `SECURITY_ERROR` whose message starts with `egress_denied:` and names the host,
+//!   never an address that the host resolved to.
+//! - A call ends within its timeout, and at once when its future is dropped.
+//! - No connection is shared by two workspaces.
+//!
+//! Not here: which status fails a node (its kind asks `failure_of`), secrets and their masking,
+//! the network policy outside, which is the last wall.
+
+mod address;
+mod allow;
+mod clients;
+mod guard;
+mod request;
+mod resolver;
+mod response;
+
+use std::error::Error as _;
+use std::fmt;
+use std::io;
+use std::iter;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use kernel::failure::{Class, Failure};
+use kernel::ids::WorkspaceId;
+use reqwest::header::LOCATION;
+
+use clients::Clients;
+use guard::{Denied, Guard, Target};
+use request::Hop;
+
+pub use allow::{Allow, BadAllow};
+pub use request::{Body, Method, Request};
+pub use resolver::Lookup;
+pub use response::{Response, failure_of};
+
+/// What an operator may set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Hosts that may be called although they are not global; empty by default.
+    pub allow: Vec<Allow>,
+    /// Ranges that may not be called although they are global: the service's own public addresses,
+    /// a network's own NAT64 prefix. An entry of `allow` goes before them.
+    pub deny: Vec<IpNet>,
+    /// For names, TCP and TLS together. Within the timeout of the call.
+    pub connect_timeout: Duration,
+    /// How many redirects are followed.
+    pub max_redirects: usize,
+    pub user_agent: String,
+    /// How many workspaces' connections are kept; each costs about 100 kB.
+    pub max_clients: usize,
+    /// How long an unused connection is kept.
+    pub idle_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            deny: Vec::new(),
+            connect_timeout: Duration::from_secs(10),
+            max_redirects: 3,
+            user_agent: concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned(),
+            max_clients: 256,
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why there is no guard: settings that cannot work, or a system without certificates.
+#[derive(Debug, thiserror::Error)]
+#[error("set up outbound HTTP")]
+pub struct Error(#[from] reqwest::Error);
+
+/// Makes calls for tenants. A clone shares connections with its original.
+#[derive(Clone)]
+pub struct Outbound {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    guard: Arc<Guard>,
+    clients: Clients,
+    max_redirects: usize,
+}
+
+impl Outbound {
+    /// A guard that asks the system's resolver.
+    pub fn new(settings: Settings) -> Result<Self, Error> {
+        Self::with_lookup(settings, resolver::system())
+    }
+
+    /// A guard that asks another resolver, whose answers are checked all the same.
+    pub fn with_lookup(settings: Settings, lookup: Lookup) -> Result<Self, Error> {
+        let guard = Arc::new(Guard { allow: settings.allow.clone(), deny: settings.deny.clone() });
+        let max_redirects = settings.max_redirects;
+        let clients = Clients::new(settings, Arc::clone(&guard), lookup);
+        // Tried once here, so that a bad setting stops the start and not the first call.
+        clients.build(false)?;
+        Ok(Self { inner: Arc::new(Inner { guard, clients, max_redirects }) })
+    }
+
+    /// Makes a call. Any status is an answer; a failure means that there was none to take.
+    pub async fn send(&self, request: Request) -> Result<Response, Failure> {
+        let hop = Hop::first(&request, &self.inner.guard)?;
+        let host = hop.target.host().to_owned();
+        let call = Box::pin(self.inner.follow(hop, &request));
+        match tokio::time::timeout(request.timeout, call).await {
+            Ok(result) => result,
+            Err(_) => {
+                let message = format!("no whole answer from {host:?} within {} ms", request.timeout.as_millis());
+                Err(Failure::new(Class::Timeout, message))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbound").field("guard", &self.inner.guard).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    async fn follow(&self, mut hop: Hop, request: &Request) -> Result<Response, Failure> {
+        let mut redirects = 0;
+        loop {
+            let answer = self.exchange(&hop, request.partition).await?;
+            let Some(location) = redirect_of(&answer) else {
+                let host = hop.target.host();
+                let read = response::read(answer, request.max_response_bytes).await;
+                return read.map_err(|refused| refused.failure(host, |error| broken(host, error)));
+            };
+            if redirects == self.max_redirects {
+                let message = format!("{:?} redirects more than {redirects} times", hop.target.host());
+                return Err(Failure::new(Class::ValidationError, message));
+            }
+            redirects += 1;
+            hop = hop.redirected(answer.status(), &location, &self.guard)?;
+        }
+    }
+
+    async fn exchange(&self, hop: &Hop, workspace: WorkspaceId) -> Result<reqwest::Response, Failure> {
+        let Target { url, opened } = hop.target.clone();
+        let host = hop.target.host();
+        let failed = |error: reqwest::Error| broken(host, &error);
+        let client = self.clients.of(workspace, opened).map_err(failed)?;
+        let mut message = client.request(hop.method.clone(), url).headers(hop.headers.clone());
+        if let Some(body) = &hop.body {
+            message = message.body(body.clone());
+        }
+        let answer = message.send().await.map_err(failed)?;
+        // The resolver saw to it already; if ever it does not, nothing of the answer gets out.
+        let checked = opened || answer.remote_addr().is_some_and(|peer| self.guard.permits(peer.ip()));
+        if checked { Ok(answer) } else { Err(Denied::Address(host.to_owned()).into()) }
+    }
+}
+
+/// Where an answer sends us, if it does. A redirect without a place to go is an answer.
+fn redirect_of(answer: &reqwest::Response) -> Option<String> {
+    let location = answer.headers().get(LOCATION)?;
+    let redirects = matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    redirects.then(|| String::from_utf8_lossy(location.as_bytes()).into_owned())
+}
+
+/// What went wrong on the wire, in words that tell nothing but the host.
+fn broken(host: &str, error: &reqwest::Error) -> Failure {
+    let causes = || iter::successors(error.source(), |cause| (*cause).source());
+    if let Some(denied) = causes().find_map(|cause| cause.downcast_ref::<Denied>()) {
+        return denied.clone().into();
+    }
+    if error.is_timeout() {
+        return Failure::new(Class::Timeout, format!("cannot connect to {host:?} in time"));
+    }
+    if error.is_builder() {
+        return Failure::new(Class::ValidationError, format!("no such request can be made to {host:?}"));
+    }
+    let mut message = if causes().any(|cause| cause.is::<resolver::Unknown>()) {
+        format!("{host:?} has no address")
+    } else if error.is_connect() {
+        format!("cannot connect to {host:?}")
+    } else if error.is_decode() {
+        format!("the answer of {host:?} cannot be decoded")
+    } else {
+        format!("the exchange with {host:?} broke off")
+    };
+    if let Some(why) = causes().find_map(|cause| cause.downcast_ref::<io::Error>()).and_then(plain) {
+        message = format!("{message}: {why}");
+    }
+    Failure::new(Class::ExecutionError, message)
+}
+
+/// What the system or TLS says of a broken connection, by its kind alone.
+fn plain(error: &io::Error) -> Option<String> {
+    match error.kind() {
+        io::ErrorKind::Other => error.get_ref()?.downcast_ref::<io::Error>().and_then(plain),
+        // The kind that TLS gives to a certificate or an answer that it does not accept.
+        io::ErrorKind::InvalidData => Some("TLS handshake failed".to_owned()),
+        kind => Some(kind.to_string()),
+    }
+}

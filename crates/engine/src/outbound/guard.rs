@@ -1,0 +1,288 @@
+//! What a tenant may call, told from the URL alone; and why not.
+//!
+//!     text ──parse once──▶ scheme ▶ user-info ▶ opened? ▶ port ▶ host ──▶ Target
+//!                                                  └──────────────────────▲
+//!
+//! Invariants
+//! - The parsed URL that was checked is the one that is connected to; nothing is parsed twice.
+//! - Addresses in a URL are checked here, for a resolver is never asked about them.
+//! - A refusal names the host of the URL, never an address that the host turned out to have.
+//! - An operator's entry opens port and address of its host. It opens no scheme and no user-info.
+//!
+//! Not here: addresses behind names (`resolver`), the ranges (`address`), header rules (`request`).
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use kernel::failure::{Class, Failure};
+use url::{Host, Url};
+
+use super::address;
+use super::allow::{Allow, absolute};
+
+/// The longest URL that is sent.
+const MAX_URL_LEN: usize = 16_384;
+
+/// Ports on which something else than HTTP listens: those that browsers refuse, then databases,
+/// brokers and control planes. 0 is no port.
+const REFUSED_PORTS: [u16; 99] = [
+    0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
+    110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531,
+    532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060,
+    5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080, // as browsers
+    445, 1433, 1521, 2375, 2379, 3306, 3389, 5432, 5672, 6379, 6432, 7233, 9042, 9092, 11211, 27017,
+];
+
+/// Names that mean the machine, its network or its cloud, whatever they resolve to; so do all
+/// names below them.
+const REFUSED_NAMES: [&str; 9] = [
+    "localhost",
+    "localdomain",
+    "local",
+    "internal",
+    "intranet",
+    "home.arpa",
+    "instance-data",
+    "metadata.goog",
+    "metadata.tencentyun.com",
+];
+
+/// Why a call is not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Denied {
+    #[error("the URL cannot be used: {0}")]
+    Url(url::ParseError),
+    #[error("the URL is longer than {MAX_URL_LEN} bytes")]
+    Length,
+    #[error("scheme {0:?} may not be called, only http and https")]
+    Scheme(String),
+    #[error("the URL of {0:?} carries a user name or password; send a header instead")]
+    UserInfo(String),
+    #[error("port {port} of {host:?} may not be called")]
+    Port { host: String, port: u16 },
+    #[error("{0:?} may not be called")]
+    Host(String),
+    #[error("{0:?} has an address that may not be called")]
+    Address(String),
+    #[error("header {0:?} may not be set")]
+    Header(String),
+}
+
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Self {
+        Failure::new(Class::SecurityError, format!("egress_denied: {denied}"))
+    }
+}
+
+/// A URL that passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) url: Url,
+    /// An operator's entry names it: its addresses are not checked.
+    pub(super) opened: bool,
+}
+
+impl Target {
+    /// The host to name in messages.
+    pub(super) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+}
+
+/// The rules, as the operator set them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Guard {
+    pub(super) allow: Vec<Allow>,
+    pub(super) deny: Vec<IpNet>,
+}
+
+impl Guard {
+    /// Parses a text and checks it.
+    pub(super) fn parse(&self, text: &str) -> Result<Target, Denied> {
+        if text.len() > MAX_URL_LEN {
+            return Err(Denied::Length);
+        }
+        self.check(Url::parse(text).map_err(Denied::Url)?)
+    }
+
+    /// Checks a URL; a redirect's comes here too.
+    pub(super) fn check(&self, url: Url) -> Result<Target, Denied> {
+        if url.as_str().len() > MAX_URL_LEN {
+            return Err(Denied::Length);
+        }
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(Denied::Scheme(url.scheme().chars().take(40).collect()));
+        }
+        let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
+            return Err(Denied::Url(url::ParseError::EmptyHost));
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Denied::UserInfo(host.to_string()));
+        }
+        let opened = self.allow.iter().any(|entry| entry.opens(host.clone(), port));
+        if !opened {
+            if REFUSED_PORTS.contains(&port) {
+                return Err(Denied::Port { host: host.to_string(), port });
+            }
+            if !self.permits_host(&host) {
+                return Err(Denied::Host(host.to_string()));
+            }
+        }
+        Ok(Target { url, opened })
+    }
+
+    /// May this address be called, by a URL or behind a name?
+    pub(super) fn permits(&self, address: IpAddr) -> bool {
+        address::is_global(address) && !self.deny.iter().any(|range| range.contains(&address))
+    }
+
+    fn permits_host(&self, host: &Host<&str>) -> bool {
+        match *host {
+            Host::Ipv4(address) => self.permits(address.into()),
+            Host::Ipv6(address) => self.permits(address.into()),
+            Host::Domain(name) => permits_name(absolute(name)),
+        }
+    }
+}
+
+/// A name without a dot is refused too: only a search list, the machine's own network, knows it.
+fn permits_name(name: &str) -> bool {
+    let refused = REFUSED_NAMES.iter().any(|below| name.strip_suffix(below).is_some_and(is_whole_labels));
+    name.contains('.') && !name.starts_with('.') && !refused
+}
+
+fn is_whole_labels(head: &str) -> bool {
+    head.is_empty() || head.ends_with('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard() -> Guard {
+        Guard {
+            allow: vec!["10.0.0.5:8080".parse().expect("an entry"), "db.corp.internal:22".parse().expect("an entry")],
+            deny: vec!["9.9.9.0/24".parse().expect("a range")],
+        }
+    }
+
+    fn verdict(text: &str) -> String {
+        match guard().parse(text) {
+            Ok(target) => format!("{} {}", if target.opened { "opened" } else { "passed" }, target.url),
+            Err(denied) => Failure::from(denied).message,
+        }
+    }
+
+    #[test]
+    fn every_written_form_of_a_forbidden_address_is_refused() {
+        for host in [
+            "2130706433",
+            "0x7f000001",
+            "0177.0.0.1",
+            "127.1",
+            "0x7f.1",
+            "127.0.0.1.",
+            "127。0。0。1",
+            "１２７.0.0.1",
+            "0",
+            "0.0.0.0",
+            "[::1]",
+            "[::]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:a9fe:a9fe]",
+            "[::127.0.0.1]",
+            "[::ffff:0:127.0.0.1]",
+            "[64:ff9b::a9fe:a9fe]",
+            "[64:ff9b:1::a9fe:a9fe]",
+            "[2002:7f00:1::]",
+            "[2001::1]",
+            "[fec0::1]",
+            "[fd00:ec2::254]",
+            "[fe80::1]",
+            "169.254.169.254",
+            "169.254.170.2",
+            "100.100.100.200",
+            "192.0.0.192",
+            "168.63.129.16",
+            "9.9.9.9",
+            "0xa9fea9fe",
+            "2852039166",
+            "10.0.0.5",
+            "localhost",
+            "localhost.",
+            "LOCALHOST",
+            "a.localhost",
+            "localhost.localdomain",
+            "metadata",
+            "metadata.google.internal",
+            "metadata.google.internal.",
+            "Metadata.Google.Internal",
+            "instance-data",
+            "metadata.goog",
+            "printer.local",
+            "router.home.arpa",
+            "postgres",
+            "db.corp.internal",
+        ] {
+            for url in [format!("http://{host}/"), format!("https://{host}:8443/x?y")] {
+                let verdict = verdict(&url);
+                assert!(
+                    verdict.starts_with("egress_denied: ") && verdict.ends_with("may not be called"),
+                    "{url}: {verdict}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_refusal_says_its_reason() {
+        for (url, reason) in [
+            ("http:127.0.0.1/", "\"127.0.0.1\" may not be called"),
+            ("http:/127.0.0.1/", "\"127.0.0.1\" may not be called"),
+            ("http://127.0.0.1#@example.com/", "\"127.0.0.1\" may not be called"),
+            ("http://foo@127.0.0.1/", "carries a user name"),
+            ("http://:pw@example.com/", "carries a user name"),
+            ("http://foo@10.0.0.5:8080/", "carries a user name"),
+            ("http://1.1.1.1 &@127.0.0.1/", "carries a user name"),
+            ("http://a%00b/", "cannot be used"),
+            ("http://[fe80::1%25eth0]/", "cannot be used"),
+            ("http://[fe80::1%eth0]/", "cannot be used"),
+            ("http:///", "cannot be used"),
+            ("/only/a/path", "cannot be used"),
+            ("", "cannot be used"),
+            ("file:///etc/passwd", "scheme \"file\""),
+            ("gopher://127.0.0.1:70/", "scheme \"gopher\""),
+            ("ftp://example.com/", "scheme \"ftp\""),
+            ("data:text/plain,x", "scheme \"data\""),
+            ("http://example.com:0/", "port 0"),
+            ("http://example.com:22/", "port 22"),
+            ("http://example.com:25/", "port 25"),
+            ("http://example.com:5432/", "port 5432"),
+            ("http://example.com:7233/", "port 7233"),
+            ("http://db.corp.internal:25/", "port 25"),
+        ] {
+            let verdict = verdict(url);
+            assert!(verdict.starts_with("egress_denied: ") && verdict.contains(reason), "{url}: {verdict}");
+        }
+        assert!(verdict(&format!("http://example.com/{}", "a".repeat(MAX_URL_LEN))).contains("longer than"));
+    }
+
+    #[test]
+    fn what_may_be_called_passes() {
+        for (url, expected) in [
+            ("https://example.com/", "passed https://example.com/"),
+            ("https://example.com./", "passed https://example.com./"),
+            ("http://example.com:8080/a?b=c", "passed http://example.com:8080/a?b=c"),
+            ("http://example.com\\@127.0.0.1/", "passed http://example.com/@127.0.0.1/"),
+            ("http://mylocalhost.com/", "passed http://mylocalhost.com/"),
+            ("http://notinternal.example/", "passed http://notinternal.example/"),
+            ("http://1.1.1.1/", "passed http://1.1.1.1/"),
+            ("http://[2606:4700:4700::1111]/", "passed http://[2606:4700:4700::1111]/"),
+            ("http://10.0.0.5:8080/", "opened http://10.0.0.5:8080/"),
+            ("http://0x0a.5:8080/", "opened http://10.0.0.5:8080/"),
+            ("http://db.corp.internal.:22/", "opened http://db.corp.internal.:22/"),
+        ] {
+            assert_eq!(verdict(url), expected, "{url}");
+        }
+    }
+}

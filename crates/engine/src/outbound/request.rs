@@ -1,0 +1,338 @@
+//! What a tenant asks to be sent, and how it changes from redirect to redirect.
+//!
+//! Invariants
+//! - A user sets no header that frames the message, names the host or changes the protocol.
+//! - When a redirect leaves the origin, only headers known to carry no secret go along
+//!   ([`KEPT_HEADERS`]): any other may hold a key. They do not come back if the origin does.
+//! - A redirect changes the method as browsers do: 303 makes everything but HEAD a GET, 301 and 302
+//!   make a POST a GET, 307 and 308 change nothing. What becomes a GET loses its body.
+//!
+//! Not here: whether a URL may be called (`guard`), how many redirects are followed (`outbound`).
+
+use std::fmt;
+use std::time::Duration;
+
+use kernel::failure::{Class, Failure};
+use kernel::ids::WorkspaceId;
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::Url;
+use url::form_urlencoded;
+
+use super::guard::{Denied, Guard, Target};
+
+/// How many headers a user may set, and how long they may be together.
+const MAX_HEADERS: usize = 100;
+const MAX_HEADER_BYTES: usize = 65_536;
+
+/// Headers that a user may not set.
+const REFUSED_HEADERS: [&str; 12] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "trailers",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers that follow a redirect to another origin.
+const KEPT_HEADERS: [&str; 9] = [
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "cache-control",
+    "content-language",
+    "content-type",
+    "idempotency-key",
+    "traceparent",
+    "user-agent",
+];
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// What is done to the resource. CONNECT and TRACE do not exist here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    #[default]
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+    Options,
+}
+
+/// What is sent along; each has its content type unless the user set one.
+#[derive(Clone, PartialEq)]
+pub enum Body {
+    /// `application/json`
+    Json(Value),
+    /// `application/x-www-form-urlencoded`
+    Form(Vec<(String, String)>),
+    /// `text/plain; charset=utf-8`
+    Text(String),
+}
+
+/// One call, as a node asks for it.
+#[derive(Clone, PartialEq)]
+pub struct Request {
+    pub method: Method,
+    pub url: String,
+    pub headers: Vec<(String, String)>,
+    /// Added to the query that the URL has.
+    pub query: Vec<(String, String)>,
+    pub body: Option<Body>,
+    /// For the whole call: names, connections, redirects and the last byte of the body.
+    pub timeout: Duration,
+    /// The longest body that is taken, counted after decompression.
+    pub max_response_bytes: usize,
+    /// Sent as `Idempotency-Key` unless the user set that header.
+    pub idempotency_token: Option<String>,
+    /// Whose call it is: connections are reused within a workspace only.
+    pub partition: WorkspaceId,
+}
+
+impl Request {
+    /// A bare call with half a minute and a mebibyte; change the fields for more.
+    pub fn new(method: Method, url: impl Into<String>, partition: WorkspaceId) -> Self {
+        Self {
+            method,
+            url: url.into(),
+            headers: Vec::new(),
+            query: Vec::new(),
+            body: None,
+            timeout: Duration::from_secs(30),
+            max_response_bytes: 1 << 20,
+            idempotency_token: None,
+            partition,
+        }
+    }
+}
+
+/// Headers, query and body may hold secrets, so only names and sizes are shown.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = Url::parse(&self.url).ok().and_then(|url| url.host_str().map(str::to_owned));
+        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .field("host", &host)
+            .field("headers", &headers)
+            .field("timeout", &self.timeout)
+            .field("partition", &self.partition)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Body::Json(_) => "Json(…)",
+            Body::Form(_) => "Form(…)",
+            Body::Text(_) => "Text(…)",
+        })
+    }
+}
+
+/// One message to one checked target; a redirect turns it into the next.
+#[derive(Clone)]
+pub(super) struct Hop {
+    pub(super) method: reqwest::Method,
+    pub(super) target: Target,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Option<Vec<u8>>,
+}
+
+impl Hop {
+    /// The first message of a call.
+    pub(super) fn first(request: &Request, guard: &Guard) -> Result<Self, Failure> {
+        let mut target = guard.parse(&request.url)?;
+        if !request.query.is_empty() {
+            target.url.query_pairs_mut().extend_pairs(&request.query);
+            target = guard.check(target.url)?;
+        }
+        target.url.set_fragment(None);
+        let mut headers = user_headers(&request.headers)?;
+        if let Some(token) = &request.idempotency_token
+            && !headers.contains_key(IDEMPOTENCY_KEY)
+        {
+            headers.insert(IDEMPOTENCY_KEY, value(IDEMPOTENCY_KEY.as_str(), token)?);
+        }
+        let body = request.body.as_ref().map(|body| written(body, &mut headers));
+        Ok(Self { method: request.method.into(), target, headers, body })
+    }
+
+    /// The message that a redirect asks for.
+    pub(super) fn redirected(mut self, status: StatusCode, location: &str, guard: &Guard) -> Result<Self, Failure> {
+        let url = self.target.url.join(location).map_err(Denied::Url)?;
+        let target = guard.check(url)?;
+        if target.url.origin() != self.target.url.origin() {
+            self.headers = kept(&self.headers);
+        }
+        if becomes_get(status, &self.method) {
+            self.method = reqwest::Method::GET;
+            self.body = None;
+            for name in ["content-type", "content-language", "content-encoding", "content-location"] {
+                self.headers.remove(name);
+            }
+        }
+        self.target = target;
+        self.target.url.set_fragment(None);
+        Ok(self)
+    }
+}
+
+fn becomes_get(status: StatusCode, method: &reqwest::Method) -> bool {
+    match status.as_u16() {
+        303 => method != reqwest::Method::HEAD,
+        301 | 302 => method == reqwest::Method::POST,
+        _ => false,
+    }
+}
+
+fn kept(headers: &HeaderMap) -> HeaderMap {
+    let kept = headers.iter().filter(|(name, _)| KEPT_HEADERS.contains(&name.as_str()));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn user_headers(pairs: &[(String, String)]) -> Result<HeaderMap, Failure> {
+    let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if pairs.len() > MAX_HEADERS || bytes > MAX_HEADER_BYTES {
+        let limits = format!("at most {MAX_HEADERS} headers and {MAX_HEADER_BYTES} bytes of them may be sent");
+        return Err(Failure::new(Class::ValidationError, limits));
+    }
+    let mut headers = HeaderMap::new();
+    for (name, text) in pairs {
+        let Ok(parsed) = HeaderName::try_from(name.as_str()) else {
+            let short: String = name.chars().take(80).collect();
+            return Err(Failure::new(Class::ValidationError, format!("{short:?} is no header name")));
+        };
+        if REFUSED_HEADERS.contains(&parsed.as_str()) {
+            return Err(Denied::Header(parsed.to_string()).into());
+        }
+        headers.append(parsed, value(name, text)?);
+    }
+    Ok(headers)
+}
+
+/// A header's value, in UTF-8; one that would break the line is refused, and never shown.
+fn value(name: &str, text: &str) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::try_from(text.as_bytes())
+        .map_err(|_| Failure::new(Class::ValidationError, format!("header {name:?} holds a character it may not")))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn written(body: &Body, headers: &mut HeaderMap) -> Vec<u8> {
+    let (content_type, bytes) = match body {
+        Body::Json(value) => ("application/json", value.to_string().into_bytes()),
+        Body::Form(pairs) => {
+            let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+            ("application/x-www-form-urlencoded", form.into_bytes())
+        }
+        Body::Text(text) => ("text/plain; charset=utf-8", text.clone().into_bytes()),
+    };
+    headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
+    bytes
+}
+
+impl From<Method> for reqwest::Method {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Get => Self::GET,
+            Method::Head => Self::HEAD,
+            Method::Post => Self::POST,
+            Method::Put => Self::PUT,
+            Method::Patch => Self::PATCH,
+            Method::Delete => Self::DELETE,
+            Method::Options => Self::OPTIONS,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn request(headers: &[(&str, &str)]) -> Request {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut request = Request::new(Method::Post, "https://a.example/x", WorkspaceId(Uuid::nil()));
+        request.headers = headers;
+        request.body = Some(Body::Text("hello".to_owned()));
+        request
+    }
+
+    fn first(headers: &[(&str, &str)]) -> Result<Hop, Failure> {
+        Hop::first(&request(headers), &Guard::default())
+    }
+
+    fn shown(hop: &Hop) -> String {
+        let mut names: Vec<&str> = hop.headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        let body = hop.body.as_ref().map_or(0, Vec::len);
+        format!("{} {} {body} {}", hop.method, hop.target.url, names.join(","))
+    }
+
+    #[test]
+    fn a_redirect_changes_the_message_as_browsers_do() {
+        let headers = [("Authorization", "s"), ("X-Api-Key", "s"), ("Cookie", "s"), ("Idempotency-Key", "mine")];
+        let all = "authorization,content-type,cookie,idempotency-key,x-api-key";
+        for (status, location, expected) in [
+            (301, "/y", "GET https://a.example/y 0 authorization,cookie,idempotency-key,x-api-key".to_owned()),
+            (302, "y#z", "GET https://a.example/y 0 authorization,cookie,idempotency-key,x-api-key".to_owned()),
+            (303, "https://b.example/", "GET https://b.example/ 0 idempotency-key".to_owned()),
+            (307, "/y", format!("POST https://a.example/y 5 {all}")),
+            (308, "https://a.example:443/y", format!("POST https://a.example/y 5 {all}")),
+            (308, "https://b.example/", "POST https://b.example/ 5 content-type,idempotency-key".to_owned()),
+            (307, "http://a.example/x", "POST http://a.example/x 5 content-type,idempotency-key".to_owned()),
+            (307, "https://a.example:8443/", "POST https://a.example:8443/ 5 content-type,idempotency-key".to_owned()),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let hop = first(&headers).expect("a message").redirected(status, location, &Guard::default());
+            assert_eq!(shown(&hop.expect("a message")), expected, "{status} {location}");
+        }
+    }
+
+    #[test]
+    fn what_was_dropped_does_not_come_back_with_the_origin() {
+        let there = first(&[("Authorization", "s")]).expect("a message");
+        let there = there.redirected(StatusCode::FOUND, "https://b.example/", &Guard::default()).expect("a message");
+        let back = there.redirected(StatusCode::FOUND, "https://a.example/x", &Guard::default()).expect("a message");
+        assert_eq!(shown(&back), "GET https://a.example/x 0 ");
+    }
+
+    #[test]
+    fn headers_that_change_the_message_are_refused() {
+        for name in ["Host", "CONTENT-LENGTH", "Transfer-Encoding", "Connection", "Upgrade", "TE", "Expect"] {
+            let failure = first(&[(name, "x")]).err().expect("a refusal");
+            assert_eq!(failure.class, Class::SecurityError, "{name}");
+            assert!(failure.message.starts_with("egress_denied: header"), "{failure:?}");
+        }
+        let many = vec![("a", "b"); 101];
+        let long = "x".repeat(MAX_HEADER_BYTES);
+        for headers in [&[("a b", "x")][..], &[("a", "b\r\nHost: c")], &[("", "x")], &many, &[("a", &long)]] {
+            let failure = first(headers).err().expect("a refusal");
+            assert_eq!(failure.class, Class::ValidationError, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let mut request = request(&[("X-Key", "s3cret")]);
+        request.url = "https://a.example/s3cret?k=s3cret".to_owned();
+        request.body = Some(Body::Text("s3cret".to_owned()));
+        let text = format!("{request:?} {:?}", request.body);
+        assert!(text.contains("X-Key") && !text.contains("s3cret"), "{text}");
+    }
+}

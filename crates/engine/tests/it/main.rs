@@ -1,0 +1,3 @@
+//! Tests of the engine against real listeners and stores.
+
+mod outbound;

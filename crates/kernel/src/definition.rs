@@ -1,0 +1,166 @@
+//! A workflow as its author wrote it, once read: nodes, edges, and what each node may do.
+//!
+//! Invariants
+//! - What is here is well formed on its own; that the nodes hang together is `plan`'s to prove.
+//! - The serialized form of `Definition` is the stored, immutable graph of a version: fields are
+//!   only ever added, with a default.
+//!
+//! Not here: reading a document and naming its problems (`parse`), the graph's shape (`plan`).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::failure::Policy;
+use crate::ids::{Label, NodeKey};
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Kind {
+    HttpRequest,
+    Condition,
+    Delay,
+    Transform,
+    Log,
+    Fail,
+}
+
+impl Kind {
+    /// Every kind, in the order in which they are listed to people.
+    pub const ALL: [Kind; 6] =
+        [Kind::HttpRequest, Kind::Condition, Kind::Delay, Kind::Transform, Kind::Log, Kind::Fail];
+
+    /// The wire name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::HttpRequest => "HTTP_REQUEST",
+            Kind::Condition => "CONDITION",
+            Kind::Delay => "DELAY",
+            Kind::Transform => "TRANSFORM",
+            Kind::Log => "LOG",
+            Kind::Fail => "FAIL",
+        }
+    }
+
+    /// The kind of a wire name.
+    pub fn parse(name: &str) -> Option<Kind> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Light kinds only compute: repeating one after a crash is harmless, so an engine may perform
+    /// it before its start is stored.
+    pub fn is_light(self) -> bool {
+        match self {
+            Kind::Condition | Kind::Transform | Kind::Log | Kind::Fail => true,
+            Kind::HttpRequest | Kind::Delay => false,
+        }
+    }
+
+    /// The labels this kind may take; none for a kind that does not branch.
+    pub fn labels(self) -> &'static [&'static str] {
+        match self {
+            Kind::Condition => &["true", "false"],
+            _ => &[],
+        }
+    }
+
+    /// How a node of this kind is retried unless its author says otherwise.
+    pub fn retry(self) -> Policy {
+        match self {
+            Kind::HttpRequest => Policy::HTTP,
+            _ => Policy::DEFAULT,
+        }
+    }
+}
+
+/// When a node with several incoming edges may start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Join {
+    /// Every incoming edge was taken.
+    #[default]
+    AllSuccess,
+    /// At least one incoming edge was taken.
+    AnySuccess,
+    /// Every source settled, and not all of them were skipped.
+    AllDone,
+}
+
+/// What a node's final failure does to the execution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    /// What follows is skipped; the execution ends FAILED once everything else settled.
+    #[default]
+    Fail,
+    /// Edges labelled `error` are taken; the execution is not failed by it.
+    Continue,
+}
+
+/// The label of edges taken when a node with `on_error: continue` fails.
+pub const ERROR_LABEL: &str = "error";
+
+/// One node of a graph.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    pub key: NodeKey,
+    pub kind: Kind,
+    /// What the author says of it, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The kind's configuration, templates unresolved.
+    #[serde(default)]
+    pub with: Value,
+    /// The join rule.
+    #[serde(default)]
+    pub when: Join,
+    #[serde(default)]
+    pub on_error: OnError,
+    pub retry: Policy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// An order between two nodes, of one branch if it has a label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edge {
+    pub from: NodeKey,
+    pub to: NodeKey,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<Label>,
+}
+
+/// A graph, with what holds for all of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Definition {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    pub nodes: Vec<Node>,
+    pub edges: Vec<Edge>,
+    /// What the execution answers with, templates unresolved.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub outputs: Value,
+    /// How long an execution may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// What a start must bring, as its author declared it.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub inputs: Value,
+    /// How many executions of this definition may run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// How many executions of this definition with the same concurrency key may run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_concurrency: Option<u32>,
+    /// How often the engine may refuse the start before the queue item is given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+}
+
+/// Bounds of one graph; every one is refused with its number.
+pub const MAX_NODES: usize = 2_000;
+pub const MAX_EDGES: usize = 10_000;
+/// How deep a document may nest.
+pub const MAX_DEPTH: usize = 64;

@@ -1,0 +1,175 @@
+//! Why an item waits, in the order in which the reasons bind.
+//!
+//! Invariants
+//! - Every item has an answer; the first reason that holds is the one that would have to change.
+//! - Places in line beyond a thousand are "more than 1,000": nobody pays for counting further.
+//!
+//! Not here: gathering the facts (`store::queue`), wording for people (`message`, used by API and CLI alike).
+
+use serde::{Deserialize, Serialize};
+
+use crate::queue::{Stage, Status};
+
+/// How far places in line are counted.
+pub const MAX_POSITION: i32 = 1_000;
+
+/// What is known of an item and what bounds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub status: Status,
+    pub stage: Stage,
+    pub available_at: String,
+    pub attempts: u32,
+    pub last_error: Option<String>,
+    pub workspace_paused: bool,
+    pub workspace_deleted: bool,
+    pub workspace_running: i32,
+    pub workspace_limit: i32,
+    pub definition_paused: bool,
+    pub definition_deleted: bool,
+    pub definition_running: i32,
+    pub definition_limit: Option<i32>,
+    pub key: Option<String>,
+    pub key_running: i32,
+    pub key_limit: i32,
+    /// How many ready items of the workspace go first, counted to one more than `MAX_POSITION`.
+    pub ahead: Option<i32>,
+    /// The execution has begun.
+    pub begun: bool,
+    /// What keeps the service from starting anything at all.
+    pub engine: EngineState,
+}
+
+/// Whether the engine takes starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EngineState {
+    #[default]
+    Takes,
+    /// Turned off by configuration: items wait.
+    Off,
+    /// It holds as many runs as it can.
+    Full,
+    Unavailable {
+        since: String,
+        error: String,
+    },
+}
+
+/// The reason an item is not running.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Waiting {
+    WorkspaceDeleted,
+    DefinitionDeleted,
+    WorkspacePaused,
+    DefinitionPaused,
+    DelayedUntil {
+        at: String,
+    },
+    BackingOff {
+        until: String,
+        attempts: u32,
+        error: String,
+    },
+    EngineOff,
+    EngineUnavailable {
+        since: String,
+        error: String,
+    },
+    KeyFull {
+        key: String,
+        running: i32,
+        limit: i32,
+    },
+    DefinitionFull {
+        running: i32,
+        limit: i32,
+    },
+    WorkspaceFull {
+        running: i32,
+        limit: i32,
+    },
+    EngineFull,
+    /// Nothing but its turn.
+    Turn,
+    /// It was handed to the engine, and no worker has picked it up yet.
+    Starting,
+}
+
+/// An item's place and why it is there; nothing for one that runs or has ended.
+pub fn explain(facts: &Facts) -> Option<Waiting> {
+    match facts.status {
+        Status::Pending => Some(waiting(facts)),
+        Status::Claimed => Some(Waiting::Starting),
+        Status::Dispatched if !facts.begun => Some(Waiting::Starting),
+        Status::Dispatched | Status::Failed | Status::Gone => None,
+    }
+}
+
+/// The place in line of a ready item: 1 is next. Nothing for one that waits for something else.
+pub fn position(facts: &Facts) -> Option<i32> {
+    (facts.status == Status::Pending).then_some(facts.ahead).flatten().map(|ahead| ahead + 1)
+}
+
+fn waiting(facts: &Facts) -> Waiting {
+    let full = facts.workspace_running >= facts.workspace_limit;
+    match facts.stage {
+        _ if facts.workspace_deleted => Waiting::WorkspaceDeleted,
+        _ if facts.definition_deleted => Waiting::DefinitionDeleted,
+        _ if facts.workspace_paused => Waiting::WorkspacePaused,
+        _ if facts.definition_paused => Waiting::DefinitionPaused,
+        Stage::Delayed if facts.attempts > 0 => Waiting::BackingOff {
+            until: facts.available_at.clone(),
+            attempts: facts.attempts,
+            error: facts.last_error.clone().unwrap_or_default(),
+        },
+        Stage::Delayed => Waiting::DelayedUntil { at: facts.available_at.clone() },
+        _ if facts.engine == EngineState::Off => Waiting::EngineOff,
+        _ if let EngineState::Unavailable { since, error } = &facts.engine => {
+            Waiting::EngineUnavailable { since: since.clone(), error: error.clone() }
+        }
+        Stage::WaitsForKey => Waiting::KeyFull {
+            key: facts.key.clone().unwrap_or_default(),
+            running: facts.key_running,
+            limit: facts.key_limit,
+        },
+        Stage::WaitsForDefinition if facts.definition_limit.is_some() => {
+            Waiting::DefinitionFull { running: facts.definition_running, limit: facts.definition_limit.unwrap_or(0) }
+        }
+        _ if full => Waiting::WorkspaceFull { running: facts.workspace_running, limit: facts.workspace_limit },
+        _ if facts.engine == EngineState::Full => Waiting::EngineFull,
+        _ => Waiting::Turn,
+    }
+}
+
+impl Waiting {
+    /// The reason as a sentence, the same wherever it is shown.
+    pub fn message(&self) -> String {
+        match self {
+            Waiting::WorkspaceDeleted => "its workspace was deleted; it will be failed".to_owned(),
+            Waiting::DefinitionDeleted => "its definition was deleted; it will be failed".to_owned(),
+            Waiting::WorkspacePaused => "its workspace is paused".to_owned(),
+            Waiting::DefinitionPaused => "its definition is paused".to_owned(),
+            Waiting::DelayedUntil { at } => format!("it is not to start before {at}"),
+            Waiting::BackingOff { until, attempts, error } => {
+                format!("the engine refused it {attempts} time(s), next try at {until}: {error}")
+            }
+            Waiting::EngineOff => "the workflow engine is turned off (workflow.engine.enabled = false)".to_owned(),
+            Waiting::EngineUnavailable { since, error } => {
+                format!("the engine has been unavailable since {since}: {error}")
+            }
+            Waiting::KeyFull { key, running, limit } => {
+                format!("{running} of {limit} executions with concurrency key {key:?} are running")
+            }
+            Waiting::DefinitionFull { running, limit } => {
+                format!("{running} of {limit} executions of its definition are running")
+            }
+            Waiting::WorkspaceFull { running, limit } => {
+                format!("the workspace is full: {running} of {limit} executions are running")
+            }
+            Waiting::EngineFull => "the engine holds as many runs as it can".to_owned(),
+            Waiting::Turn => "it is about to start".to_owned(),
+            Waiting::Starting => "it was handed to the engine and no worker has picked it up yet".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Reading an object field by field, naming every problem on the way.
+//!
+//! Invariants
+//! - Reading goes on after a problem, so that one answer names them all.
+//! - A message never repeats a value, only names and types: a resolved value may be a secret.
+//! - Guessing what was meant stops after a number of problems: a hostile document costs no more
+//!   than a careless one.
+//!
+//! Not here: which fields there are (`parse`, `kind`).
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::duration;
+use crate::expression::type_name;
+use crate::template::{is_templated, push_segment};
+
+/// One thing that is wrong with a document, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// A JSON pointer into the document.
+    pub pointer: String,
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let colon = if self.pointer.is_empty() { "" } else { ": " };
+        write!(f, "{}{colon}{}", self.pointer, self.message)
+    }
+}
+
+/// When a configuration is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Templates are unresolved: a field that holds one cannot be judged yet.
+    Publish,
+    /// Every value is final.
+    Run,
+}
+
+/// An object being read.
+#[derive(Debug)]
+pub(crate) struct Fields<'a, 'p> {
+    map: &'a Map<String, Value>,
+    at: String,
+    stage: Stage,
+    pub(crate) problems: &'p mut Vec<Problem>,
+}
+
+impl<'a, 'p> Fields<'a, 'p> {
+    /// Starts to read a value at a pointer; fields that are not among `known` are problems.
+    pub(crate) fn open(
+        value: &'a Value,
+        at: &str,
+        known: &[&str],
+        stage: Stage,
+        problems: &'p mut Vec<Problem>,
+    ) -> Option<Self> {
+        let at = at.to_owned();
+        let Value::Object(map) = value else {
+            let message = format!("must be an object, not {}", type_name(value));
+            problems.push(Problem { pointer: at, message });
+            return None;
+        };
+        for name in map.keys().filter(|name| !known.contains(&name.as_str())) {
+            let message = unknown("field", name, known.iter().copied(), problems);
+            problems.push(Problem { pointer: child(&at, name), message });
+        }
+        Some(Self { map, at, stage, problems })
+    }
+
+    /// Where a field is.
+    pub(crate) fn pointer(&self, name: &str) -> String {
+        child(&self.at, name)
+    }
+
+    /// Is the field there at all, even as null?
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.map.contains_key(name)
+    }
+
+    /// A field's value; null is the same as absent.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A field's value, if it is known by now.
+    pub(crate) fn value(&self, name: &str) -> Option<&'a Value> {
+        self.get(name).filter(|value| !self.is_late(value))
+    }
+
+    /// Does this value hold a template that is yet to be resolved?
+    pub(crate) fn is_late(&self, value: &Value) -> bool {
+        self.stage == Stage::Publish && value.as_str().is_some_and(is_templated)
+    }
+
+    pub(crate) fn require(&mut self, name: &str) {
+        if self.get(name).is_none() {
+            let how = if self.has(name) { "is null" } else { "is missing" };
+            let pointer = self.at.clone();
+            self.problems.push(Problem { pointer, message: format!("{name} {how}") });
+        }
+    }
+
+    /// Notes a problem of a field.
+    pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
+        let pointer = self.pointer(name);
+        self.problems.push(Problem { pointer, message: message.into() });
+    }
+
+    pub(crate) fn text(&mut self, name: &str) -> Option<&'a str> {
+        let value = self.value(name)?;
+        if value.as_str().is_none() {
+            self.wrong(name, format!("must be text, not {}", type_name(value)));
+        }
+        value.as_str()
+    }
+
+    pub(crate) fn object(&mut self, name: &str) -> Option<&'a Map<String, Value>> {
+        let value = self.value(name)?;
+        if value.as_object().is_none() {
+            self.wrong(name, format!("must be an object, not {}", type_name(value)));
+        }
+        value.as_object()
+    }
+
+    pub(crate) fn integer(&mut self, name: &str, range: RangeInclusive<u64>) -> Option<u64> {
+        let value = self.value(name)?;
+        let number = value.as_u64().filter(|number| range.contains(number));
+        if number.is_none() {
+            self.wrong(name, format!("must be a whole number from {} to {}", range.start(), range.end()));
+        }
+        number
+    }
+
+    pub(crate) fn duration(&mut self, name: &str, longest: Duration) -> Option<Duration> {
+        let value = self.value(name)?;
+        let Some(text) = value.as_str() else {
+            let message = format!("must be a duration such as 5s, 1m30s or 250ms, not {}", type_name(value));
+            self.wrong(name, message);
+            return None;
+        };
+        match duration::parse(text) {
+            Ok(duration) if duration <= longest => Some(duration),
+            Ok(_) => {
+                self.wrong(name, format!("is longer than {}", duration::format(longest)));
+                None
+            }
+            Err(invalid) => {
+                self.wrong(name, invalid.to_string());
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub(crate) fn choice<T: Copy>(&mut self, name: &str, words: &[(&'static str, T)]) -> Option<T> {
+        let text = self.text(name)?;
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
+        if found.is_none() {
+            let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            self.wrong(name, format!("must be one of {}", all.join(", ")));
+        }
+        found
+    }
+}
+
+/// The pointer of a field below another.
+pub(crate) fn child(at: &str, segment: &str) -> String {
+    let mut pointer = at.to_owned();
+    push_segment(&mut pointer, segment);
+    pointer
+}
+
+/// Guesses are only made while there are fewer problems than this.
+const GUESSES: usize = 100;
+
+/// A message for a word that nobody knows, with what may have been meant.
+pub(crate) fn unknown<'k>(
+    what: &str,
+    word: &str,
+    known: impl Iterator<Item = &'k str> + Clone,
+    problems: &[Problem],
+) -> String {
+    let shown: String = word.chars().take(80).collect();
+    if problems.len() >= GUESSES {
+        return format!("unknown {what} {shown}");
+    }
+    if let Some(guess) = guess(word, known.clone()) {
+        return format!("unknown {what} {shown}, did you mean {guess}?");
+    }
+    match known.take(20).collect::<Vec<_>>().as_slice() {
+        [] => format!("unknown {what} {shown}"),
+        some => format!("unknown {what} {shown}: use one of {}", some.join(", ")),
+    }
+}
+
+/// Words that other products use for ours.
+const ELSEWHERE: [(&str, &str); 9] = [
+    ("type", "kind"),
+    ("config", "with"),
+    ("parameters", "with"),
+    ("params", "with"),
+    ("depends_on", "needs"),
+    ("steps", "nodes"),
+    ("tasks", "nodes"),
+    ("retries", "retry"),
+    ("json", "body"),
+];
+
+fn guess<'k>(word: &str, known: impl Iterator<Item = &'k str> + Clone) -> Option<&'k str> {
+    let word = word.to_ascii_lowercase();
+    if word.len() > 64 {
+        return None;
+    }
+    let ours = ELSEWHERE.iter().filter(|(theirs, _)| *theirs == word).map(|(_, ours)| *ours);
+    if let Some(ours) = ours.filter_map(|ours| known.clone().find(|name| *name == ours)).next() {
+        return Some(ours);
+    }
+    let most = (word.len() / 3).max(1);
+    let near = known.clone().filter(|name| name.len().abs_diff(word.len()) <= most);
+    let near = near.map(|name| (distance(word.as_bytes(), name.to_ascii_lowercase().as_bytes()), name));
+    // A guess shares at least a letter with the word.
+    let alike = |distance: usize, name: &str| distance <= most && distance < word.len().max(name.len());
+    let near = near.filter(|(distance, name)| alike(*distance, name)).min_by_key(|(distance, _)| *distance);
+    let begun = || known.clone().find(|name| word.len() >= 3 && name.to_ascii_lowercase().starts_with(&word));
+    near.map(|(_, name)| name).or_else(begun)
+}
+
+/// How many letters to add, drop, change or swap with a neighbour to get from one word to the other.
+fn distance(from: &[u8], to: &[u8]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for i in 1..=from.len() {
+        let mut next = vec![i];
+        for j in 1..=to.len() {
+            let change = usize::from(from[i - 1] != to[j - 1]);
+            let mut least = (row[j] + 1).min(next[j - 1] + 1).min(row[j - 1] + change);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            next.push(least);
+        }
+        before = std::mem::replace(&mut row, next);
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_count_slips() {
+        for (from, to, slips) in
+            [("", "", 0), ("kind", "knid", 1), ("kind", "kin", 1), ("abc", "xyz", 3), ("", "ab", 2)]
+        {
+            assert_eq!(distance(from.as_bytes(), to.as_bytes()), slips, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn a_slip_is_guessed_and_a_strange_word_is_not() {
+        let known = ["kind", "needs", "with", "HTTP_REQUEST", "timeout", "a"];
+        let table = [
+            ("knid", Some("kind")),
+            ("type", Some("kind")),
+            ("need", Some("needs")),
+            ("HTP_REQUEST", Some("HTTP_REQUEST")),
+            ("http_request", Some("HTTP_REQUEST")),
+            ("HTTP", Some("HTTP_REQUEST")),
+            ("zebra", None),
+            ("x", None),
+            ("", None),
+        ];
+        for (word, meant) in table {
+            assert_eq!(guess(word, known.into_iter()), meant, "{word}");
+        }
+        assert_eq!(guess(&"x".repeat(100), known.into_iter()), None);
+    }
+}

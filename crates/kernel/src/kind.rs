@@ -1,0 +1,425 @@
+//! What each kind of node takes as its configuration, `with`.
+//!
+//!     with ──check──▶ problems, at publishing
+//!     with ──resolve(scope)──▶ input ──prepare──▶ Config, at run time
+//!
+//! Invariants
+//! - A kind is one file: its typed configuration, one reader for both moments, and what it decides.
+//! - At publishing, a field that holds a template is not judged; at run time everything is.
+//! - Whatever is wrong at run time is a VALIDATION_ERROR, and no message repeats a value.
+//!
+//! Not here: doing the work (the engine), which node may see which (`parse`).
+
+pub mod condition;
+pub mod delay;
+pub mod fail;
+pub mod http_request;
+pub mod log;
+pub mod transform;
+
+use serde_json::Value;
+
+use crate::definition::Kind;
+use crate::expression::Scope;
+use crate::failure::{Class, Failure};
+use crate::fields::{Fields, Problem, Stage};
+use crate::template::{self, Survey, Template};
+
+/// A node's configuration, ready to be carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Config {
+    HttpRequest(http_request::Config),
+    Condition(condition::Config),
+    Delay(delay::Config),
+    Transform(transform::Config),
+    Log(log::Config),
+    Fail(fail::Config),
+}
+
+static NOTHING: Value = Value::Null;
+
+/// What is wrong with a configuration before its templates are resolved; pointers start at `with`.
+pub fn check(kind: Kind, with: &Value) -> Vec<Problem> {
+    match kind {
+        Kind::HttpRequest => http_request::check(with),
+        Kind::Condition => condition::check(with),
+        Kind::Delay => delay::check(with),
+        Kind::Transform => transform::check(with),
+        Kind::Log => log::check(with),
+        Kind::Fail => fail::check(with),
+    }
+}
+
+/// The part of a configuration whose templates are resolved before the node runs. A condition has
+/// none: its `if` is an expression already.
+pub fn templates(kind: Kind, with: &Value) -> &Value {
+    match kind {
+        Kind::Condition => &NOTHING,
+        Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail => with,
+    }
+}
+
+/// What a configuration looks at, with pointers from `with`. (A condition that cannot be read is
+/// a problem of `check`.)
+pub fn references(kind: Kind, with: &Value) -> Survey {
+    match kind {
+        Kind::Condition => Survey { paths: condition::references(with), ..Survey::default() },
+        _ => template::survey(templates(kind, with)),
+    }
+}
+
+/// A node's input: its configuration with every template resolved.
+pub fn resolve(kind: Kind, with: &Value, scope: &Scope) -> Result<Value, Failure> {
+    let templates = templates(kind, with);
+    if templates.is_null() {
+        return Ok(with.clone());
+    }
+    let template = Template::parse(templates).map_err(|errors| {
+        let all: Vec<String> = errors.iter().map(|(pointer, error)| format!("{pointer}: {error}")).collect();
+        Failure::new(Class::ValidationError, all.join("; "))
+    })?;
+    Ok(template.resolve(scope)?)
+}
+
+/// Reads a node's input into what its kind works with.
+pub fn prepare(kind: Kind, input: Value) -> Result<Config, Failure> {
+    Ok(match kind {
+        Kind::HttpRequest => Config::HttpRequest(http_request::prepare(input)?),
+        Kind::Condition => Config::Condition(condition::prepare(input)?),
+        Kind::Delay => Config::Delay(delay::prepare(input)?),
+        Kind::Transform => Config::Transform(transform::prepare(input)?),
+        Kind::Log => Config::Log(log::prepare(input)?),
+        Kind::Fail => Config::Fail(fail::prepare(input)?),
+    })
+}
+
+/// How a kind reads its configuration: nothing if a field is wrong or not known yet.
+type Read<T> = fn(&mut Fields<'_, '_>) -> Option<T>;
+
+fn check_with<T>(with: &Value, known: &[&str], read: Read<T>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if let Some(mut fields) = Fields::open(with, "", known, Stage::Publish, &mut problems) {
+        read(&mut fields);
+    }
+    problems
+}
+
+fn prepare_with<T>(input: &Value, known: &[&str], read: Read<T>) -> Result<T, Failure> {
+    let mut problems = Vec::new();
+    let config = Fields::open(input, "", known, Stage::Run, &mut problems).and_then(|mut fields| read(&mut fields));
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => {
+            let all: Vec<String> = problems.iter().map(Problem::to_string).collect();
+            Err(Failure::new(Class::ValidationError, all.join("; ")))
+        }
+    }
+}
+
+/// A message for people from whatever a template made of it.
+fn message(fields: &mut Fields<'_, '_>, name: &str) -> Option<String> {
+    if !fields.has(name) {
+        fields.require(name);
+    }
+    Some(match fields.get(name) {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+    use std::sync::Arc;
+
+    fn scope() -> Scope {
+        let inputs = json!({
+            "host": "example.test", "n": 7, "none": null, "wait": "2m", "crlf": "a\r\nb: c", "status": [200, 404],
+            "object": {"a": 1}, "yes": true, "word": "x",
+        });
+        Scope { inputs: Arc::new(inputs), ..Scope::default() }
+    }
+
+    /// At publishing, then at run time.
+    fn check(kind: Kind, configs: &[Value], expected: Expect) {
+        let mut seen = String::new();
+        for with in configs {
+            seen.push_str(&format!("{with}\n"));
+            for problem in super::check(kind, with) {
+                seen.push_str(&format!("  publish  {problem}\n"));
+            }
+            match resolve(kind, with, &scope()).and_then(|input| prepare(kind, input)) {
+                Ok(config) => seen.push_str(&format!("  run      {config:?}\n")),
+                Err(failure) => seen.push_str(&format!("  run      {:?} {}\n", failure.class, failure.message)),
+            }
+        }
+        expected.assert_eq(&seen);
+    }
+
+    #[test]
+    fn http_requests() {
+        check(
+            Kind::HttpRequest,
+            &[
+                json!({"url": "https://example.test/a"}),
+                json!({
+                    "method": "POST", "url": "http://${{ inputs.host }}/", "headers": {"X-N": "${{ inputs.n }}", "x-no": null},
+                    "query": {"q": ["a", 1], "none": "${{ inputs.none }}"}, "body": {"n": "${{ inputs.n }}"},
+                    "expect_status": "${{ inputs.status }}", "max_response_bytes": 5,
+                }),
+                json!({"url": "HTTPS://e.test", "form": {"a": true}, "expect_status": 201}),
+                json!({"url": "https://e.test", "text": "hi ${{ inputs.n }}", "method": "${{ inputs.word }}"}),
+                json!({}),
+                json!([]),
+                json!({
+                    "method": "get", "url": "ftp://e.test", "headers": {"a b": "x", "c": "d\ne", "Content-Length": "1", "o": {}},
+                    "query": [], "body": 1, "form": {}, "expect_status": [99], "max_response_bytes": 1 << 30, "timeot": 1, "querry": {},
+                }),
+                json!({"url": "https://e.test", "headers": {"a": "${{ inputs.crlf }}"}}),
+                json!({"url": "https:///x"}),
+                json!({"url": "${{ inputs.none }}"}),
+                json!({"url": "${{ inputs.object }}"}),
+                json!({"url": "https://e.test/${{ inputs.crlf }}", "query": "${{ inputs.n }}"}),
+            ],
+            expect![[r#"
+                {"url":"https://example.test/a"}
+                  run      HttpRequest(Config { method: Get, url: "https://example.test/a", headers: [], query: [], body: Empty, expect_status: [], max_response_bytes: 1048576 })
+                {"method":"POST","url":"http://${{ inputs.host }}/","headers":{"X-N":"${{ inputs.n }}","x-no":null},"query":{"q":["a",1],"none":"${{ inputs.none }}"},"body":{"n":"${{ inputs.n }}"},"expect_status":"${{ inputs.status }}","max_response_bytes":5}
+                  run      HttpRequest(Config { method: Post, url: "http://example.test/", headers: [("X-N", "7")], query: [("q", "a"), ("q", "1")], body: Json(Object {"n": Number(7)}), expect_status: [200, 404], max_response_bytes: 5 })
+                {"url":"HTTPS://e.test","form":{"a":true},"expect_status":201}
+                  run      HttpRequest(Config { method: Get, url: "HTTPS://e.test", headers: [], query: [], body: Form([("a", "true")]), expect_status: [201], max_response_bytes: 1048576 })
+                {"url":"https://e.test","text":"hi ${{ inputs.n }}","method":"${{ inputs.word }}"}
+                  run      ValidationError /method: must be one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS
+                {}
+                  publish  url is missing
+                  run      ValidationError url is missing
+                []
+                  publish  must be an object, not a list
+                  run      ValidationError must be an object, not a list
+                {"method":"get","url":"ftp://e.test","headers":{"a b":"x","c":"d\ne","Content-Length":"1","o":{}},"query":[],"body":1,"form":{},"expect_status":[99],"max_response_bytes":1073741824,"timeot":1,"querry":{}}
+                  publish  /timeot: unknown field timeot: use one of method, url, headers, query, body, form, text, expect_status, max_response_bytes
+                  publish  /querry: unknown field querry, did you mean query?
+                  publish  /method: must be one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS
+                  publish  /url: must start with http:// or https://
+                  publish  /headers/o: must be text, a number or a boolean, not an object
+                  publish  /headers/a b: is not a header name
+                  publish  /headers/Content-Length: is set by the service and cannot be given
+                  publish  /headers/c: holds a line break or another control character
+                  publish  /query: must be an object, not a list
+                  publish  /form: give only one of body, form and text
+                  publish  /expect_status: must be a status from 100 to 599 or a list of them
+                  publish  /max_response_bytes: must be a whole number from 1 to 10485760
+                  run      ValidationError /timeot: unknown field timeot: use one of method, url, headers, query, body, form, text, expect_status, max_response_bytes; /querry: unknown field querry, did you mean query?; /method: must be one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS; /url: must start with http:// or https://; /headers/o: must be text, a number or a boolean, not an object; /headers/a b: is not a header name; /headers/Content-Length: is set by the service and cannot be given; /headers/c: holds a line break or another control character; /query: must be an object, not a list; /form: give only one of body, form and text; /expect_status: must be a status from 100 to 599 or a list of them; /max_response_bytes: must be a whole number from 1 to 10485760
+                {"url":"https://e.test","headers":{"a":"${{ inputs.crlf }}"}}
+                  run      ValidationError /headers/a: holds a line break or another control character
+                {"url":"https:///x"}
+                  publish  /url: names no host
+                  run      ValidationError /url: names no host
+                {"url":"${{ inputs.none }}"}
+                  run      ValidationError url is null
+                {"url":"${{ inputs.object }}"}
+                  run      ValidationError /url: must be text, not an object
+                {"url":"https://e.test/${{ inputs.crlf }}","query":"${{ inputs.n }}"}
+                  run      ValidationError /url: holds a space or a control character; /query: must be an object, not a number
+            "#]],
+        );
+    }
+
+    #[test]
+    fn conditions() {
+        check(
+            Kind::Condition,
+            &[
+                json!({"if": "inputs.n > 5"}),
+                json!({"if": " ${{ inputs.n > 5 }} "}),
+                json!({"if": true}),
+                json!({"if": "inputs.n >"}),
+                json!({"if": "${{ inputs.a }} && ${{ inputs.b }}"}),
+                json!({"if": "${{ inputs.a-b }}"}),
+                json!({"if": "inputs.a == '{{ b }}'"}),
+                json!({"if": 5}),
+                json!({}),
+                json!({"if": null, "unless": "x"}),
+            ],
+            expect![[r#"
+                {"if":"inputs.n > 5"}
+                  run      Condition(Config { expression: Expression { source: "inputs.n > 5", terms: [Compare(Path { root: "inputs", segments: [Field("n")] }, Greater, Number(5))] } })
+                {"if":" ${{ inputs.n > 5 }} "}
+                  run      Condition(Config { expression: Expression { source: "inputs.n > 5", terms: [Compare(Path { root: "inputs", segments: [Field("n")] }, Greater, Number(5))] } })
+                {"if":true}
+                  run      Condition(Config { expression: Expression { source: "true", terms: [Literal(Bool(true))] } })
+                {"if":"inputs.n >"}
+                  publish  /if: expected text in quotes, a number, true, false or null, found the end (at offset 10)
+                  run      ValidationError /if: expected text in quotes, a number, true, false or null, found the end (at offset 10)
+                {"if":"${{ inputs.a }} && ${{ inputs.b }}"}
+                  publish  /if: must be one expression: put ${{ }} around all of it or leave it out (at offset 0)
+                  run      ValidationError /if: must be one expression: put ${{ }} around all of it or leave it out (at offset 0)
+                {"if":"${{ inputs.a-b }}"}
+                  publish  /if: - means minus here: write inputs["a-b"] (at offset 12)
+                  run      ValidationError /if: - means minus here: write inputs["a-b"] (at offset 12)
+                {"if":"inputs.a == '{{ b }}'"}
+                  run      Condition(Config { expression: Expression { source: "inputs.a == '{{ b }}'", terms: [Compare(Path { root: "inputs", segments: [Field("a")] }, Equal, String("{{ b }}"))] } })
+                {"if":5}
+                  publish  /if: must be an expression such as inputs.total > 10 (at offset 0)
+                  run      ValidationError /if: must be an expression such as inputs.total > 10 (at offset 0)
+                {}
+                  publish  if is missing
+                  run      ValidationError if is missing
+                {"if":null,"unless":"x"}
+                  publish  /unless: unknown field unless: use one of if
+                  publish  if is null
+                  run      ValidationError /unless: unknown field unless: use one of if; if is null
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_condition_takes_true_or_false_or_fails() {
+        let table = [
+            ("inputs.n > 5", Ok("true")),
+            ("inputs.n > 7", Ok("false")),
+            ("inputs.yes", Ok("true")),
+            ("inputs.none", Ok("false")),
+            ("inputs.word", Err("a condition must be true or false, not text")),
+        ];
+        for (source, expected) in table {
+            let Ok(Config::Condition(config)) = prepare(Kind::Condition, json!({"if": source})) else {
+                panic!("{source}")
+            };
+            let decided = condition::decide(&config.expression, &scope());
+            let decided = decided.map(String::from).map_err(|failure| {
+                assert_eq!(failure.class, Class::ValidationError);
+                failure.message
+            });
+            assert_eq!(decided, expected.map(str::to_owned).map_err(str::to_owned), "{source}");
+        }
+    }
+
+    #[test]
+    fn delays() {
+        check(
+            Kind::Delay,
+            &[
+                json!({"for": "1m30s"}),
+                json!({"for": "${{ inputs.wait }}"}),
+                json!({"for": "${{ inputs.n }}s"}),
+                json!({"until": "2030-01-31T09:00:00+01:00"}),
+                json!({"for": 5}),
+                json!({"for": "5"}),
+                json!({"for": "31d"}),
+                json!({"for": "${{ inputs.word }}"}),
+                json!({"until": "tomorrow"}),
+                json!({"for": "1s", "until": "2030-01-31T09:00:00Z"}),
+                json!({}),
+            ],
+            expect![[r#"
+                {"for":"1m30s"}
+                  run      Delay(For(90s))
+                {"for":"${{ inputs.wait }}"}
+                  run      Delay(For(120s))
+                {"for":"${{ inputs.n }}s"}
+                  run      Delay(For(7s))
+                {"until":"2030-01-31T09:00:00+01:00"}
+                  run      Delay(Until(2030-01-31T08:00:00Z))
+                {"for":5}
+                  publish  /for: must be a duration such as 5s, 1m30s or 250ms, not a number
+                  run      ValidationError /for: must be a duration such as 5s, 1m30s or 250ms, not a number
+                {"for":"5"}
+                  publish  /for: lacks a unit: write s for seconds or ms for milliseconds behind the number
+                  run      ValidationError /for: lacks a unit: write s for seconds or ms for milliseconds behind the number
+                {"for":"31d"}
+                  publish  /for: is longer than 30d
+                  run      ValidationError /for: is longer than 30d
+                {"for":"${{ inputs.word }}"}
+                  run      ValidationError /for: must be whole numbers with units, such as 5s, 1m30s, 250ms, 2h or 1d
+                {"until":"tomorrow"}
+                  publish  /until: must be an RFC 3339 time such as 2030-01-31T09:00:00Z
+                  run      ValidationError /until: must be an RFC 3339 time such as 2030-01-31T09:00:00Z
+                {"for":"1s","until":"2030-01-31T09:00:00Z"}
+                  publish  /until: give either for or until, not both
+                  run      ValidationError /until: give either for or until, not both
+                {}
+                  publish  for is missing
+                  run      ValidationError for is missing
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_delay_is_due_no_later_than_it_may_be() {
+        let now: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+        let due =
+            |config: delay::Config| config.due_at(now).map(|at| at.to_string()).map_err(|failure| failure.message);
+        let at = |text: &str| delay::Config::Until(text.parse().expect("a time"));
+        assert_eq!(due(delay::Config::For(delay::LONGEST)), Ok("2026-01-31T00:00:00Z".to_owned()));
+        assert_eq!(due(at("2026-01-02T00:00:00Z")), Ok("2026-01-02T00:00:00Z".to_owned()));
+        assert_eq!(due(at("2020-01-01T00:00:00Z")), Ok("2026-01-01T00:00:00Z".to_owned()));
+        assert_eq!(due(at("2026-01-31T00:00:01Z")), Err("/until: is more than 30d away".to_owned()));
+    }
+
+    #[test]
+    fn transforms_logs_and_fails() {
+        check(
+            Kind::Transform,
+            &[
+                json!({"value": {"n": "${{ inputs.n }}"}}),
+                json!({"value": "${{ inputs.none }}"}),
+                json!({}),
+                json!({"valeu": 1}),
+            ],
+            expect![[r#"
+                {"value":{"n":"${{ inputs.n }}"}}
+                  run      Transform(Config { value: Object {"n": Number(7)} })
+                {"value":"${{ inputs.none }}"}
+                  run      Transform(Config { value: Null })
+                {}
+                  publish  value is missing
+                  run      ValidationError value is missing
+                {"valeu":1}
+                  publish  /valeu: unknown field valeu, did you mean value?
+                  publish  value is missing
+                  run      ValidationError /valeu: unknown field valeu, did you mean value?; value is missing
+            "#]],
+        );
+        check(
+            Kind::Log,
+            &[
+                json!({"message": "n is ${{ inputs.n }}"}),
+                json!({"message": "${{ inputs.object }}", "level": "warn", "data": [1]}),
+                json!({"message": "${{ inputs.none }}"}),
+                json!({"level": "loud"}),
+            ],
+            expect![[r#"
+                {"message":"n is ${{ inputs.n }}"}
+                  run      Log(Config { level: Info, message: "n is 7", data: None })
+                {"message":"${{ inputs.object }}","level":"warn","data":[1]}
+                  run      Log(Config { level: Warn, message: "{\"a\":1}", data: Some(Array [Number(1)]) })
+                {"message":"${{ inputs.none }}"}
+                  run      Log(Config { level: Info, message: "", data: None })
+                {"level":"loud"}
+                  publish  /level: must be one of debug, info, warn, error
+                  publish  message is missing
+                  run      ValidationError /level: must be one of debug, info, warn, error; message is missing
+            "#]],
+        );
+        check(
+            Kind::Fail,
+            &[json!({"message": "no ${{ inputs.word }}"}), json!({}), json!("x")],
+            expect![[r#"
+                {"message":"no ${{ inputs.word }}"}
+                  run      Fail(Config { message: "no x" })
+                {}
+                  publish  message is missing
+                  run      ValidationError message is missing
+                "x"
+                  publish  must be an object, not text
+                  run      ValidationError must be an object, not text
+            "#]],
+        );
+        let failure = fail::Config { message: "stop".to_owned() }.failure();
+        assert_eq!((failure.class, failure.is_retryable()), (Class::ControlFlowError, false));
+    }
+}

@@ -1,0 +1,73 @@
+//! CONDITION: takes the branch `true` or `false`.
+//!
+//! Invariants
+//! - `if` is a bare expression; wrapped in `${{ }}` it means the same. It is never resolved as a
+//!   template, so its result stays a value and cannot become an expression.
+//!
+//! Not here: what is true (`expression::truthy`).
+
+use serde_json::Value;
+
+use crate::expression::{Expression, ParseError, Path, Scope};
+use crate::failure::Failure;
+use crate::fields::{Fields, Problem};
+use crate::ids::Label;
+use crate::template::Template;
+
+/// What to decide by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub expression: Expression,
+}
+
+const FIELDS: &[&str] = &["if"];
+
+pub fn check(with: &Value) -> Vec<Problem> {
+    super::check_with(with, FIELDS, read)
+}
+
+pub fn prepare(input: Value) -> Result<Config, Failure> {
+    super::prepare_with(&input, FIELDS, read)
+}
+
+/// The branch to take.
+pub fn decide(expression: &Expression, scope: &Scope) -> Result<Label, Failure> {
+    let branch = if expression.test(scope)? { "true" } else { "false" };
+    Ok(Label::new(branch).expect("both branches are good names"))
+}
+
+/// Every path that the condition looks at; none if it cannot be read.
+pub(super) fn references(with: &Value) -> Vec<(String, Path)> {
+    let expression = with.get("if").and_then(|value| parse(value).ok());
+    let paths = expression.iter().flat_map(Expression::references);
+    paths.map(|path| ("/if".to_owned(), path.clone())).collect()
+}
+
+fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+    fields.require("if");
+    match parse(fields.get("if")?) {
+        Ok(expression) => Some(Config { expression }),
+        Err(error) => {
+            fields.wrong("if", error.to_string());
+            None
+        }
+    }
+}
+
+fn parse(value: &Value) -> Result<Expression, ParseError> {
+    let refuse = |message: &str| ParseError { offset: 0, message: message.to_owned() };
+    match value {
+        Value::String(text) if text.trim_start().starts_with(['$', '{']) => {
+            let template = Template::parse(&Value::String(text.trim().to_owned()));
+            let template = template.map_err(|mut errors| errors.swap_remove(0).1)?;
+            template
+                .expression()
+                .cloned()
+                .ok_or_else(|| refuse("must be one expression: put ${{ }} around all of it or leave it out"))
+        }
+        Value::String(text) => Expression::parse(text),
+        // YAML reads a bare `true` as a boolean.
+        Value::Bool(truth) => Expression::parse(&truth.to_string()),
+        _ => Err(refuse("must be an expression such as inputs.total > 10")),
+    }
+}

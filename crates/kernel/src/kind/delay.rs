@@ -1,0 +1,69 @@
+//! DELAY: waits for a time, or until one.
+//!
+//! Invariants
+//! - Exactly one of `for` and `until`; never longer than [`LONGEST`].
+//! - A time that has passed is due at once.
+//!
+//! Not here: waiting (the engine parks the run).
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::failure::{Class, Failure};
+use crate::fields::{Fields, Problem};
+
+/// The longest wait: as long as an execution may live.
+pub const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Config {
+    For(Duration),
+    Until(Timestamp),
+}
+
+impl Config {
+    /// When the wait that starts now is over.
+    pub fn due_at(self, now: Timestamp) -> Result<Timestamp, Failure> {
+        let refuse = || Failure::new(Class::ValidationError, "/until: is more than 30d away");
+        let last = now.checked_add(LONGEST).map_err(|_| refuse())?;
+        let due = match self {
+            Config::For(wait) => now.checked_add(wait).map_err(|_| refuse())?,
+            Config::Until(at) => at.max(now),
+        };
+        if due > last { Err(refuse()) } else { Ok(due) }
+    }
+}
+
+const FIELDS: &[&str] = &["for", "until"];
+
+pub fn check(with: &Value) -> Vec<Problem> {
+    super::check_with(with, FIELDS, read)
+}
+
+pub fn prepare(input: Value) -> Result<Config, Failure> {
+    super::prepare_with(&input, FIELDS, read)
+}
+
+fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+    match (fields.get("for"), fields.get("until")) {
+        (Some(_), None) => fields.duration("for", LONGEST).map(Config::For),
+        (None, Some(_)) => {
+            let at = fields.text("until")?.parse();
+            if at.is_err() {
+                fields.wrong("until", "must be an RFC 3339 time such as 2030-01-31T09:00:00Z");
+            }
+            at.ok().map(Config::Until)
+        }
+        (None, None) => {
+            fields.require("for");
+            None
+        }
+        (Some(_), Some(_)) => {
+            fields.wrong("until", "give either for or until, not both");
+            None
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! FAIL: ends its branch with a failure of the author's own words.
+//!
+//! Invariants
+//! - The failure is a CONTROL_FLOW_ERROR, so it is never tried again.
+//!
+//! Not here: what a failure does to the graph (`run`).
+
+use serde_json::Value;
+
+use crate::failure::{Class, Failure};
+use crate::fields::{Fields, Problem};
+
+/// What to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub message: String,
+}
+
+impl Config {
+    /// The failure that the author asked for.
+    pub fn failure(&self) -> Failure {
+        Failure::new(Class::ControlFlowError, &self.message)
+    }
+}
+
+const FIELDS: &[&str] = &["message"];
+
+pub fn check(with: &Value) -> Vec<Problem> {
+    super::check_with(with, FIELDS, read)
+}
+
+pub fn prepare(input: Value) -> Result<Config, Failure> {
+    super::prepare_with(&input, FIELDS, read)
+}
+
+fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+    Some(Config { message: super::message(fields, "message")? })
+}

@@ -1,0 +1,50 @@
+//! LOG: leaves a message in the execution's record.
+//!
+//! Invariants
+//! - Any value can be logged: what is no text is written as compact JSON.
+//!
+//! Not here: where messages go (the engine).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::fields::{Fields, Problem};
+
+/// How much a message matters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    Debug,
+    #[default]
+    Info,
+    Warn,
+    Error,
+}
+
+/// What to record.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Config {
+    pub level: Level,
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
+}
+
+const FIELDS: &[&str] = &["message", "level", "data"];
+const LEVELS: &[(&str, Level)] =
+    &[("debug", Level::Debug), ("info", Level::Info), ("warn", Level::Warn), ("error", Level::Error)];
+
+pub fn check(with: &Value) -> Vec<Problem> {
+    super::check_with(with, FIELDS, read)
+}
+
+pub fn prepare(input: Value) -> Result<Config, Failure> {
+    super::prepare_with(&input, FIELDS, read)
+}
+
+fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+    let level = fields.choice("level", LEVELS).unwrap_or_default();
+    let message = super::message(fields, "message")?;
+    Some(Config { level, message, data: fields.get("data").cloned() })
+}

@@ -1,0 +1,27 @@
+//! Every decision of the service, as plain functions from values to values.
+//!
+//! Nothing here does IO, knows the time, draws a random number or logs; `clippy.toml` beside this
+//! crate bans what could. Shells read state, ask here, and carry out the answer, so that two
+//! engines, a simulation and a replay all agree.
+
+pub mod crash;
+pub mod definition;
+pub mod duration;
+pub mod execution;
+pub mod explain;
+pub mod expression;
+pub mod failure;
+mod fields;
+pub mod ids;
+pub mod kind;
+pub mod node;
+pub mod parse;
+pub mod plan;
+pub mod queue;
+pub mod ring;
+pub mod run;
+pub mod template;
+pub mod tier;
+
+/// The number of this build's rules. An execution notes it at enqueue; a build takes no run of a newer one.
+pub const SEMANTICS: i32 = 1;

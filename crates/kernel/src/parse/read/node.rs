@@ -1,0 +1,160 @@
+//! One node of a document, with the edges that its `needs` make.
+//!
+//! Invariants
+//! - A node with a good key is in the draft whatever else is wrong with it.
+//!
+//! Not here: the fields of its `with` (`kind`).
+
+use serde_json::{Map, Value};
+
+use super::{Defaults, Draft, LONGEST_TIMEOUT, MAX_DESCRIPTION_LEN, milliseconds, named, retry, short_text};
+use crate::definition::{Edge, Join, Kind, Node, OnError};
+use crate::expression::type_name;
+use crate::fields::{Fields, Problem, Stage, child, unknown};
+use crate::ids::{Label, NodeKey};
+use crate::kind;
+
+const FIELDS: &[&str] = &["kind", "needs", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
+const LIST_FIELDS: &[&str] =
+    &["key", "id", "kind", "needs", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
+
+const JOINS: &[(&str, Join)] =
+    &[("all_success", Join::AllSuccess), ("any_success", Join::AnySuccess), ("all_done", Join::AllDone)];
+const ON_ERROR: &[(&str, OnError)] = &[("fail", OnError::Fail), ("continue", OnError::Continue)];
+
+/// Reads a node; its key is the map's, or a field of its own in a list.
+pub(super) fn read(
+    key: Option<&str>,
+    at: &str,
+    value: &Value,
+    defaults: Defaults,
+    draft: &mut Draft,
+    problems: &mut Vec<Problem>,
+) {
+    let known = if key.is_some() { FIELDS } else { LIST_FIELDS };
+    let fields = Fields::open(value, at, known, Stage::Run, problems);
+    let Some(mut fields) = fields else { return stand_in(key, at, draft) };
+    let key = match key {
+        Some(key) => NodeKey::new(key)
+            .map_err(|bad| fields.problems.push(Problem { pointer: at.to_owned(), message: bad.to_string() }))
+            .ok(),
+        None => own_key(&mut fields),
+    };
+    let kind = read_kind(&mut fields);
+    let on_error = fields.choice("on_error", ON_ERROR);
+    let unclear = kind.is_none() || (on_error.is_none() && fields.get("on_error").is_some());
+    let when = fields.choice("when", JOINS).unwrap_or_default();
+    let retry = retry::read(&mut fields).or(defaults.retry).policy(kind.unwrap_or(STAND_IN).retry());
+    let timeout_ms = timeout(&mut fields, kind, defaults);
+    let description = short_text(&mut fields, "description", MAX_DESCRIPTION_LEN);
+    let with = with(&mut fields, kind);
+    let (needs, lost) = needs(&mut fields);
+    draft.lost_edges |= lost || key.is_none();
+    let Some(key) = key else { return };
+    for (pointer, from, label) in needs {
+        draft.definition.edges.push(Edge { from, to: key.clone(), label });
+        draft.edge_at.push(pointer);
+    }
+    if unclear {
+        draft.unclear.push(key.clone());
+    }
+    let kind = kind.unwrap_or(STAND_IN);
+    let on_error = on_error.unwrap_or_default();
+    draft.definition.nodes.push(Node { key, kind, description, with, when, on_error, retry, timeout_ms });
+    draft.node_at.push(at.to_owned());
+}
+
+/// The kind of a node whose own is not known: it takes any templates and asks for nothing.
+const STAND_IN: Kind = Kind::Transform;
+
+/// Holds the place of a node that is no object, so that its neighbours are not blamed.
+fn stand_in(key: Option<&str>, at: &str, draft: &mut Draft) {
+    draft.lost_edges = true;
+    let Some(key) = key.and_then(|key| NodeKey::new(key).ok()) else { return };
+    draft.unclear.push(key.clone());
+    draft.definition.nodes.push(Node {
+        key,
+        kind: STAND_IN,
+        description: None,
+        with: Value::Null,
+        when: Join::default(),
+        on_error: OnError::default(),
+        retry: STAND_IN.retry(),
+        timeout_ms: None,
+    });
+    draft.node_at.push(at.to_owned());
+}
+
+fn own_key(fields: &mut Fields<'_, '_>) -> Option<NodeKey> {
+    let name = match (fields.get("key"), fields.get("id")) {
+        (Some(_), Some(_)) => {
+            fields.wrong("id", "give either key or id, not both");
+            "key"
+        }
+        (None, Some(_)) => "id",
+        _ => "key",
+    };
+    fields.require(name);
+    let text = fields.text(name)?;
+    named(fields, name, NodeKey::new(text))
+}
+
+fn read_kind(fields: &mut Fields<'_, '_>) -> Option<Kind> {
+    fields.require("kind");
+    let text = fields.text("kind")?;
+    let kind = Kind::parse(text);
+    if kind.is_none() {
+        let message = unknown("kind", text, Kind::ALL.iter().map(|kind| kind.name()), fields.problems);
+        fields.wrong("kind", message);
+    }
+    kind
+}
+
+/// The default is not for a DELAY: waiting is its work, not a fault.
+fn timeout(fields: &mut Fields<'_, '_>, kind: Option<Kind>, defaults: Defaults) -> Option<u64> {
+    let own = milliseconds(fields, "timeout", "timeout_ms", 1, LONGEST_TIMEOUT);
+    own.or(if kind == Some(Kind::Delay) { None } else { defaults.timeout_ms })
+}
+
+fn with(fields: &mut Fields<'_, '_>, kind: Option<Kind>) -> Value {
+    let with = fields.get("with").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    if let Some(kind) = kind {
+        let at = fields.pointer("with");
+        let found = kind::check(kind, &with).into_iter();
+        fields.problems.extend(found.map(|found| Problem { pointer: format!("{at}{}", found.pointer), ..found }));
+    }
+    with
+}
+
+/// What a node needs: `node` or `node.label`, one or a list of them, each with its pointer; and
+/// whether any could not be read.
+fn needs(fields: &mut Fields<'_, '_>) -> (Vec<(String, NodeKey, Option<Label>)>, bool) {
+    let at = fields.pointer("needs");
+    let items: Vec<(String, &Value)> = match fields.get("needs") {
+        None => Vec::new(),
+        Some(Value::Array(list)) => {
+            list.iter().enumerate().map(|(place, item)| (child(&at, &place.to_string()), item)).collect()
+        }
+        Some(one) => vec![(at, one)],
+    };
+    let mut needs = Vec::new();
+    let count = items.len();
+    for (pointer, item) in items {
+        match need(item) {
+            Ok((from, label)) => needs.push((pointer, from, label)),
+            Err(message) => fields.problems.push(Problem { pointer, message }),
+        }
+    }
+    let lost = needs.len() < count;
+    (needs, lost)
+}
+
+fn need(item: &Value) -> Result<(NodeKey, Option<Label>), String> {
+    let Value::String(text) = item else {
+        return Err(format!("must be the name of a node, or node.branch, not {}", type_name(item)));
+    };
+    let (node, label) = text.split_once('.').map_or((text.as_str(), None), |(node, label)| (node, Some(label)));
+    let node = NodeKey::new(node).map_err(|bad| bad.to_string())?;
+    let label = label.map(Label::new).transpose().map_err(|bad| bad.to_string())?;
+    Ok((node, label))
+}

@@ -1,0 +1,106 @@
+//! What a store would hold of a run: its node rows, and whether it was told to stop.
+//!
+//! Invariants
+//! - Rows are written only from a run's effects and from what the execution's row is told, as a
+//!   shell does; every change of a node's row is a legal step of its life.
+//!
+//! Not here: the promises of a whole store (`simulation`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kernel::ids::ExecutionId;
+use kernel::node::{End, Status, Step};
+use kernel::plan::{NodeIx, Plan};
+use kernel::run::{Effect, Event, Open, Run, Stop};
+use uuid::Uuid;
+
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    settled: Vec<(NodeIx, End)>,
+    open: BTreeMap<NodeIx, Open>,
+    statuses: BTreeMap<NodeIx, Status>,
+    attempts: BTreeMap<NodeIx, u32>,
+    stop: Option<Stop>,
+}
+
+impl Rows {
+    /// Notes what the execution's own row is told.
+    pub(crate) fn hear(&mut self, event: &Event) {
+        let stop = match event {
+            Event::CancelRequested => Stop::Cancel,
+            Event::DeadlinePassed => Stop::Deadline,
+            _ => return,
+        };
+        self.stop.get_or_insert(stop);
+    }
+
+    /// Stores what the effects say of nodes.
+    pub(crate) fn store(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            match effect {
+                Effect::Settle { node, end } => {
+                    let step = match end {
+                        End::Completed { .. } => Step::Succeed,
+                        End::Failed { .. } => Step::Fail,
+                        End::Skipped => Step::Skip,
+                        End::Canceled => Step::Cancel,
+                    };
+                    self.step(*node, step);
+                    self.open.remove(node);
+                    self.settled.push((*node, end.clone()));
+                }
+                Effect::Perform { node, attempt } => {
+                    self.step(*node, Step::Perform);
+                    self.attempts.insert(*node, *attempt);
+                    self.open.insert(*node, Open { node: *node, attempt: *attempt, waiting: false });
+                }
+                Effect::Wait { node, attempt, .. } => {
+                    self.step(*node, Step::Wait);
+                    self.attempts.insert(*node, *attempt);
+                    self.open.insert(*node, Open { node: *node, attempt: *attempt, waiting: true });
+                }
+                Effect::Abort { .. } | Effect::Finish(_) => {}
+            }
+        }
+    }
+
+    /// The run as another process would take it up.
+    pub(crate) fn resume(&self, plan: &Arc<Plan>) -> (Run, Vec<Effect>) {
+        Run::resume(Arc::clone(plan), execution(), self.stop, self.settled.clone(), self.open.values().copied())
+    }
+
+    /// The nodes being performed, and those waiting for an attempt.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Open> {
+        self.open.values()
+    }
+
+    /// The node's latest attempt; 0 before the first.
+    pub(crate) fn attempt(&self, node: NodeIx) -> u32 {
+        self.attempts.get(&node).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn settled(&self) -> &[(NodeIx, End)] {
+        &self.settled
+    }
+
+    /// What taking the run up orders while it goes on: the nodes in flight once more, or their end.
+    pub(crate) fn expected_again(&self) -> Vec<Effect> {
+        let in_flight = self.open.values().filter(|open| !open.waiting);
+        let again = |open: &Open| match self.stop {
+            None => Effect::Perform { node: open.node, attempt: open.attempt },
+            Some(_) => Effect::Abort { node: open.node },
+        };
+        in_flight.map(again).collect()
+    }
+
+    fn step(&mut self, node: NodeIx, step: Step) {
+        let status = self.statuses.entry(node).or_insert(Status::Pending);
+        *status = status.after(step).expect("a run takes legal steps only");
+    }
+}
+
+/// The execution of every test here; it decides nothing but the jitter of waits.
+pub(crate) fn execution() -> ExecutionId {
+    ExecutionId(Uuid::from_u128(7))
+}

@@ -1,0 +1,69 @@
+//! The promises, who broke one, and the last steps before it.
+//!
+//! Invariants
+//! - The first broken promise stands; what follows from it is not told.
+//! - Steps are put into words only when somebody will read them: a seed that fails runs once more.
+//!
+//! Not here: what is checked (where it happens: `store`, `receiver`, `process`; at the end: `audit`).
+
+use std::collections::VecDeque;
+use std::fmt;
+
+/// How many steps are told of a failure.
+const TOLD: usize = 60;
+
+/// What the service promises, as far as a model of its store and engines can break it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// Every accepted execution reaches a terminal state.
+    P1Kept,
+    /// No more slots than the limit, and no node outside a slot.
+    P2Slots,
+    /// One request, one engine run, one result; a completed node never runs again.
+    P3Once,
+    /// No workspace delays another.
+    P4Fair,
+    /// Waiting, crashes and outages cost time, never attempts, never work.
+    P5NeverAttempts,
+    /// However a run ends, its slot is free.
+    P6NoLeak,
+}
+
+/// A promise and what broke it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) promise: Promise,
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.promise, self.what)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    pub(crate) broken: Option<Broken>,
+    pub(crate) tells: bool,
+    pub(crate) steps: VecDeque<String>,
+}
+
+impl Judge {
+    pub(crate) fn breaks(&mut self, promise: Promise, what: impl FnOnce() -> String) {
+        if self.broken.is_none() {
+            let what = what();
+            self.note(|| format!("BROKEN {promise:?}: {what}"));
+            self.broken = Some(Broken { promise, what });
+        }
+    }
+
+    pub(crate) fn note(&mut self, step: impl FnOnce() -> String) {
+        if self.tells && self.broken.is_none() {
+            if self.steps.len() == TOLD {
+                self.steps.pop_front();
+            }
+            self.steps.push_back(step());
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! One run in the hands of an engine: the kernel's `Run`, and the work it ordered.
+//!
+//! Invariants
+//! - A fact is stored before it is acted on: effects wait in `unsaved` until the store has them.
+//! - Nothing is sent without the right to send, looked at in the same step.
+//! - The embedded engine drops a run whose store answers no, or not at all; what is stored decides.
+//!   A remote engine is durable and repeats the step.
+//!
+//! Not here: who steps a machine and what takes it away (`process`, `remote`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kernel::definition::Kind;
+use kernel::execution;
+use kernel::node::{self, End};
+use kernel::plan::NodeIx;
+use kernel::run::{Effect, Event, Open, Outcome, Run};
+
+use super::mutant::Mutant;
+use super::random::{Random, mix};
+use super::receiver::{Answer, Receiver};
+use super::store::{Fact, Fence, Fetched, Guard, Ix, Store, Why, execution_id};
+
+/// How long an activity may go without a sign of life before another attempt of it begins.
+const ACTIVITY_LEASE: u64 = 5_000;
+/// A run whose next wake is further away needs no process until then.
+const PARK_BEYOND: u64 = 5_000;
+
+/// What a step may touch.
+#[derive(Debug)]
+pub(crate) struct Hands<'a> {
+    pub(crate) store: &'a mut Store,
+    pub(crate) receiver: &'a mut Receiver,
+    pub(crate) random: &'a mut Random,
+    /// Answers may get lost.
+    pub(crate) faults: bool,
+    /// The holder's lease still allows requests to be sent.
+    pub(crate) may_send: bool,
+}
+
+impl Hands<'_> {
+    /// Does the answer to what was just done get lost?
+    pub(crate) fn answer_is_lost(&mut self) -> bool {
+        self.faults && self.random.one_in(12)
+    }
+}
+
+/// What became of the machine in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    Going,
+    /// Dropped: fenced out, or in doubt about what is stored.
+    Lost,
+    Parked,
+    Closed,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    /// A delay, or the wait before an attempt.
+    Until(u64, Event),
+    Ready,
+    /// A remote activity that has begun and may send until its lease ends.
+    Fetched { fence: u64, until: u64 },
+    Sent { delivery: u64, fence: u64, until: u64 },
+    Settling { fence: u64, end: End },
+}
+
+#[derive(Clone, Debug)]
+struct Work {
+    node: NodeIx,
+    attempt: u32,
+    stage: Stage,
+    /// Its worker gives no sign of life.
+    silent: bool,
+    /// Another attempt of this activity has begun; nobody waits for this one.
+    stale: bool,
+}
+
+impl Work {
+    fn new(node: NodeIx, attempt: u32, stage: Stage) -> Work {
+        Work { node, attempt, stage, silent: false, stale: false }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) ix: Ix,
+    fence: Fence,
+    run: Run,
+    work: Vec<Work>,
+    inbox: VecDeque<Event>,
+    /// Events on their way a second time.
+    echoes: Vec<Event>,
+    unsaved: Option<Vec<Effect>>,
+    closing: Option<execution::Step>,
+    heard_cancel: bool,
+}
+
+impl Machine {
+    /// A run from its stored rows, which for a new one say nothing.
+    pub(crate) fn from_rows(store: &Store, ix: Ix, fence: Fence) -> Machine {
+        let (stop, settled, open) = store.load(ix);
+        let plan = Arc::clone(&store.executions[ix].plan);
+        let waiting: Vec<Open> = open.iter().filter(|open| open.waiting).copied().collect();
+        let (run, effects) = Run::resume(plan, execution_id(ix), stop, settled, open);
+        let mut machine = Machine {
+            ix,
+            fence,
+            run,
+            work: Vec::new(),
+            inbox: VecDeque::new(),
+            echoes: Vec::new(),
+            unsaved: Some(effects),
+            closing: None,
+            heard_cancel: stop.is_some(),
+        };
+        if stop.is_none() {
+            for Open { node, attempt, .. } in waiting {
+                machine.wait(store, node, Event::RetryDue { node, attempt });
+            }
+        }
+        machine
+    }
+
+    /// One step: save, close, hear, apply or work.
+    pub(crate) fn step(&mut self, hands: &mut Hands<'_>) -> After {
+        if let Some(effects) = self.unsaved.take() {
+            return self.save(hands, effects);
+        }
+        if let Some(step) = self.closing {
+            return self.close(hands, step);
+        }
+        if hands.store.executions[self.ix].cancel_requested && !self.heard_cancel && hands.random.one_in(2) {
+            self.heard_cancel = true;
+            self.inbox.push_back(Event::CancelRequested);
+        }
+        if !self.echoes.is_empty() && hands.random.one_in(4) {
+            let echo = self.echoes.swap_remove(hands.random.below(self.echoes.len()));
+            let echo = if hands.store.is(Mutant::EchoIsNews) { self.as_news(hands.store, echo) } else { echo };
+            self.inbox.push_back(echo);
+        }
+        if !self.inbox.is_empty() && (self.work.is_empty() || hands.random.one_in(2)) {
+            let event = self.inbox.pop_front().expect("an event is there");
+            let effects = self.run.apply(event);
+            if !effects.is_empty() {
+                self.unsaved = Some(effects);
+            }
+            return After::Going;
+        }
+        if self.work.is_empty() {
+            return After::Going;
+        }
+        if let Some(until) = self.idle_until(hands.store.now) {
+            return self.park(hands, until);
+        }
+        let at = hands.random.below(self.work.len());
+        let work = self.work.swap_remove(at);
+        if work.silent && !work.stale { self.sit_out(hands, work) } else { self.do_work(hands, work) }
+    }
+
+    /// The worker of one activity falls silent.
+    pub(crate) fn silence(&mut self, random: &mut Random) {
+        let at = random.below(self.work.len());
+        if let Some(work) = self.work.get_mut(at) {
+            work.silent = matches!(work.stage, Stage::Fetched { .. } | Stage::Sent { .. });
+        }
+    }
+
+    /// Everything this run was doing ends with its holder's memory of it.
+    pub(crate) fn drop_work(&mut self, receiver: &mut Receiver) {
+        for work in self.work.drain(..) {
+            if let Stage::Sent { delivery, .. } = work.stage {
+                receiver.hang_up(delivery);
+            }
+        }
+    }
+
+    fn is_remote(&self) -> bool {
+        matches!(self.fence, Fence::Run(_))
+    }
+
+    fn save(&mut self, hands: &mut Hands<'_>, effects: Vec<Effect>) -> After {
+        let facts: Vec<Fact> = effects.iter().filter_map(|effect| self.fact(hands.store, effect)).collect();
+        if !facts.is_empty() {
+            if !hands.store.record(self.ix, self.fence, &facts) {
+                return After::Lost;
+            }
+            if hands.answer_is_lost() {
+                if self.is_remote() {
+                    self.unsaved = Some(effects);
+                    return After::Going;
+                }
+                return After::Lost;
+            }
+        }
+        effects.into_iter().for_each(|effect| self.carry_out(hands, effect));
+        After::Going
+    }
+
+    fn fact(&self, store: &Store, effect: &Effect) -> Option<Fact> {
+        let bare = |node, step| Fact { node, step, attempt: None, next_at: None, end: None };
+        Some(match effect {
+            Effect::Settle { node, end } => {
+                let step = match end {
+                    End::Completed { .. } => node::Step::Succeed,
+                    End::Failed { .. } => node::Step::Fail,
+                    End::Skipped => node::Step::Skip,
+                    End::Canceled => node::Step::Cancel,
+                };
+                Fact { end: Some(end.clone()), ..bare(*node, step) }
+            }
+            Effect::Perform { node, attempt } => {
+                let is_delay = self.run.plan().node(*node).kind == Kind::Delay;
+                let delay = 1_000 + mix(self.ix as u64 * 64 + *node as u64) % 12_000;
+                let next_at = is_delay.then_some(store.now + delay);
+                Fact { attempt: Some(*attempt), next_at, ..bare(*node, node::Step::Perform) }
+            }
+            Effect::Wait { node, attempt, wait } => {
+                let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+                let next_at = Some(store.now + wait);
+                Fact { attempt: Some(*attempt), next_at, ..bare(*node, node::Step::Wait) }
+            }
+            Effect::Abort { .. } | Effect::Finish(_) => return None,
+        })
+    }
+
+    fn carry_out(&mut self, hands: &mut Hands<'_>, effect: Effect) {
+        match effect {
+            Effect::Settle { node, .. } => self.forget(hands.receiver, node),
+            Effect::Perform { node, attempt } => {
+                if self.run.plan().node(node).kind == Kind::Delay {
+                    self.wait(hands.store, node, Event::NodeSucceeded { node, attempt, took: None });
+                } else {
+                    self.work.push(Work::new(node, attempt, Stage::Ready));
+                }
+            }
+            Effect::Wait { node, attempt, .. } => self.wait(hands.store, node, Event::RetryDue { node, attempt }),
+            Effect::Abort { node } => {
+                self.forget(hands.receiver, node);
+                self.inbox.push_back(Event::NodeAborted { node });
+            }
+            Effect::Finish(outcome) => {
+                self.closing = Some(match outcome {
+                    Outcome::Completed => execution::Step::Complete,
+                    Outcome::Canceled => execution::Step::Cancel,
+                    Outcome::TimedOut => execution::Step::TimeOut,
+                    Outcome::Failed { .. } | Outcome::Stalled => execution::Step::Fail,
+                });
+            }
+        }
+    }
+
+    fn close(&mut self, hands: &mut Hands<'_>, step: execution::Step) -> After {
+        let why = if step == execution::Step::Cancel { Why::Canceled } else { Why::Ran };
+        hands.store.complete(self.ix, Guard::Fence(self.fence), step, why);
+        match hands.answer_is_lost() {
+            true if self.is_remote() => After::Going,
+            true => After::Lost,
+            false => After::Closed,
+        }
+    }
+
+    fn park(&mut self, hands: &mut Hands<'_>, until: u64) -> After {
+        let parked = hands.store.park(self.ix, self.fence, until);
+        if parked && !hands.answer_is_lost() { After::Parked } else { After::Lost }
+    }
+
+    /// When the next thing happens, if that is far away and nothing else is going on.
+    fn idle_until(&self, now: u64) -> Option<u64> {
+        if self.is_remote() || !self.inbox.is_empty() {
+            return None;
+        }
+        let times = self.work.iter().map(|work| match work.stage {
+            Stage::Until(at, _) => Some(at),
+            _ => None,
+        });
+        times.collect::<Option<Vec<u64>>>()?.into_iter().min().filter(|at| *at > now + PARK_BEYOND)
+    }
+
+    /// Once its lease is over another attempt of a silent activity begins; it may still come back.
+    fn sit_out(&mut self, hands: &mut Hands<'_>, mut work: Work) -> After {
+        let (Stage::Fetched { until, .. } | Stage::Sent { until, .. }) = work.stage else { return After::Going };
+        if hands.store.now > until {
+            if let Stage::Sent { delivery, .. } = work.stage {
+                // What it had handed to the network goes on, but is no longer work of ours.
+                hands.receiver.hang_up(delivery);
+            }
+            self.work.push(Work::new(work.node, work.attempt, Stage::Ready));
+            work.stale = true;
+        }
+        self.work.push(work);
+        After::Going
+    }
+
+    fn do_work(&mut self, hands: &mut Hands<'_>, mut work: Work) -> After {
+        let (ix, node, now) = (self.ix, work.node, hands.store.now);
+        match work.stage.clone() {
+            Stage::Until(at, event) if at <= now => return self.tell(hands, event),
+            Stage::Until(..) => {}
+            Stage::Ready => match self.fence {
+                Fence::Owner { .. } => self.send(hands, &mut work, 0, u64::MAX),
+                Fence::Run(run) => match hands.store.fetch(ix, run, node) {
+                    Fetched::Gone => return After::Lost,
+                    Fetched::Already(End::Completed { took }) => {
+                        return self.tell(hands, Event::NodeSucceeded { node, attempt: work.attempt, took });
+                    }
+                    Fetched::Already(_) => return After::Going,
+                    Fetched::Go(fence) => work.stage = Stage::Fetched { fence, until: now + ACTIVITY_LEASE },
+                },
+            },
+            Stage::Fetched { fence, until } if now <= until && !work.stale => self.send(hands, &mut work, fence, until),
+            Stage::Fetched { .. } if work.stale => return After::Going,
+            Stage::Fetched { .. } => work.stage = Stage::Ready,
+            Stage::Sent { delivery, fence, .. } => return self.answered(hands, work, delivery, fence),
+            Stage::Settling { fence, end } => return self.settle(hands, work, fence, end),
+        }
+        self.work.push(work);
+        After::Going
+    }
+
+    fn send(&self, hands: &mut Hands<'_>, work: &mut Work, fence: u64, until: u64) {
+        if hands.may_send {
+            let delivery = hands.receiver.send(hands.store, self.ix, work.node, work.attempt, self.fence);
+            work.stage = Stage::Sent { delivery, fence, until };
+        }
+    }
+
+    fn answered(&mut self, hands: &mut Hands<'_>, mut work: Work, delivery: u64, fence: u64) -> After {
+        let node = work.node;
+        let attempt = work.attempt;
+        let answer = if work.stale {
+            Some(hands.receiver.would_answer(self.run.plan(), self.ix, node, attempt))
+        } else {
+            hands.receiver.answer(hands.store, delivery)
+        };
+        match answer {
+            Some(Answer::Done(took)) if self.is_remote() => {
+                work.stage = Stage::Settling { fence, end: End::Completed { took } };
+                self.work.push(work);
+                After::Going
+            }
+            Some(Answer::Done(took)) => self.tell(hands, Event::NodeSucceeded { node, attempt, took }),
+            Some(Answer::Failed(failure)) if !work.stale => self.tell(hands, Event::NodeFailed { node, attempt, failure }),
+            _ => After::Going,
+        }
+    }
+
+    fn settle(&mut self, hands: &mut Hands<'_>, work: Work, fence: u64, end: End) -> After {
+        let Fence::Run(run) = self.fence else { return After::Going };
+        let node = work.node;
+        let stored = hands.store.settle(self.ix, run, node, fence, end.clone());
+        if work.stale {
+            return After::Going;
+        }
+        if !stored || hands.answer_is_lost() {
+            self.work.push(Work::new(node, work.attempt, Stage::Ready));
+            return After::Going;
+        }
+        let End::Completed { took } = end else { return After::Going };
+        self.tell(hands, Event::NodeSucceeded { node, attempt: work.attempt, took })
+    }
+
+    /// Hands an event in; sometimes it comes once more, later.
+    fn tell(&mut self, hands: &mut Hands<'_>, event: Event) -> After {
+        if hands.answer_is_lost() {
+            self.echoes.push(event.clone());
+        }
+        self.inbox.push_back(event);
+        After::Going
+    }
+
+    fn wait(&mut self, store: &Store, node: NodeIx, event: Event) {
+        let row = &store.executions[self.ix].nodes[node];
+        let at = row.next_at.unwrap_or(store.now);
+        self.work.push(Work::new(node, row.attempt, Stage::Until(at, event)));
+    }
+
+    /// The event as if it were of the attempt that is open now: what a mutant makes of it.
+    fn as_news(&self, store: &Store, mut event: Event) -> Event {
+        if let Event::NodeSucceeded { node, attempt, .. }
+        | Event::NodeFailed { node, attempt, .. }
+        | Event::RetryDue { node, attempt } = &mut event
+        {
+            *attempt = store.executions[self.ix].nodes[*node].attempt;
+        }
+        event
+    }
+
+    fn forget(&mut self, receiver: &mut Receiver, node: NodeIx) {
+        self.work.retain(|work| {
+            let keep = work.node != node || work.stale;
+            if let (false, Stage::Sent { delivery, .. }) = (keep, &work.stage) {
+                receiver.hang_up(*delivery);
+            }
+            keep
+        });
+    }
+}

@@ -1,0 +1,40 @@
+//! One broken rule each: what the simulation must be able to notice.
+//!
+//! Invariants
+//! - A mutant lives in the model, never in the kernel, and breaks one rule only.
+//!
+//! Not here: the tests that catch them (`simulation`).
+
+/// A rule of the design, left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// An ambiguous start puts the item back. The write shows its claim but does not name the
+    /// status it leaves: with that guard `begin` alone already makes the mistake harmless.
+    FreeSlotOnAmbiguousStart,
+    /// Node facts and completions need not show owner and epoch, nor an activity its fence.
+    NoFence,
+    /// `complete` does not ask whether the execution has already ended.
+    CompletionTwice,
+    /// A repeated start goes to the engine under a new id.
+    NewIdOnRepeat,
+    /// A dead claimer's items go back to waiting, begun or not, instead of to another claimer.
+    TakeoverRequeues,
+    /// `begin` is always granted.
+    BeginUnchecked,
+    /// Claims do not take the shard's lock.
+    ClaimWithoutLock,
+    /// A limit is changed without the shard's lock.
+    UnfencedLimitChange,
+    /// A node interrupted by a crash comes back under its next attempt.
+    CrashIsAnAttempt,
+    /// Whose item is the oldest is asked first, full or not.
+    OldestFirst,
+    /// A claimer whose answer was lost does not ask what it claimed.
+    ClaimForgotten,
+    /// A resumed run is not told that it was canceled.
+    StopForgotten,
+    /// News of an earlier attempt is taken for news of the present one.
+    EchoIsNews,
+    /// An item refused in doubt is started again for ever.
+    DoubtForEver,
+}

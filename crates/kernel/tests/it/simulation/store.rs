@@ -1,0 +1,341 @@
+//! A model of the store: each method is one committed transaction.
+//!
+//! Invariants
+//! - Statuses move only as the kernel's lifecycles say, under the guard that the real statement
+//!   names; a mutant leaves one guard out.
+//! - The store's clock is the only one.
+//!
+//! Not here: what a run writes (`facts`), who calls when (`process`, `remote`, `world`).
+
+mod facts;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kernel::crash::{self, Deaths, Verdict};
+use kernel::execution;
+use kernel::ids::{ExecutionId, WorkspaceId};
+use kernel::node;
+use kernel::plan::Plan;
+use kernel::queue::{self, Step};
+use uuid::Uuid;
+
+pub(crate) use facts::{Fact, Fence, Fetched, Guard};
+
+use super::judge::{Judge, Promise};
+use super::mutant::Mutant;
+
+/// An execution, by its place in the store.
+pub(crate) type Ix = usize;
+/// A process, new at each start and after each lapse.
+pub(crate) type Pid = u64;
+
+/// Silence after which a process's claims, and its runs, may be taken.
+pub(crate) const CLAIM_SILENCE: u64 = 10_000;
+pub(crate) const RUN_SILENCE: u64 = 15_000;
+/// The most attempts at a start.
+pub(crate) const MAX_ATTEMPTS: u32 = 3;
+
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) id: WorkspaceId,
+    pub(crate) limit: usize,
+    pub(crate) weight: i32,
+    /// How many may be at work: the limit, or those that held a slot when it was lowered.
+    pub(crate) allowed: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) status: queue::Status,
+    pub(crate) claim: u64,
+    pub(crate) claimed_by: Pid,
+    pub(crate) attempts: u32,
+    pub(crate) taken_over: bool,
+    pub(crate) available_at: u64,
+}
+
+/// What ended an execution, for the audit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    Ran,
+    Refused,
+    CrashLoop,
+    Canceled,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct NodeRow {
+    pub(crate) status: node::Status,
+    pub(crate) attempt: u32,
+    /// When its delay is over, or its next attempt due.
+    pub(crate) next_at: Option<u64>,
+    pub(crate) fence: u64,
+    pub(crate) seq: u32,
+    pub(crate) end: Option<node::End>,
+    /// Who wrote last: a repeat of one's own write changes nothing.
+    pub(crate) writer: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Execution {
+    pub(crate) workspace: usize,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) status: execution::Status,
+    pub(crate) item: Item,
+    pub(crate) nodes: Vec<NodeRow>,
+    pub(crate) owner: Option<Pid>,
+    pub(crate) epoch: u64,
+    /// The engine run that began it.
+    pub(crate) run: Option<u64>,
+    pub(crate) cancel_requested: bool,
+    pub(crate) wake_at: Option<u64>,
+    pub(crate) last_seq: u32,
+    pub(crate) deaths: Deaths,
+    pub(crate) seq_at_death: u32,
+    /// How often it ended, and of what.
+    pub(crate) ended: u32,
+    pub(crate) why: Why,
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) now: u64,
+    pub(crate) workspaces: Vec<Workspace>,
+    pub(crate) executions: Vec<Execution>,
+    pub(crate) seen_at: BTreeMap<Pid, u64>,
+    pub(crate) judge: Judge,
+    pub(crate) mutant: Option<Mutant>,
+    keys: BTreeMap<u64, Ix>,
+    locks: BTreeMap<i16, Pid>,
+}
+
+impl Store {
+    pub(crate) fn new(limits: &[usize], weights: &[i32], mutant: Option<Mutant>) -> Store {
+        let workspace = |(at, (limit, weight)): (usize, (&usize, &i32))| Workspace {
+            // Two workspaces to a shard.
+            id: WorkspaceId(Uuid::from_u128((at / 2 + at % 2 * 64) as u128)),
+            limit: *limit,
+            weight: *weight,
+            allowed: *limit,
+        };
+        let workspaces = limits.iter().zip(weights).enumerate().map(workspace).collect();
+        Store {
+            now: 0,
+            workspaces,
+            executions: Vec::new(),
+            seen_at: BTreeMap::new(),
+            judge: Judge::default(),
+            mutant,
+            keys: BTreeMap::new(),
+            locks: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// Accepts a request once, however often it comes.
+    pub(crate) fn enqueue(&mut self, key: u64, workspace: usize, plan: &Arc<Plan>) -> Ix {
+        if let Some(known) = self.keys.get(&key) {
+            return *known;
+        }
+        let row = NodeRow {
+            status: node::Status::Pending,
+            attempt: 0,
+            next_at: None,
+            fence: 0,
+            seq: 0,
+            end: None,
+            writer: 0,
+        };
+        let item = Item {
+            status: queue::Status::Pending,
+            claim: 0,
+            claimed_by: 0,
+            attempts: 0,
+            taken_over: false,
+            available_at: self.now,
+        };
+        self.executions.push(Execution {
+            workspace,
+            plan: Arc::clone(plan),
+            status: execution::Status::Pending,
+            item,
+            nodes: vec![row; plan.nodes().len()],
+            owner: None,
+            epoch: 0,
+            run: None,
+            cancel_requested: false,
+            wake_at: None,
+            last_seq: 0,
+            deaths: Deaths::default(),
+            seq_at_death: 0,
+            ended: 0,
+            why: Why::Ran,
+        });
+        let ix = self.executions.len() - 1;
+        self.keys.insert(key, ix);
+        self.note(|| format!("accept e{ix} for w{workspace}"));
+        ix
+    }
+
+    /// Takes a shard's lock for as long as a transaction lasts.
+    pub(crate) fn lock(&mut self, workspace: usize, who: Pid) -> bool {
+        let shard = self.workspaces[workspace].id.shard();
+        *self.locks.entry(shard).or_insert(who) == who
+    }
+
+    /// The transaction is over, or its connection is.
+    pub(crate) fn unlock(&mut self, who: Pid) {
+        self.locks.retain(|_, holder| *holder != who);
+    }
+
+    pub(crate) fn slots_held(&self, workspace: usize) -> usize {
+        let holds = |e: &&Execution| e.workspace == workspace && e.item.status.holds_slot();
+        self.executions.iter().filter(holds).count()
+    }
+
+    /// How many more slots the workspace has, by a count.
+    pub(crate) fn room(&self, workspace: usize) -> usize {
+        self.workspaces[workspace].limit.saturating_sub(self.slots_held(workspace))
+    }
+
+    pub(crate) fn is_ready(&self, ix: Ix) -> bool {
+        let item = &self.executions[ix].item;
+        item.status == queue::Status::Pending && item.available_at <= self.now
+    }
+
+    /// Has the workspace something ready and a free slot?
+    pub(crate) fn is_eligible(&self, workspace: usize) -> bool {
+        let mut items = (0..self.executions.len()).filter(|ix| self.executions[*ix].workspace == workspace);
+        items.any(|ix| self.is_ready(ix)) && self.room(workspace) > 0
+    }
+
+    /// Claims up to `count` ready items of a workspace, oldest first.
+    pub(crate) fn take(&mut self, workspace: usize, count: usize, claim: u64, claimer: Pid) {
+        let ready = |ix: &Ix| self.executions[*ix].workspace == workspace && self.is_ready(*ix);
+        let items: Vec<Ix> = (0..self.executions.len()).filter(ready).take(count).collect();
+        for ix in &items {
+            let item = &mut self.executions[*ix].item;
+            item.status = item.status.after(Step::Claim).expect("a ready item can be claimed");
+            (item.claim, item.claimed_by) = (claim, claimer);
+        }
+        let (held, limit) = (self.slots_held(workspace), self.workspaces[workspace].limit);
+        if held > limit && !items.is_empty() {
+            self.judge.breaks(Promise::P2Slots, || format!("a claim makes {held} slots of w{workspace}, limit {limit}"));
+        }
+        self.count_allowed(workspace);
+        self.note(|| format!("p{claimer} claims {items:?} of w{workspace} under c{claim}"));
+    }
+
+    /// What a claimer holds under a claim: how it learns what became of a lost answer.
+    pub(crate) fn claimed_under(&self, claim: u64) -> Vec<Ix> {
+        let held = |ix: &Ix| {
+            let item = &self.executions[*ix].item;
+            item.status == queue::Status::Claimed && item.claim == claim
+        };
+        (0..self.executions.len()).filter(held).collect()
+    }
+
+    /// CLAIMED to DISPATCHED, under the claim. False: someone else decided.
+    pub(crate) fn mark_dispatched(&mut self, ix: Ix, claim: u64) -> bool {
+        self.note(|| format!("mark e{ix} dispatched under c{claim}"));
+        self.move_claimed(ix, claim, Step::Dispatch)
+    }
+
+    /// Back to waiting after a refusal, one attempt spent.
+    pub(crate) fn requeue(&mut self, ix: Ix, claim: u64, backoff: u64) -> bool {
+        let moved = self.move_claimed(ix, claim, Step::Requeue);
+        if moved {
+            let item = &mut self.executions[ix].item;
+            item.attempts += 1;
+            item.available_at = self.now + backoff;
+            self.freed(ix);
+        }
+        self.note(|| format!("requeue e{ix} under c{claim}: {moved}"));
+        moved
+    }
+
+    /// The item as it was before any claim, whatever it has become since: what mutants do.
+    pub(crate) fn put_back(&mut self, ix: Ix) {
+        self.executions[ix].item.status = queue::Status::Pending;
+        self.freed(ix);
+        self.note(|| format!("put e{ix} back"));
+    }
+
+    /// Another claimer for an item whose claimer is dead. None: not now.
+    pub(crate) fn take_over(&mut self, ix: Ix, claim: u64, claimer: Pid, alone_is_free: bool) -> Option<Verdict> {
+        let (status, by) = (self.executions[ix].item.status, self.executions[ix].item.claimed_by);
+        if self.is(Mutant::TakeoverRequeues) && status.holds_slot() && self.is_silent(by, CLAIM_SILENCE) {
+            self.put_back(ix);
+            return None;
+        }
+        let next = status.after(Step::Takeover).ok()?;
+        if !self.is_silent(by, CLAIM_SILENCE) {
+            return None;
+        }
+        let verdict = self.count_death(ix, alone_is_free)?;
+        let item = &mut self.executions[ix].item;
+        item.status = next;
+        (item.claim, item.claimed_by, item.taken_over) = (claim, claimer, true);
+        self.note(|| format!("p{claimer} takes e{ix} over from p{by} under c{claim}: {verdict:?}"));
+        if verdict == Verdict::GiveUp {
+            self.complete(ix, Guard::Claim(claim), execution::Step::Fail, Why::CrashLoop);
+        }
+        Some(verdict)
+    }
+
+    /// Changes a workspace's limit; its caller holds the shard's lock.
+    pub(crate) fn set_limit(&mut self, workspace: usize, limit: usize) {
+        self.workspaces[workspace].limit = limit;
+        self.count_allowed(workspace);
+        self.note(|| format!("limit of w{workspace} is {limit}"));
+    }
+
+    pub(crate) fn is_silent(&self, process: Pid, bound: u64) -> bool {
+        self.seen_at.get(&process).is_none_or(|seen_at| self.now - seen_at > bound)
+    }
+
+    /// Counts the death of an execution's holder. None: it may only be resumed alone, and not here.
+    fn count_death(&mut self, ix: Ix, alone_is_free: bool) -> Option<Verdict> {
+        let execution = &mut self.executions[ix];
+        let progressed = execution.last_seq != execution.seq_at_death;
+        let (deaths, verdict) = crash::after_death(execution.deaths, progressed);
+        if verdict == Verdict::ResumeAlone && !alone_is_free {
+            return None;
+        }
+        (execution.deaths, execution.seq_at_death) = (deaths, execution.last_seq);
+        Some(verdict)
+    }
+
+    fn move_claimed(&mut self, ix: Ix, claim: u64, step: Step) -> bool {
+        let item = &mut self.executions[ix].item;
+        if item.status != queue::Status::Claimed || item.claim != claim {
+            return false;
+        }
+        item.status = item.status.after(step).expect("a claimed item allows it");
+        true
+    }
+
+    fn freed(&mut self, ix: Ix) {
+        self.count_allowed(self.executions[ix].workspace);
+    }
+
+    fn count_allowed(&mut self, workspace: usize) {
+        let held = self.slots_held(workspace);
+        let workspace = &mut self.workspaces[workspace];
+        workspace.allowed = workspace.allowed.min(held).max(workspace.limit);
+    }
+
+    pub(crate) fn note(&mut self, step: impl FnOnce() -> String) {
+        let now = self.now;
+        self.judge.note(|| format!("{now:>7} {}", step()));
+    }
+}
+
+/// The id of an execution in the store.
+pub(crate) fn execution_id(ix: Ix) -> ExecutionId {
+    ExecutionId(Uuid::from_u128(ix as u128 + 1))
+}

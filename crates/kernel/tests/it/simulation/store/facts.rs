@@ -1,0 +1,293 @@
+//! What runs write: begin, node facts, parking, the end; each fenced.
+//!
+//! Invariants
+//! - A fact is taken only from the run's present holder and only while the execution is RUNNING.
+//! - One `complete` for every caller: the execution ends once, its open nodes with it, and its
+//!   ticket goes whatever its status.
+//!
+//! Not here: the queue's own steps (`store`).
+
+use kernel::crash::Verdict;
+use kernel::execution::{self, Begin, Status};
+use kernel::node::{self, End};
+use kernel::plan::NodeIx;
+use kernel::queue;
+use kernel::run::{Open, Stop};
+
+use super::{Ix, Pid, RUN_SILENCE, Store, Why};
+use crate::simulation::judge::Promise;
+use crate::simulation::mutant::Mutant;
+
+/// What a run shows to be let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// The embedded engine: the process that owns the run, and since which change of owner.
+    Owner { process: Pid, epoch: u64 },
+    /// A remote engine: its run.
+    Run(u64),
+}
+
+/// Who may end an execution.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Guard {
+    Fence(Fence),
+    /// A claimer that gives up, while the item is still claimed by it.
+    Claim(u64),
+    /// Whoever has locked the row and looked.
+    Locked,
+}
+
+/// A change of one node's row.
+#[derive(Clone, Debug)]
+pub(crate) struct Fact {
+    pub(crate) node: NodeIx,
+    pub(crate) step: node::Step,
+    pub(crate) attempt: Option<u32>,
+    pub(crate) next_at: Option<u64>,
+    pub(crate) end: Option<End>,
+}
+
+/// What an activity learns when it begins.
+#[derive(Clone, Debug)]
+pub(crate) enum Fetched {
+    /// The run has nothing to do any more.
+    Gone,
+    /// An earlier attempt of the activity settled the node.
+    Already(End),
+    /// Go on, and show this when settling.
+    Go(u64),
+}
+
+impl Store {
+    /// The first step of every run.
+    pub(crate) fn begin(&mut self, ix: Ix, run: u64, owner: Option<Pid>) -> Begin {
+        let unchecked = self.is(Mutant::BeginUnchecked);
+        let execution = &mut self.executions[ix];
+        let holds_slot = execution.item.status.holds_slot();
+        let mut answer = execution::begin(execution.status, holds_slot, execution.run == Some(run));
+        if unchecked {
+            answer = Begin::Granted;
+            execution.status = Status::Running;
+        }
+        if answer == Begin::Granted {
+            execution.status = execution.status.after(execution::Step::Begin).unwrap_or(execution.status);
+            execution.item.status = execution.item.status.after(queue::Step::Dispatch).unwrap_or(execution.item.status);
+            (execution.run, execution.owner) = (Some(run), owner);
+            execution.epoch += 1;
+        }
+        self.note(|| format!("run {run} begins e{ix}: {answer:?}"));
+        answer
+    }
+
+    /// Stores node facts, all or none. False: fenced out.
+    pub(crate) fn record(&mut self, ix: Ix, fence: Fence, facts: &[Fact]) -> bool {
+        let admitted = self.admits(ix, fence);
+        self.note(|| format!("{fence:?} records e{ix} {}: {admitted}", words(facts)));
+        if admitted {
+            let writer = match fence {
+                Fence::Owner { epoch, .. } => epoch,
+                Fence::Run(run) => run,
+            };
+            facts.iter().for_each(|fact| self.change(ix, fact, writer));
+        }
+        admitted
+    }
+
+    /// An activity begins: it reads the row and moves its fence.
+    pub(crate) fn fetch(&mut self, ix: Ix, run: u64, node: NodeIx) -> Fetched {
+        if !self.admits(ix, Fence::Run(run)) {
+            return Fetched::Gone;
+        }
+        let row = &mut self.executions[ix].nodes[node];
+        if let Some(end) = &row.end {
+            return Fetched::Already(end.clone());
+        }
+        row.fence += 1;
+        Fetched::Go(row.fence)
+    }
+
+    /// An activity settles its node, if no later attempt of it has begun.
+    pub(crate) fn settle(&mut self, ix: Ix, run: u64, node: NodeIx, shown: u64, end: End) -> bool {
+        let current = self.executions[ix].nodes[node].fence == shown || self.is(Mutant::NoFence);
+        let admitted = current && self.admits(ix, Fence::Run(run));
+        self.note(|| format!("activity {shown} of run {run} settles e{ix} n{node}: {admitted}"));
+        if admitted {
+            let fact = Fact { node, step: node::Step::Succeed, attempt: None, next_at: None, end: Some(end) };
+            // Its own write is never repeated: after a lost answer a new attempt reads the row.
+            self.change(ix, &fact, 0);
+            self.executions[ix].nodes[node].writer = run;
+        }
+        admitted
+    }
+
+    /// Ends an execution. False: somebody else holds it.
+    pub(crate) fn complete(&mut self, ix: Ix, guard: Guard, step: execution::Step, why: Why) -> bool {
+        let execution = &self.executions[ix];
+        let admitted = match guard {
+            Guard::Fence(fence) => self.is(Mutant::NoFence) || self.shows(ix, fence),
+            Guard::Claim(claim) => {
+                execution.item.status == queue::Status::Claimed && execution.item.claim == claim
+            }
+            Guard::Locked => true,
+        };
+        if !admitted {
+            return false;
+        }
+        let status = match execution.status.after(step) {
+            Ok(status) => status,
+            Err(_) if self.is(Mutant::CompletionTwice) => Status::Running.after(step).expect("any end"),
+            Err(_) => return true,
+        };
+        self.note(|| format!("{guard:?} ends e{ix} {status:?}"));
+        let execution = &mut self.executions[ix];
+        (execution.status, execution.why) = (status, why);
+        execution.ended += 1;
+        (execution.owner, execution.wake_at) = (None, None);
+        let ticket = match status {
+            Status::Completed => queue::Step::Complete,
+            Status::Canceled => queue::Step::Cancel,
+            _ => queue::Step::Fail,
+        };
+        execution.item.status = execution.item.status.after(ticket).unwrap_or(execution.item.status);
+        if execution.ended > 1 {
+            self.judge.breaks(Promise::P3Once, || format!("e{ix} ends a second time"));
+        }
+        self.freed(ix);
+        true
+    }
+
+    /// Somebody wants it to end: at once if it has not begun, else by its run.
+    pub(crate) fn cancel(&mut self, ix: Ix) {
+        match self.executions[ix].status {
+            Status::Pending => {
+                self.complete(ix, Guard::Locked, execution::Step::Cancel, Why::Canceled);
+            }
+            Status::Running => {
+                self.executions[ix].cancel_requested = true;
+                self.executions[ix].wake_at = Some(self.now);
+                self.note(|| format!("cancel of e{ix} is asked for"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives a run up that needs no process for a while; an earlier wish to wake it stays.
+    pub(crate) fn park(&mut self, ix: Ix, fence: Fence, until: u64) -> bool {
+        let admitted = self.admits(ix, fence);
+        if admitted {
+            let execution = &mut self.executions[ix];
+            execution.owner = None;
+            execution.epoch += 1;
+            execution.wake_at = Some(execution.wake_at.map_or(until, |at| at.min(until)));
+            self.note(|| format!("{fence:?} parks e{ix} until {until}"));
+        }
+        admitted
+    }
+
+    /// Takes a parked run whose time has come.
+    pub(crate) fn wake(&mut self, ix: Ix, process: Pid) -> Option<u64> {
+        let execution = &self.executions[ix];
+        let due = execution.wake_at.is_some_and(|at| at <= self.now);
+        let parked = execution.status == Status::Running && execution.owner.is_none();
+        (parked && due).then(|| self.own(ix, process, "wakes"))
+    }
+
+    /// Takes a run that this process owns but does not hold, after a lost answer.
+    pub(crate) fn reload(&mut self, ix: Ix, process: Pid) -> Option<u64> {
+        let execution = &self.executions[ix];
+        let mine = execution.status == Status::Running && execution.owner == Some(process);
+        mine.then(|| self.own(ix, process, "reloads"))
+    }
+
+    /// Takes a run whose owner is dead.
+    pub(crate) fn adopt(&mut self, ix: Ix, process: Pid, alone_is_free: bool) -> Option<(u64, Verdict)> {
+        let owner = self.executions[ix].owner?;
+        if self.executions[ix].status != Status::Running || !self.is_silent(owner, RUN_SILENCE) {
+            return None;
+        }
+        let verdict = self.count_death(ix, alone_is_free)?;
+        if self.is(Mutant::CrashIsAnAttempt) {
+            let running = self.executions[ix].nodes.iter_mut().filter(|row| row.status == node::Status::Running);
+            running.for_each(|row| row.attempt += 1);
+        }
+        let epoch = self.own(ix, process, "adopts");
+        if verdict == Verdict::GiveUp {
+            self.complete(ix, Guard::Locked, execution::Step::Fail, Why::CrashLoop);
+        }
+        Some((epoch, verdict))
+    }
+
+    /// A run's rows, as it is rebuilt from them.
+    pub(crate) fn load(&self, ix: Ix) -> (Option<Stop>, Vec<(NodeIx, End)>, Vec<Open>) {
+        let execution = &self.executions[ix];
+        let rows = || execution.nodes.iter().enumerate();
+        let mut settled: Vec<_> = rows().filter_map(|(at, row)| Some((row.seq, at, row.end.clone()?))).collect();
+        settled.sort_by_key(|(seq, ..)| *seq);
+        let open = rows().filter_map(|(node, row)| {
+            let waiting = match row.status {
+                node::Status::Running => false,
+                node::Status::Retrying => true,
+                _ => return None,
+            };
+            Some(Open { node, attempt: row.attempt, waiting })
+        });
+        let told = execution.cancel_requested && !self.is(Mutant::StopForgotten);
+        (told.then_some(Stop::Cancel), settled.into_iter().map(|(_, at, end)| (at, end)).collect(), open.collect())
+    }
+
+    fn own(&mut self, ix: Ix, process: Pid, verb: &str) -> u64 {
+        let execution = &mut self.executions[ix];
+        execution.owner = Some(process);
+        execution.run = Some(process);
+        execution.wake_at = None;
+        execution.epoch += 1;
+        let epoch = execution.epoch;
+        self.note(|| format!("p{process} {verb} e{ix}, epoch {epoch}"));
+        epoch
+    }
+
+    fn shows(&self, ix: Ix, fence: Fence) -> bool {
+        let execution = &self.executions[ix];
+        match fence {
+            Fence::Owner { process, epoch } => execution.owner == Some(process) && execution.epoch == epoch,
+            Fence::Run(run) => execution.run == Some(run),
+        }
+    }
+
+    fn admits(&self, ix: Ix, fence: Fence) -> bool {
+        let shown = self.is(Mutant::NoFence) || self.shows(ix, fence);
+        shown && self.executions[ix].status == Status::Running
+    }
+
+    fn change(&mut self, ix: Ix, fact: &Fact, writer: u64) {
+        let execution = &mut self.executions[ix];
+        let row = &mut execution.nodes[fact.node];
+        let attempt = fact.attempt.unwrap_or(row.attempt);
+        let target = match fact.step {
+            node::Step::Perform => node::Status::Running,
+            node::Step::Wait => node::Status::Retrying,
+            _ => fact.end.as_ref().map_or(node::Status::Unknown, End::status),
+        };
+        if (row.writer, row.status, row.attempt) == (writer, target, attempt) {
+            return;
+        }
+        let from = row.status;
+        let Ok(status) = from.after(fact.step) else {
+            let (node, step) = (fact.node, fact.step);
+            self.judge.breaks(Promise::P3Once, || format!("{from:?} node n{node} of e{ix} is told to {step:?}"));
+            return;
+        };
+        // A delay goes on where it was when its node is performed again.
+        row.next_at = row.next_at.filter(|_| status == from).or(fact.next_at);
+        (row.status, row.attempt, row.writer) = (status, attempt, writer);
+        execution.last_seq += 1;
+        if let Some(end) = &fact.end {
+            row.end = Some(end.clone());
+            row.seq = execution.last_seq;
+        }
+    }
+}
+
+fn words(facts: &[Fact]) -> String {
+    facts.iter().map(|fact| format!("{:?} n{}", fact.step, fact.node)).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,3 @@
+//! The service: HTTP in front, background loops behind.
+
+pub mod wire;

@@ -1,0 +1,349 @@
+//! What crosses the wire, for server and clients alike.
+//!
+//! Invariants
+//! - JSON in camelCase; unknown fields in requests are refused; times are RFC 3339 in UTC.
+//! - Fields are only ever added.
+//!
+//! Not here: graph documents (`kernel::parse` reads them as they are), errors (`problem`).
+
+use jiff::Timestamp;
+use kernel::explain::Waiting;
+use kernel::ids::{DefinitionId, ExecutionId, KeyId, QueueItemId, VersionId, WorkspaceId};
+use kernel::parse::Problem;
+use kernel::queue::Priority;
+use kernel::{execution, node, queue};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// `POST /api/v1/workspaces`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CreateWorkspace {
+    pub name: String,
+    /// FREE, PRO or ENTERPRISE; FREE if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// How many executions may run at once, instead of what the tier says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<i32>,
+    /// Its share of turns beside other workspaces, 1 to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<i16>,
+}
+
+/// `PATCH /api/v1/workspaces/{id}`: what is absent stays as it is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChangeWorkspace {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// A number overrides the tier's limit; null goes back to it.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Option<i32>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<i16>,
+}
+
+/// Tells an absent field from a null one.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i32>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Workspace {
+    pub id: WorkspaceId,
+    pub name: String,
+    pub tier: String,
+    /// How many executions may run at once, from the tier or its override.
+    pub limit: i32,
+    pub limit_override: Option<i32>,
+    pub weight: i16,
+    pub paused: bool,
+    /// Executions that hold a slot now.
+    pub running: i32,
+    /// Executions ready to start, counted to 1,000; one more means more.
+    pub ready: i32,
+    pub created_at: Timestamp,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// Give it as `?after=` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// `POST /api/v1/keys`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CreateKey {
+    pub name: String,
+    /// The workspace the key opens; with a workspace key, its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<WorkspaceId>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CreatedKey {
+    pub id: KeyId,
+    pub name: String,
+    pub workspace_id: WorkspaceId,
+    /// The key itself: shown this once, kept nowhere.
+    pub key: String,
+}
+
+/// The key is shown to its client and to nobody else, not even by accident.
+impl std::fmt::Debug for CreatedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CreatedKey").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// `POST /api/v1/workflow/definitions`, `…/validate`, `…/apply` and `…/{id}/versions`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SubmitDefinition {
+    /// The graph document, in either form.
+    pub document: Value,
+    /// The name, if the document has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The text it was read from, kept for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Required with the root key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<WorkspaceId>,
+}
+
+/// `POST /api/v1/workflow/definitions/{id}/publish`
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Publish {}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Validated {
+    pub valid: bool,
+    pub nodes: usize,
+    pub edges: usize,
+    pub content_hash: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Definition {
+    pub id: DefinitionId,
+    pub workspace_id: WorkspaceId,
+    pub name: String,
+    /// DRAFT, ACTIVE or PAUSED.
+    pub status: String,
+    pub published_version: Option<i32>,
+    pub published_version_id: Option<VersionId>,
+    pub concurrency: Option<i32>,
+    pub key_concurrency: i32,
+    pub max_attempts: i32,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// A version that was stored, or was there already with the same content.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Applied {
+    pub definition: Definition,
+    pub version: i32,
+    pub version_id: VersionId,
+    /// The content was the latest version's already.
+    pub unchanged: bool,
+}
+
+/// `POST /api/v1/workflow/executions/start`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StartExecution {
+    pub workflow_definition_id: DefinitionId,
+    /// Optional with a workspace key, and must be its own; required with the root key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<WorkspaceId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// Not before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency_key: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Started {
+    pub queue_id: QueueItemId,
+    pub execution_id: ExecutionId,
+    /// PENDING, or how a repeated request's execution stands.
+    pub status: execution::Status,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueItem {
+    pub queue_id: QueueItemId,
+    pub execution_id: ExecutionId,
+    pub workspace_id: WorkspaceId,
+    pub workflow_definition_id: DefinitionId,
+    /// GONE once the execution completed or was canceled.
+    pub status: queue::Status,
+    pub execution_status: execution::Status,
+    /// Its place among the workspace's ready items: 1 is next, 1001 means more than 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<i32>,
+    /// Why it is not running; absent once it runs or has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingReason>,
+    pub priority: i16,
+    pub attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatched_at: Option<Timestamp>,
+}
+
+/// Why an item waits: a code with its figures, and the same as a sentence.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WaitingReason {
+    #[serde(flatten)]
+    pub reason: Waiting,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Execution {
+    pub id: ExecutionId,
+    pub queue_id: QueueItemId,
+    pub workspace_id: WorkspaceId,
+    pub workflow_definition_id: DefinitionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow_name: Option<String>,
+    pub version_id: VersionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<i32>,
+    pub status: execution::Status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    pub trigger: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// `{type, message, node?, status?}` of what failed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Value>,
+    pub priority: i16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency_key: Option<String>,
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<i64>,
+    pub deadline_at: Timestamp,
+    /// Somebody asked it to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_requested_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Node {
+    pub node: String,
+    pub kind: String,
+    pub iteration: i32,
+    pub status: node::Status,
+    pub attempt: i32,
+    /// The branch it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Value>,
+    /// Failed attempts before this one: `[{attempt, at, error}]`, the last ten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Value>,
+    /// When it goes on by itself: the end of a delay, the next attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<i64>,
+}
+
+/// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, those not begun as PENDING, last.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Nodes {
+    pub items: Vec<Node>,
+}
+
+/// `GET /api/v1/workflow/executions/{id}/summary`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    pub id: ExecutionId,
+    pub status: execution::Status,
+    pub phase: kernel::run::Phase,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<i64>,
+    pub total_nodes: usize,
+    /// How many nodes are in each status, by status name.
+    pub nodes: std::collections::BTreeMap<String, usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Value>,
+}
+
+/// `POST /api/v1/workflow/executions/{id}/cancel`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Canceled {
+    pub execution_id: ExecutionId,
+    /// CANCELED if it was waiting; RUNNING while its nodes are being stopped; otherwise how it had ended.
+    pub status: execution::Status,
+}
+
+/// `GET /readyz`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Readiness {
+    pub ready: bool,
+    pub checks: std::collections::BTreeMap<String, String>,
+}
+
+/// An error as RFC 9457 says, with a stable code and, for documents, every problem.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProblemBody {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub code: String,
+    pub detail: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+}

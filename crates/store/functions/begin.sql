@@ -1,0 +1,33 @@
+-- The first step of every run: may it perform nodes? Guarded by the execution's status and the
+-- item's slot, not by a claim (it may have been started under a claim since taken over), and
+-- repeatable. Answers: granted (it was PENDING with a slot, or it is RUNNING for this owner),
+-- ended (terminal, or another run has it), not_yet (no slot), gone (no such execution).
+CREATE OR REPLACE FUNCTION fb_begin_1(p_ids uuid[], p_engine text, p_process uuid, p_semantics int)
+RETURNS TABLE (
+    execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb,
+    created timestamptz, deadline_in_ms bigint)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
+    UPDATE workflow_execution e
+       SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
+           started_at = clock_timestamp(),
+           deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
+      FROM execution_queue q
+     WHERE e.id = ANY (p_ids) AND e.status = 'PENDING' AND e.semantics <= p_semantics
+       AND q.id = e.id AND q.status IN ('CLAIMED', 'DISPATCHED');
+    UPDATE execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
+      FROM workflow_execution e
+     WHERE q.id = ANY (p_ids) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;
+    RETURN QUERY
+    SELECT t.id,
+           CASE WHEN e.id IS NULL THEN 'gone'
+                WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'
+                WHEN e.status = 'PENDING' THEN 'not_yet'
+                ELSE 'ended' END,
+           e.workspace_id, e.workflow_definition_id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at,
+           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint
+      FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
+END $fn$;

@@ -1,0 +1,102 @@
+-- Claims the next items of some workspaces of one shard, and begins them if the claimer is the
+-- runner. The heart of the service; why it is strict is told in docs/admission.md.
+--
+-- The fence is the advisory lock, in its own statement: the claim after it has a snapshot younger
+-- than the lock, so it counts every slot that was ever committed in this shard. In one statement
+-- with the claim the lock would come after the snapshot and fence nothing.
+--
+-- p_engine names the engine when the caller itself runs what it claims: claim, begin and DISPATCHED
+-- are then one commit. Execution rows are locked with SKIP LOCKED (the lock order elsewhere is
+-- execution, queue, shard); an item whose execution is locked stays CLAIMED and begins separately.
+--
+-- Returns one row per claimed item (kind 'item'), then one per workspace asked (kind 'workspace':
+-- running and limit after this claim, whether more is ready, whether anything was moved aside).
+CREATE OR REPLACE FUNCTION fb_claim_1(
+    p_shard smallint, p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
+RETURNS TABLE (
+    kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean, newer boolean,
+    begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamptz, deadline_in_ms bigint,
+    running int, max_running int, more boolean, parked boolean, weight int)
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $fn$
+#variable_conflict use_column
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'fb_claim_1 needs READ COMMITTED';
+    END IF;
+    PERFORM pg_advisory_xact_lock(7001, p_shard::int);
+    RETURN QUERY
+    WITH w AS MATERIALIZED (
+        SELECT ws.id, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
+               CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
+                    ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
+          FROM unnest(p_workspaces, p_wanted) AS t(id, want)
+         -- LIMIT 1: always a primary-key probe, never a scan.
+         CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = t.id LIMIT 1) ws
+         CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier
+         CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM execution_queue r
+                              WHERE r.shard = p_shard AND r.workspace_id = ws.id AND r.stage = 5) u
+         WHERE ws.shard = p_shard),
+    c AS MATERIALIZED (
+        SELECT q.* FROM w CROSS JOIN LATERAL (
+            SELECT q.id, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank
+              FROM execution_queue q
+             WHERE q.shard = p_shard AND q.workspace_id = w.id AND q.stage = 0
+             ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
+    -- A missing definition must not block its workspace's head: it is claimed, then failed.
+    k AS MATERIALIZED (
+        SELECT c.*, d.id IS NULL OR d.deleted_at IS NOT NULL AS gone,
+               CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
+               c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
+                 + (SELECT count(*) FROM execution_queue r
+                     WHERE r.shard = p_shard AND r.workspace_id = c.workspace_id AND r.stage = 5
+                       AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
+                 <= coalesce(d.key_concurrency, 1) AS key_ok
+          FROM c LEFT JOIN workflow_definition d ON d.id = c.def),
+    g AS MATERIALIZED (
+        SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
+                 + (SELECT count(*) FROM execution_queue r
+                     WHERE r.shard = p_shard AND r.workspace_id = k.workspace_id AND r.stage = 5
+                       AND r.workflow_definition_id = k.def) <= dlim) AS ok
+          FROM k),
+    x AS MATERIALIZED (
+        SELECT e.id FROM g CROSS JOIN LATERAL (
+            SELECT e.id FROM workflow_execution e
+             WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics FOR UPDATE SKIP LOCKED) e
+         WHERE p_engine IS NOT NULL AND g.ok AND NOT g.gone),
+    a AS (
+        UPDATE execution_queue q
+           SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = clock_timestamp(),
+               status = CASE WHEN b.begun THEN 'DISPATCHED' ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN b.begun THEN clock_timestamp() END
+          FROM (SELECT g.id, g.gone, x.id IS NOT NULL AS begun FROM g LEFT JOIN x ON x.id = g.id WHERE g.ok) b
+         WHERE q.id = b.id AND q.status = 'PENDING'
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun),
+    s AS (
+        UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
+          FROM g WHERE q.id = g.id AND NOT g.ok AND q.status = 'PENDING'
+        RETURNING q.workspace_id),
+    e AS (
+        UPDATE workflow_execution e
+           SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
+               started_at = clock_timestamp(),
+               deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
+          FROM x WHERE e.id = x.id AND e.status = 'PENDING'
+        RETURNING e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at)
+    SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, coalesce(e.version_id, o.version_id),
+           a.attempt_count, a.in_doubt, a.gone, coalesce(o.semantics > p_semantics, false), a.begun, e.owner_epoch, e.input, e.trigger, e.created_at,
+           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::int
+      FROM a LEFT JOIN e ON e.id = a.id
+      LEFT JOIN LATERAL (SELECT o.version_id, o.semantics FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
+    UNION ALL
+    SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           w.running + (SELECT count(*)::int FROM a WHERE a.workspace_id = w.id), w.lim,
+           (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
+                WHERE r.shard = p_shard AND r.workspace_id = w.id AND r.stage = 0
+                LIMIT 1 + (SELECT count(*) FROM g WHERE g.workspace_id = w.id)) m)
+             > (SELECT count(*) FROM g WHERE g.workspace_id = w.id),
+           EXISTS (SELECT 1 FROM s WHERE s.workspace_id = w.id), w.weight::int
+      FROM w;
+END $fn$;

@@ -1,0 +1,80 @@
+-- Ends executions: the one way an execution becomes terminal, for every caller.
+--
+-- p_from says which statuses the caller means to end (null: any that is not terminal), p_claims
+-- the claim a dispatcher must still hold (null: the run itself, or a person, decides).
+-- First the execution, guarded; then, in the same transaction, its open nodes, its ticket whatever
+-- its status, the audit row, and room for what waited behind it. Zero rows changed means it had
+-- already ended: its outcome stands, but a terminal execution never keeps a ticket.
+--
+-- Lock order: execution rows in id order, then queue rows.
+CREATE OR REPLACE FUNCTION fb_complete_1(
+    p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text)
+RETURNS TABLE (execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    ended uuid[];
+    z record;
+BEGIN
+    PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
+    WITH t AS (
+        SELECT * FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS t(id, outcome, output, error, claim)),
+    e AS (
+        UPDATE workflow_execution e
+           SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
+               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
+               owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL
+          FROM t
+         WHERE e.id = t.id AND e.status IN ('PENDING', 'RUNNING') AND e.status = coalesce(p_from, e.status)
+           AND (t.claim IS NULL OR EXISTS (
+                SELECT 1 FROM execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
+        RETURNING e.id)
+    SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
+
+    UPDATE workflow_execution_node n
+       SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
+           duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
+      FROM (SELECT n.execution_id, n.node, n.iteration,
+                   e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
+              FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
+             WHERE n.execution_id = ANY (ended) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
+     WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
+       AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
+
+    WITH t AS MATERIALIZED (
+        SELECT t.id, e.status, e.error
+          FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
+         WHERE e.status NOT IN ('PENDING', 'RUNNING')),
+    d AS (
+        DELETE FROM execution_queue q USING t
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('COMPLETED', 'CANCELED')
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
+    f AS (
+        UPDATE execution_queue q
+           SET status = 'FAILED', stage = 9, last_error = coalesce(t.error ->> 'message', t.status)
+          FROM t
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('FAILED', 'TIMED_OUT')
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed,
+                  t.error),
+    a AS (
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, f.error FROM f),
+    y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
+          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
+    SELECT array_agg(y.id) AS ids, array_agg(y.freed) AS freed,
+           array_agg(y.workspace_id) FILTER (WHERE y.gated AND y.freed) AS ws,
+           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated AND y.freed) AS def,
+           array_agg(y.concurrency_key) FILTER (WHERE y.gated AND y.freed) AS key
+      INTO z FROM y;
+
+    IF z.ws IS NOT NULL THEN
+        PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    END IF;
+
+    RETURN QUERY
+    SELECT e.id, e.id = ANY (ended), y.id IS NOT NULL, e.workspace_id, coalesce(y.freed, false)
+      FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
+      LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = e.id
+     WHERE e.status NOT IN ('PENDING', 'RUNNING');
+END $fn$;

@@ -1,0 +1,116 @@
+-- Accepts starts: execution, ticket and audit row in one commit. Repeatable by id and by
+-- idempotency key. Each row is answered on its own, in the order given:
+-- accepted, existing (same key, same content: its id), conflict (same key, other content),
+-- not_found (no such living definition in that workspace), draft (never published).
+CREATE OR REPLACE FUNCTION fb_enqueue_many_1(
+    p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[],
+    p_run_at timestamptz[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[],
+    p_traces text[], p_actor text, p_semantics int, p_step_ms bigint)
+RETURNS TABLE (ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    accepted uuid[];
+    gates record;
+BEGIN
+    WITH t AS (
+        SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
+                             p_idempotency, p_fingerprints, p_triggers, p_traces)
+            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace)),
+    d AS MATERIALIZED (
+        SELECT t.*, d.published_version, v.timeout_ms, clock_timestamp() AS now
+          FROM t JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
+          JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
+          JOIN workflow_definition_version v ON v.id = d.published_version
+         WHERE d.status <> 'DRAFT'),
+    e AS (
+        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
+            priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root)
+        SELECT d.id, d.ws, d.def, d.published_version, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
+               d.idempotency, d.fingerprint, d.timeout_ms, d.now, greatest(coalesce(d.run_at, d.now), d.now) + interval '30 days',
+               d.trace, d.id
+          FROM d ORDER BY d.idempotency
+        ON CONFLICT DO NOTHING
+        RETURNING id)
+    SELECT coalesce(array_agg(id), '{}') INTO accepted FROM e;
+
+    INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
+        available_at, rank, gated, stage, concurrency_key)
+    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.id, e.priority, e.created_at, coalesce(t.run_at, e.created_at),
+           (extract(epoch FROM e.created_at) * 1000)::bigint + (e.priority - 3) * p_step_ms,
+           e.concurrency_key IS NOT NULL OR d.concurrency IS NOT NULL OR d.status <> 'ACTIVE',
+           CASE WHEN t.run_at > e.created_at THEN 1 WHEN e.concurrency_key IS NOT NULL THEN 2
+                WHEN d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' THEN 3 ELSE 0 END,
+           e.concurrency_key
+      FROM unnest(p_ids, p_run_at) AS t(id, run_at)
+      JOIN workflow_execution e ON e.id = t.id
+      JOIN workflow_definition d ON d.id = e.workflow_definition_id
+     WHERE t.id = ANY (accepted);
+
+    INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id)
+    SELECT t.ws, p_actor, 'execution.start', 'execution', t.id
+      FROM unnest(p_ids, p_workspaces) AS t(id, ws) WHERE t.id = ANY (accepted);
+
+    SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
+      INTO gates
+      FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
+              FROM execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
+    IF gates.ws IS NOT NULL THEN
+        PERFORM fb_open_1(gates.ws, gates.def, gates.key);
+    END IF;
+
+    RETURN QUERY
+    SELECT t.ord,
+           CASE WHEN t.id = ANY (accepted) THEN 'accepted'
+                WHEN o.id IS NOT NULL AND o.fingerprint IS NOT DISTINCT FROM t.fingerprint THEN 'existing'
+                WHEN o.id IS NOT NULL THEN 'conflict'
+                WHEN d.id IS NOT NULL THEN 'draft'
+                ELSE 'not_found' END,
+           CASE WHEN t.id = ANY (accepted) THEN t.id ELSE o.id END, t.ws,
+           (SELECT q.stage FROM execution_queue q WHERE q.id = t.id)
+      FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
+           AS t(id, ws, def, idempotency, fingerprint, ord)
+      LEFT JOIN workflow_execution o
+             ON NOT t.id = ANY (accepted)
+            AND (o.id = t.id OR (o.workspace_id = t.ws AND o.idempotency_key = t.idempotency))
+      LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL AND d.status = 'DRAFT'
+     ORDER BY t.ord;
+END $fn$;
+
+-- For other programs, inside their own transaction: one start. Returns the execution's id, which is
+-- also the queue item's. Ids are UUIDv7, made here from the database's clock.
+CREATE OR REPLACE FUNCTION forebay_enqueue(
+    workspace uuid, definition uuid, input jsonb DEFAULT NULL, priority int DEFAULT 3,
+    run_at timestamptz DEFAULT NULL, concurrency_key text DEFAULT NULL, idempotency_key text DEFAULT NULL)
+RETURNS uuid LANGUAGE plpgsql VOLATILE AS $fn$
+DECLARE
+    new_id uuid := fb_uuid7();
+    r record;
+BEGIN
+    IF priority NOT BETWEEN 1 AND 5 THEN
+        RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT * INTO r FROM fb_enqueue_many_1(
+        ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
+        ARRAY[concurrency_key], ARRAY[idempotency_key],
+        ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
+                   ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], 'sql:' || current_user, 1, 60000);
+    IF r.outcome IN ('accepted', 'existing') THEN
+        RETURN r.execution;
+    END IF;
+    RAISE EXCEPTION '%', CASE r.outcome
+        WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
+        WHEN 'draft' THEN format('definition %s is not published', definition)
+        ELSE format('no definition %s in workspace %s', definition, workspace) END
+        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' ELSE 'no_data_found' END;
+END $fn$;
+
+CREATE OR REPLACE FUNCTION fb_uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $fn$
+    SELECT encode(
+        set_bit(set_bit(
+            overlay(uuid_send(gen_random_uuid()) PLACING
+                substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
+            52, 1), 53, 1), 'hex')::uuid
+$fn$;

@@ -1,0 +1,43 @@
+-- Lets items that wait for a key or a definition with room reach the ready index. A routing hint,
+-- never the fence: too many opened are moved aside again by the claim, too few are found by the
+-- next completion or sweep. p_keys holds null for a definition. Returns the workspaces to ask.
+CREATE OR REPLACE FUNCTION fb_open_1(p_workspaces uuid[], p_definitions uuid[], p_keys text[])
+RETURNS SETOF uuid LANGUAGE sql VOLATILE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $fn$
+    WITH t AS MATERIALIZED (
+        SELECT DISTINCT u.ws, u.def, u.key, (get_byte(uuid_send(u.ws), 15) & 63)::smallint AS shard
+          FROM unnest(p_workspaces, p_definitions, p_keys) AS u(ws, def, key)),
+    by_key AS MATERIALIZED (
+        SELECT j.id, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
+          FROM t JOIN workflow_definition d ON d.id = t.def
+         CROSS JOIN LATERAL (
+            SELECT q.id FROM execution_queue q
+             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def
+               AND q.concurrency_key = t.key AND q.stage = 2
+             ORDER BY q.rank, q.id
+             LIMIT CASE WHEN d.deleted_at IS NOT NULL THEN 1000 ELSE greatest(d.key_concurrency - (
+                SELECT count(*) FROM execution_queue r
+                 WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
+                   AND r.workflow_definition_id = t.def AND r.concurrency_key = t.key), 0) END
+             FOR UPDATE SKIP LOCKED) j
+         WHERE t.key IS NOT NULL),
+    by_definition AS MATERIALIZED (
+        SELECT j.id FROM t JOIN workflow_definition d ON d.id = t.def AND (d.status = 'ACTIVE' OR d.deleted_at IS NOT NULL)
+         CROSS JOIN LATERAL (
+            SELECT q.id FROM execution_queue q
+             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def AND q.stage = 3
+             ORDER BY q.rank, q.id
+             LIMIT CASE WHEN d.concurrency IS NULL OR d.deleted_at IS NOT NULL THEN 1000 ELSE greatest(d.concurrency - (
+                SELECT count(*) FROM execution_queue r
+                 WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
+                   AND r.workflow_definition_id = t.def), 0) END
+             FOR UPDATE SKIP LOCKED) j
+         WHERE t.key IS NULL),
+    opened AS (
+        UPDATE execution_queue q SET stage = 0
+          FROM (SELECT id FROM by_key UNION SELECT id FROM by_definition) p
+         WHERE q.id = p.id AND q.status = 'PENDING'
+        RETURNING q.workspace_id)
+    SELECT DISTINCT workspace_id FROM opened
+$fn$;

@@ -1,0 +1,9 @@
+-- Claimed -> pending, when the start was certainly never sent: no attempt. $3 s of delay (0: ready now).
+UPDATE execution_queue
+SET status = 'PENDING', stage = CASE WHEN $3::float8 > 0 THEN 1 ELSE 0 END,
+    available_at = clock_timestamp() + make_interval(secs => $3::float8),
+    claim_id = NULL, claimed_at = NULL, claimed_by = NULL
+WHERE id = ANY ($1::uuid[])
+  AND status = 'CLAIMED'
+  AND claim_id = $2::uuid
+RETURNING id, workspace_id

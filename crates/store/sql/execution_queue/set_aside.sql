@@ -1,0 +1,9 @@
+-- Moves ready items of a definition that may not start out of the ready index, a bounded number at
+-- a time: a paused definition's backlog must cost the claim nothing.
+WITH p AS MATERIALIZED (
+    SELECT q.id FROM execution_queue q
+     WHERE q.shard = (get_byte(uuid_send($1::uuid), 15) & 63)::smallint AND q.workspace_id = $1::uuid AND q.stage = 0
+       AND q.workflow_definition_id = $2::uuid
+     ORDER BY q.rank, q.id LIMIT 1000 FOR UPDATE SKIP LOCKED)
+UPDATE execution_queue q SET stage = 3, gated = true FROM p WHERE q.id = p.id AND q.status = 'PENDING'
+RETURNING q.id

@@ -1,0 +1,14 @@
+-- Workspaces of a shard that have something ready and a free slot. Hops through the ready index
+-- from workspace to workspace, so a backlog of a million costs one probe.
+WITH RECURSIVE hop (ws) AS (
+    (SELECT workspace_id FROM execution_queue WHERE shard = $1::smallint AND stage = 0 ORDER BY workspace_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT q.workspace_id FROM execution_queue q
+             WHERE q.shard = $1::smallint AND q.stage = 0 AND q.workspace_id > hop.ws ORDER BY q.workspace_id LIMIT 1)
+      FROM hop WHERE hop.ws IS NOT NULL)
+SELECT w.id, w.weight::int
+  FROM hop JOIN workspace w ON w.id = hop.ws AND NOT w.paused AND w.deleted_at IS NULL
+  JOIN tier t ON t.name = w.tier
+ CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM execution_queue r
+                      WHERE r.shard = $1::smallint AND r.workspace_id = w.id AND r.stage = 5) u
+ WHERE u.n < coalesce(w.limit_override, t.max_running)

@@ -1,0 +1,7 @@
+-- Asks a running execution to end; the row is locked, so it is either still running or already told.
+UPDATE workflow_execution
+SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()), wake_at = clock_timestamp()
+WHERE id = $1::uuid
+  AND workspace_id = $2::uuid
+  AND status = 'RUNNING'
+RETURNING owner

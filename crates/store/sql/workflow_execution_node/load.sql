@@ -1,0 +1,6 @@
+-- The stored nodes of some runs: settled ones in the order in which they settled, then the open ones.
+SELECT execution_id, node, iteration, status, attempt, label, output, error, seq,
+       (extract(epoch FROM next_at - clock_timestamp()) * 1000)::bigint AS next_in_ms
+FROM workflow_execution_node
+WHERE execution_id = ANY ($1::uuid[])
+ORDER BY execution_id, seq NULLS LAST, node, iteration

@@ -1,0 +1,10 @@
+-- Living workspaces ($1 null: all; else that one) with what they use now.
+SELECT w.id, w.name, w.tier, w.limit_override, w.paused, w.weight, w.created_at,
+       coalesce(w.limit_override, t.max_running) AS max_running,
+       (SELECT count(*)::int FROM execution_queue r
+         WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 5) AS running,
+       (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+         WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0 LIMIT 1001) x) AS ready
+  FROM workspace w JOIN tier t ON t.name = w.tier
+ WHERE w.deleted_at IS NULL AND w.id = coalesce($1::uuid, w.id) AND w.id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
+ ORDER BY w.id LIMIT $3::bigint

@@ -1,0 +1,9 @@
+-- Changes what a workspace may use. The trigger takes the shard's lock: see functions/claim.sql.
+-- $3 tier, $4 whether the override changes, $5 the override, $6 weight, $7 paused; null leaves as is.
+UPDATE workspace
+SET tier = coalesce($2::text, tier),
+    limit_override = CASE WHEN $3::boolean THEN $4::int ELSE limit_override END,
+    weight = coalesce($5::smallint, weight)
+WHERE id = $1::uuid
+  AND deleted_at IS NULL
+RETURNING id

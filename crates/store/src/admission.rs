@@ -1,0 +1,337 @@
+//! Who may start next: the claim, and what feeds it.
+//!
+//! Invariants
+//! - A slot is a queue row at stage 5; nothing else counts slots, so nothing can drift.
+//! - Only `claim` makes rows hold a slot, under the shard's lock; whatever changes a limit takes
+//!   the same lock (a trigger); freeing needs none.
+//! - Everything else here only routes: it may race, be repeated or be late without harm.
+//!
+//! Not here: whose turn it is (`kernel::ring`), starting engines (`server::dispatcher`).
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kernel::ids::{ClaimId, DefinitionId, ExecutionId, ProcessId, QueueItemId, VersionId, WorkspaceId};
+use kernel::ring::Ask;
+use serde_json::Value;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::sql::sql;
+use crate::{Error, Store};
+
+/// A run that was claimed and begun in one commit, or begun, resumed or woken later: all it needs.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    pub execution: ExecutionId,
+    pub workspace: WorkspaceId,
+    pub definition: DefinitionId,
+    pub version: VersionId,
+    pub epoch: i64,
+    pub input: Value,
+    pub trigger: Value,
+    pub created_at: Timestamp,
+    /// How long it may still run; zero if its time is over.
+    pub deadline_in: Duration,
+}
+
+/// A claimed item.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    pub item: QueueItemId,
+    pub workspace: WorkspaceId,
+    pub definition: DefinitionId,
+    pub attempts: u32,
+    /// An earlier start of it may have happened.
+    pub in_doubt: bool,
+    /// Its definition was deleted.
+    pub gone: bool,
+    /// It was enqueued by a build with newer rules than this one.
+    pub newer: bool,
+    /// It runs already, here.
+    pub begun: Option<Begun>,
+}
+
+/// How a workspace that was asked stands after the claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub workspace: WorkspaceId,
+    pub running: i32,
+    pub limit: i32,
+    pub more: bool,
+    pub parked: bool,
+    pub weight: i32,
+}
+
+impl Asked {
+    /// Full, with something waiting.
+    pub fn at_capacity(&self) -> bool {
+        self.more && self.running >= self.limit
+    }
+}
+
+/// What a claim brought.
+#[derive(Clone, Debug, Default)]
+pub struct Claims {
+    pub items: Vec<Claimed>,
+    pub asked: Vec<Asked>,
+}
+
+/// Something that waits for room: a definition, or one of its keys.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gate {
+    pub workspace: WorkspaceId,
+    pub definition: DefinitionId,
+    pub key: Option<String>,
+}
+
+/// A claimed item whose claimer is gone, under a new claim.
+#[derive(Clone, Debug)]
+pub struct TakenOver {
+    pub item: QueueItemId,
+    pub workspace: WorkspaceId,
+    pub definition: DefinitionId,
+    pub attempts: u32,
+    pub takeovers: i32,
+    /// The claimer died, rather than being slow.
+    pub dead: bool,
+}
+
+/// Who may be called dead, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Silence {
+    /// Silent for so long is dead.
+    pub dead_after: Duration,
+    /// The caller's own heartbeats were steady all that time.
+    pub steady: bool,
+}
+
+impl Store {
+    /// Claims up to what each ask wants and its limits leave. With `engine` the claimer is the
+    /// runner, and what can be is begun in the same commit.
+    pub async fn claim(
+        &self,
+        shard: i16,
+        asks: &[Ask],
+        claim: ClaimId,
+        process: ProcessId,
+        engine: Option<&str>,
+    ) -> Result<Claims, Error> {
+        let workspaces: Vec<Uuid> = asks.iter().map(|ask| ask.workspace.0).collect();
+        let wanted: Vec<i32> = asks.iter().map(|ask| ask.want).collect();
+        let rows = self
+            .query(
+                sql!("execution_queue/claim"),
+                &[&shard, &workspaces, &wanted, &claim.0, &process.0, &engine, &kernel::SEMANTICS],
+            )
+            .await?;
+        let mut claims = Claims::default();
+        for row in rows {
+            if row.try_get::<_, &str>("kind")? == "item" {
+                claims.items.push(claimed(&row)?);
+            } else {
+                claims.asked.push(asked(&row)?);
+            }
+        }
+        Ok(claims)
+    }
+
+    /// The workspaces of a shard with something ready and a free slot, with their weights.
+    pub async fn sweep(&self, shard: i16) -> Result<Vec<(WorkspaceId, i32)>, Error> {
+        let rows = self.query(sql!("execution_queue/sweep"), &[&shard]).await?;
+        rows.iter().map(|row| Ok((WorkspaceId(row.try_get(0)?), row.try_get(1)?))).collect()
+    }
+
+    /// What waits for room in a shard.
+    pub async fn sweep_gates(&self, shard: i16) -> Result<Vec<Gate>, Error> {
+        let rows = self.query(sql!("execution_queue/sweep_gates"), &[&shard]).await?;
+        let gate = |row: &Row| {
+            Ok(Gate {
+                workspace: WorkspaceId(row.try_get(0)?),
+                definition: DefinitionId(row.try_get(1)?),
+                key: row.try_get(2)?,
+            })
+        };
+        rows.iter().map(gate).collect()
+    }
+
+    /// Lets what waits at these gates through as far as there is room; answers whom to ask.
+    pub async fn open(&self, gates: &[Gate]) -> Result<Vec<WorkspaceId>, Error> {
+        if gates.is_empty() {
+            return Ok(Vec::new());
+        }
+        let workspaces: Vec<Uuid> = gates.iter().map(|gate| gate.workspace.0).collect();
+        let definitions: Vec<Uuid> = gates.iter().map(|gate| gate.definition.0).collect();
+        let keys: Vec<Option<&str>> = gates.iter().map(|gate| gate.key.as_deref()).collect();
+        let rows = self.query(sql!("execution_queue/open"), &[&workspaces, &definitions, &keys]).await?;
+        rows.iter().map(|row| Ok(WorkspaceId(row.try_get(0)?))).collect()
+    }
+
+    /// Moves delayed items whose time has come on; answers whom to ask, and how many moved.
+    pub async fn ripen(&self) -> Result<(Vec<WorkspaceId>, usize), Error> {
+        let rows = self.query(sql!("execution_queue/ripen"), &[]).await?;
+        let mut ready = std::collections::BTreeSet::new();
+        let mut gates = std::collections::BTreeSet::new();
+        for row in &rows {
+            let workspace = WorkspaceId(row.try_get(0)?);
+            let definition = DefinitionId(row.try_get(2)?);
+            match row.try_get::<_, i16>(1)? {
+                0 => drop(ready.insert(workspace)),
+                2 => drop(gates.insert(Gate { workspace, definition, key: row.try_get(3)? })),
+                _ => drop(gates.insert(Gate { workspace, definition, key: None })),
+            }
+        }
+        ready.extend(self.open(&gates.into_iter().collect::<Vec<_>>()).await?);
+        Ok((ready.into_iter().collect(), rows.len()))
+    }
+
+    /// How long until the next delayed item is due.
+    pub async fn next_due(&self) -> Result<Option<Duration>, Error> {
+        let row = self.one(sql!("execution_queue/next_due"), &[]).await?;
+        Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
+    }
+
+    /// Moves ready items of a definition that may not start aside; answers how many moved.
+    pub async fn set_aside(&self, workspace: WorkspaceId, definition: DefinitionId) -> Result<usize, Error> {
+        let rows = self.query(sql!("execution_queue/set_aside"), &[&workspace.0, &definition.0]).await?;
+        Ok(rows.len())
+    }
+
+    /// Claimed → dispatched; answers the items that this claim still held.
+    pub async fn dispatched(&self, items: &[QueueItemId], claim: ClaimId) -> Result<Vec<QueueItemId>, Error> {
+        let ids: Vec<Uuid> = items.iter().map(|item| item.0).collect();
+        let rows = self.query(sql!("execution_queue/dispatched"), &[&ids, &claim.0]).await?;
+        rows.iter().map(|row| Ok(QueueItemId(row.try_get(0)?))).collect()
+    }
+
+    /// Claimed → pending, no attempt: the start was never sent.
+    pub async fn give_back(
+        &self,
+        items: &[QueueItemId],
+        claim: ClaimId,
+        delay: Duration,
+    ) -> Result<Vec<QueueItemId>, Error> {
+        let ids: Vec<Uuid> = items.iter().map(|item| item.0).collect();
+        let rows = self.query(sql!("execution_queue/give_back"), &[&ids, &claim.0, &delay.as_secs_f64()]).await?;
+        rows.iter().map(|row| Ok(QueueItemId(row.try_get(0)?))).collect()
+    }
+
+    /// Claimed → pending, one attempt spent: the engine refused it.
+    pub async fn requeue(
+        &self,
+        item: QueueItemId,
+        claim: ClaimId,
+        reason: &str,
+        backoff: Duration,
+    ) -> Result<u32, Error> {
+        let reason = kernel::failure::Failure::new(kernel::failure::Class::DispatchRefused, reason).message;
+        let row = self
+            .query(sql!("execution_queue/requeue"), &[&item.0, &claim.0, &reason, &backoff.as_secs_f64()])
+            .await?
+            .pop()
+            .ok_or_else(|| Error::Conflict(format!("claim {claim} no longer holds {item}")))?;
+        attempts(&row, "attempt_count")
+    }
+
+    /// Claimed items of a shard whose claimer is gone, under a new claim; their slots stay taken.
+    pub async fn take_over(
+        &self,
+        shard: i16,
+        silence: Silence,
+        stale_after: Duration,
+        claim: ClaimId,
+        process: ProcessId,
+    ) -> Result<Vec<TakenOver>, Error> {
+        let rows = self
+            .query(
+                sql!("execution_queue/takeover"),
+                &[
+                    &shard,
+                    &silence.dead_after.as_secs_f64(),
+                    &stale_after.as_secs_f64(),
+                    &claim.0,
+                    &process.0,
+                    &silence.steady,
+                ],
+            )
+            .await?;
+        let taken = |row: &Row| {
+            Ok(TakenOver {
+                item: QueueItemId(row.try_get("id")?),
+                workspace: WorkspaceId(row.try_get("workspace_id")?),
+                definition: DefinitionId(row.try_get("workflow_definition_id")?),
+                attempts: attempts(row, "attempt_count")?,
+                takeovers: row.try_get("takeover_count")?,
+                dead: row.try_get("dead")?,
+            })
+        };
+        rows.iter().map(taken).collect()
+    }
+
+    /// Waiting items of a shard whose workspace was deleted.
+    pub async fn orphaned_items(&self, shard: i16) -> Result<Vec<QueueItemId>, Error> {
+        let rows = self.query(sql!("execution_queue/orphaned_items"), &[&shard]).await?;
+        rows.iter().map(|row| Ok(QueueItemId(row.try_get(0)?))).collect()
+    }
+}
+
+fn claimed(row: &Row) -> Result<Claimed, Error> {
+    let item = QueueItemId(row.try_get("item")?);
+    let workspace = WorkspaceId(row.try_get("workspace")?);
+    let definition = DefinitionId(row.try_get("definition")?);
+    let begun = if row.try_get("begun")? {
+        Some(begun(row, item.execution(), workspace, definition)?)
+    } else {
+        None
+    };
+    Ok(Claimed {
+        item,
+        workspace,
+        definition,
+        attempts: attempts(row, "attempts")?,
+        in_doubt: row.try_get("in_doubt")?,
+        gone: row.try_get("gone")?,
+        newer: row.try_get("newer")?,
+        begun,
+    })
+}
+
+pub(crate) fn begun(
+    row: &Row,
+    execution: ExecutionId,
+    workspace: WorkspaceId,
+    definition: DefinitionId,
+) -> Result<Begun, Error> {
+    Ok(Begun {
+        execution,
+        workspace,
+        definition,
+        version: VersionId(row.try_get("version")?),
+        epoch: row.try_get("epoch")?,
+        input: row.try_get::<_, Option<Value>>("input")?.unwrap_or_default(),
+        trigger: row.try_get("trigger")?,
+        created_at: row.try_get("created")?,
+        deadline_in: millis(row.try_get("deadline_in_ms")?),
+    })
+}
+
+fn asked(row: &Row) -> Result<Asked, Error> {
+    Ok(Asked {
+        workspace: WorkspaceId(row.try_get("workspace")?),
+        running: row.try_get("running")?,
+        limit: row.try_get("max_running")?,
+        more: row.try_get("more")?,
+        parked: row.try_get("parked")?,
+        weight: row.try_get("weight")?,
+    })
+}
+
+fn attempts(row: &Row, column: &str) -> Result<u32, Error> {
+    let count: i32 = row.try_get(column)?;
+    u32::try_from(count).map_err(|_| Error::Corrupt(format!("{column} is {count}")))
+}
+
+/// Milliseconds from the database; what lies in the past is now.
+pub(crate) fn millis(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}

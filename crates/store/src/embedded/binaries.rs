@@ -1,0 +1,134 @@
+//! Finding PostgreSQL's programs: which installations there are, and which of them to use.
+//!
+//! Invariants
+//! - A directory that was named is the only one considered.
+//! - Data is only ever opened by its own major version; without data the newest wins.
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use super::Error;
+
+/// The oldest version whose features our SQL needs.
+pub(super) const OLDEST_MAJOR: u32 = 15;
+
+/// Where packages put versions side by side: a directory, how its entries begin, and where in them programs are.
+const PACKAGES: [(&str, &str, &str); 5] = [
+    ("/usr/lib/postgresql", "", "bin"),
+    ("/usr", "pgsql-", "bin"),
+    ("/opt/homebrew/opt", "postgresql", "bin"),
+    ("/usr/local/opt", "postgresql", "bin"),
+    ("/home/linuxbrew/.linuxbrew/opt", "postgresql", "bin"),
+];
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Binaries {
+    dir: PathBuf,
+    major: u32,
+}
+
+impl Binaries {
+    pub(super) fn initdb(&self) -> PathBuf {
+        self.dir.join("initdb")
+    }
+
+    pub(super) fn postgres(&self) -> PathBuf {
+        self.dir.join("postgres")
+    }
+
+    /// The installation in this directory, if it has both programs and is new enough.
+    fn in_dir(dir: &Path) -> Option<Binaries> {
+        // Through links, such as /usr/local/bin/postgres, to the directory that has all the programs.
+        let real = dir.join("postgres").canonicalize().ok()?;
+        let dir = [real.parent()?, dir].into_iter().find(|dir| dir.join("initdb").is_file())?.to_owned();
+        let output = Command::new(dir.join("postgres")).arg("--version").stdin(Stdio::null()).output().ok()?;
+        let major = parse_version(&String::from_utf8_lossy(&output.stdout))?;
+        (major >= OLDEST_MAJOR).then_some(Binaries { dir, major })
+    }
+}
+
+/// `given` instead of a search; `data_major` is the version of the data in `data_dir`, if there is any.
+pub(super) fn find(
+    given: Option<&Path>,
+    search_path: Option<&OsStr>,
+    data_major: Option<u32>,
+    data_dir: &Path,
+) -> Result<Binaries, Error> {
+    let found = match given {
+        Some(dir) => vec![Binaries::in_dir(dir).ok_or_else(|| Error::NotInGivenDir { dir: dir.to_owned() })?],
+        None => candidates(search_path).iter().filter_map(|dir| Binaries::in_dir(dir)).collect(),
+    };
+    choose(&found, data_major, data_dir)
+}
+
+fn choose(found: &[Binaries], data_major: Option<u32>, data_dir: &Path) -> Result<Binaries, Error> {
+    // Of equals the last is the maximum, hence the reversal: the first place searched wins.
+    let newest = found.iter().rev().max_by_key(|binaries| binaries.major).ok_or(Error::NotFound)?;
+    let Some(data) = data_major else { return Ok(newest.clone()) };
+    if let Some(same) = found.iter().find(|binaries| binaries.major == data) {
+        return Ok(same.clone());
+    }
+    let mut majors: Vec<u32> = found.iter().map(|binaries| binaries.major).collect();
+    majors.sort_unstable();
+    majors.dedup();
+    let found = majors.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    Err(Error::Version { data_dir: data_dir.to_owned(), data, found })
+}
+
+fn candidates(search_path: Option<&OsStr>) -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> =
+        search_path.into_iter().flat_map(env::split_paths).filter(|dir| dir.is_absolute()).collect();
+    for (parent, prefix, bin) in PACKAGES {
+        let Ok(entries) = fs::read_dir(parent) else { continue };
+        let named = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
+        dirs.extend(named.map(|entry| entry.path().join(bin)));
+    }
+    dirs
+}
+
+/// From "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)" or "… 18beta1".
+fn parse_version(line: &str) -> Option<u32> {
+    let (_, version) = line.split_once("(PostgreSQL) ")?;
+    version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_what_postgres_prints() {
+        for (line, major) in [
+            ("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n", Some(15)),
+            ("postgres (PostgreSQL) 18beta1", Some(18)),
+            ("postgres (PostgreSQL) devel", None),
+            ("bash 5", None),
+        ] {
+            assert_eq!(parse_version(line), major, "{line}");
+        }
+    }
+
+    #[test]
+    fn data_chooses_its_own_version_and_no_data_the_newest() {
+        let at = |dir: &str, major| Binaries { dir: dir.into(), major };
+        let found = [at("/a", 15), at("/b", 17), at("/c", 17)];
+        let choose = |found: &[Binaries], data| choose(found, data, Path::new("/data"));
+
+        assert_eq!(choose(&found, None).expect("there are some"), at("/b", 17));
+        assert_eq!(choose(&found, Some(15)).expect("there is one"), at("/a", 15));
+        assert_eq!(
+            choose(&found, Some(16)).expect_err("there is none").to_string(),
+            "the data in /data is of PostgreSQL 16, but only 15, 17 is here: \
+             install PostgreSQL 16, or move the directory away to begin empty"
+        );
+        assert_eq!(
+            choose(&[], Some(15)).expect_err("there are none").to_string(),
+            "install PostgreSQL 15 or later (Debian: apt-get install postgresql), or pass --database-url"
+        );
+    }
+}

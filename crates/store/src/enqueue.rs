@@ -1,0 +1,89 @@
+//! Accepting starts: execution, ticket and audit row in one commit.
+//!
+//! Invariants
+//! - A 202 is kept: when this answers *accepted*, the request is durable.
+//! - Repeating a call with the same ids, or the same idempotency keys and content, changes nothing.
+//!
+//! Not here: reading requests (`server::http`), claiming (`admission`).
+
+use jiff::Timestamp;
+use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
+use kernel::queue::{PRIORITY_STEP_MS, Priority};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::sql::sql;
+use crate::{Error, Store};
+
+/// A request to execute.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub execution: ExecutionId,
+    pub workspace: WorkspaceId,
+    pub definition: DefinitionId,
+    pub input: Option<Value>,
+    pub priority: Priority,
+    pub run_at: Option<Timestamp>,
+    pub concurrency_key: Option<String>,
+    /// The caller's key and what its content hashes to.
+    pub idempotency: Option<(String, Vec<u8>)>,
+    pub trigger: Value,
+    pub trace: Option<String>,
+}
+
+/// What became of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// It waits its turn. `ready` says that nothing but its turn keeps it.
+    New { execution: ExecutionId, ready: bool },
+    /// The same request was accepted before.
+    Existing { execution: ExecutionId },
+    /// The idempotency key was used with other content.
+    Conflict,
+    /// No such living definition in that workspace.
+    NotFound,
+    /// The definition was never published.
+    Draft,
+}
+
+impl Store {
+    /// Accepts starts, each answered on its own, in order.
+    pub async fn enqueue(&self, starts: &[Start], actor: &str) -> Result<Vec<Accepted>, Error> {
+        let ids: Vec<Uuid> = starts.iter().map(|start| start.execution.0).collect();
+        let workspaces: Vec<Uuid> = starts.iter().map(|start| start.workspace.0).collect();
+        let definitions: Vec<Uuid> = starts.iter().map(|start| start.definition.0).collect();
+        let inputs: Vec<Option<&Value>> = starts.iter().map(|start| start.input.as_ref()).collect();
+        let priorities: Vec<i16> = starts.iter().map(|start| start.priority.value()).collect();
+        let run_at: Vec<Option<Timestamp>> = starts.iter().map(|start| start.run_at).collect();
+        let keys: Vec<Option<&str>> = starts.iter().map(|start| start.concurrency_key.as_deref()).collect();
+        let idempotency: Vec<Option<&str>> =
+            starts.iter().map(|start| start.idempotency.as_ref().map(|(key, _)| key.as_str())).collect();
+        let fingerprints: Vec<Option<&[u8]>> =
+            starts.iter().map(|start| start.idempotency.as_ref().map(|(_, hash)| hash.as_slice())).collect();
+        let triggers: Vec<&Value> = starts.iter().map(|start| &start.trigger).collect();
+        let traces: Vec<Option<&str>> = starts.iter().map(|start| start.trace.as_deref()).collect();
+        let rows = self
+            .query(
+                sql!("workflow_execution/enqueue"),
+                &[
+                    &ids, &workspaces, &definitions, &inputs, &priorities, &run_at, &keys, &idempotency, &fingerprints,
+                    &triggers, &traces, &actor, &kernel::SEMANTICS, &PRIORITY_STEP_MS,
+                ],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let execution = row.try_get::<_, Option<Uuid>>("execution")?.map(ExecutionId);
+                let ready = row.try_get::<_, Option<i16>>("stage")? == Some(0);
+                Ok(match (row.try_get("outcome")?, execution) {
+                    ("accepted", Some(execution)) => Accepted::New { execution, ready },
+                    ("existing", Some(execution)) => Accepted::Existing { execution },
+                    ("conflict", _) => Accepted::Conflict,
+                    ("draft", _) => Accepted::Draft,
+                    ("not_found", _) => Accepted::NotFound,
+                    (other, _) => return Err(Error::Corrupt(format!("enqueue answered {other}"))),
+                })
+            })
+            .collect()
+    }
+}

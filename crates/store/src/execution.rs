@@ -1,0 +1,161 @@
+//! Reading executions and their nodes, and asking one to end.
+//!
+//! Not here: running them (`run`), accepting them (`enqueue`).
+
+use jiff::Timestamp;
+use kernel::ids::{DefinitionId, ExecutionId, ProcessId, VersionId, WorkspaceId};
+use kernel::{execution, node};
+use serde_json::Value;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::run::{End, Ended, Ending};
+use crate::sql::sql;
+use crate::{Error, Store, parsed};
+
+/// An execution as people read it.
+#[derive(Clone, Debug)]
+pub struct Execution {
+    pub id: ExecutionId,
+    pub workspace: WorkspaceId,
+    pub definition: DefinitionId,
+    pub definition_name: Option<String>,
+    pub version: VersionId,
+    pub version_number: Option<i32>,
+    pub status: execution::Status,
+    pub engine: Option<String>,
+    pub trigger: Value,
+    pub input: Option<Value>,
+    pub output: Option<Value>,
+    pub error: Option<Value>,
+    pub priority: i16,
+    pub concurrency_key: Option<String>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub completed_at: Option<Timestamp>,
+    pub duration_ms: Option<i64>,
+    pub deadline_at: Timestamp,
+    pub cancel_requested_at: Option<Timestamp>,
+    pub last_seq: i64,
+}
+
+/// A node of an execution as people read it.
+#[derive(Clone, Debug)]
+pub struct NodeRecord {
+    pub node: String,
+    pub iteration: i32,
+    pub status: node::Status,
+    pub attempt: i32,
+    pub label: Option<String>,
+    pub input: Option<Value>,
+    pub output: Option<Value>,
+    pub error: Option<Value>,
+    pub earlier: Option<Value>,
+    pub next_at: Option<Timestamp>,
+    pub started_at: Option<Timestamp>,
+    pub completed_at: Option<Timestamp>,
+    pub duration_ms: Option<i64>,
+}
+
+/// What a cancel did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canceled {
+    /// It had not begun: it is over.
+    AtOnce(Ended),
+    /// It runs; its owner, if it has one, is to stop it.
+    Requested(Option<ProcessId>),
+    /// It had already ended.
+    AlreadyEnded,
+}
+
+impl Store {
+    /// One execution, if this workspace (none: any) may see it.
+    pub async fn execution(&self, id: ExecutionId, workspace: Option<WorkspaceId>) -> Result<Execution, Error> {
+        let workspace = workspace.map(|workspace| workspace.0);
+        execution_of(&self.one(sql!("workflow_execution/get"), &[&id.0, &workspace]).await?)
+    }
+
+    /// The nodes of an execution that have begun or settled.
+    pub async fn nodes(&self, id: ExecutionId) -> Result<Vec<NodeRecord>, Error> {
+        let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0]).await?;
+        rows.iter().map(node_of).collect()
+    }
+
+    /// Ends an execution that waits, or asks one that runs to end. Repeatable. The order matters:
+    /// what is not waiting any more is running or over, and the row lock tells which.
+    pub async fn cancel(&self, id: ExecutionId, workspace: WorkspaceId, actor: &str) -> Result<Canceled, Error> {
+        let end = End { outcome: execution::Status::Canceled, output: None, error: None };
+        let ending = Ending { execution: id, claim: None, end };
+        let ended = self.complete(&[ending], Some(execution::Status::Pending), actor).await?;
+        if let Some(ended) = ended.first()
+            && ended.applied
+        {
+            self.note(Some(workspace), actor, "execution.cancel", "execution", id.0, None).await?;
+            return Ok(Canceled::AtOnce(*ended));
+        }
+        let rows = self.query(sql!("workflow_execution/request_cancel"), &[&id.0, &workspace.0]).await?;
+        let Some(row) = rows.first() else { return Ok(Canceled::AlreadyEnded) };
+        self.note(Some(workspace), actor, "execution.cancel", "execution", id.0, None).await?;
+        Ok(Canceled::Requested(row.try_get::<_, Option<Uuid>>(0)?.map(ProcessId)))
+    }
+
+    /// Appends to the audit log.
+    pub async fn note(
+        &self,
+        workspace: Option<WorkspaceId>,
+        actor: &str,
+        action: &str,
+        subject_type: &str,
+        subject: Uuid,
+        detail: Option<&Value>,
+    ) -> Result<(), Error> {
+        let workspace = workspace.map(|workspace| workspace.0);
+        self.execute(sql!("activity/add"), &[&workspace, &actor, &action, &subject_type, &subject, &detail])
+            .await
+            .map(drop)
+    }
+}
+
+fn execution_of(row: &Row) -> Result<Execution, Error> {
+    Ok(Execution {
+        id: ExecutionId(row.try_get("id")?),
+        workspace: WorkspaceId(row.try_get("workspace_id")?),
+        definition: DefinitionId(row.try_get("workflow_definition_id")?),
+        definition_name: row.try_get("definition_name")?,
+        version: VersionId(row.try_get("version_id")?),
+        version_number: row.try_get("version_number")?,
+        status: parsed(row, "status", execution::Status::parse)?,
+        engine: row.try_get("engine")?,
+        trigger: row.try_get("trigger")?,
+        input: row.try_get("input")?,
+        output: row.try_get("output")?,
+        error: row.try_get("error")?,
+        priority: row.try_get("priority")?,
+        concurrency_key: row.try_get("concurrency_key")?,
+        created_at: row.try_get("created_at")?,
+        started_at: row.try_get("started_at")?,
+        completed_at: row.try_get("completed_at")?,
+        duration_ms: row.try_get("duration_ms")?,
+        deadline_at: row.try_get("deadline_at")?,
+        cancel_requested_at: row.try_get("cancel_requested_at")?,
+        last_seq: row.try_get("last_seq")?,
+    })
+}
+
+fn node_of(row: &Row) -> Result<NodeRecord, Error> {
+    Ok(NodeRecord {
+        node: row.try_get("node")?,
+        iteration: row.try_get("iteration")?,
+        status: parsed(row, "status", node::Status::parse)?,
+        attempt: row.try_get("attempt")?,
+        label: row.try_get("label")?,
+        input: row.try_get("input")?,
+        output: row.try_get("output")?,
+        error: row.try_get("error")?,
+        earlier: row.try_get("earlier")?,
+        next_at: row.try_get("next_at")?,
+        started_at: row.try_get("started_at")?,
+        completed_at: row.try_get("completed_at")?,
+        duration_ms: row.try_get("duration_ms")?,
+    })
+}

@@ -1,0 +1,82 @@
+//! Brings the database up to this build: migrations once, functions every time.
+//!
+//! Invariants
+//! - One process migrates, the others wait for it: an advisory lock is held around everything.
+//! - Migrations only grow; functions are re-applied, and one whose signature changes gets a new
+//!   name, so that two builds can run side by side.
+//!
+//! Not here: the schema itself (`migrations/`, `functions/`).
+
+use tokio_postgres::Client;
+
+use crate::{Error, connect::Target};
+
+mod embedded {
+    refinery::embed_migrations!("migrations");
+}
+
+/// The functions, in the order in which they are applied.
+pub const FUNCTIONS: [(&str, &str); 7] = [
+    ("open", include_str!("../functions/open.sql")),
+    ("enqueue", include_str!("../functions/enqueue.sql")),
+    ("claim", include_str!("../functions/claim.sql")),
+    ("begin", include_str!("../functions/begin.sql")),
+    ("complete", include_str!("../functions/complete.sql")),
+    ("record", include_str!("../functions/record.sql")),
+    ("beat", include_str!("../functions/beat.sql")),
+];
+
+/// Serialises migrations over all processes of one database.
+const LOCK: i64 = 0x0f0e_ba40;
+
+/// What a migration did.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The migrations that were new, by name.
+    pub applied: Vec<String>,
+}
+
+/// Why the database could not be brought up to date.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    #[error(transparent)]
+    Store(#[from] Error),
+    #[error("PostgreSQL {found} is too old: Forebay needs 15 or later")]
+    TooOld { found: String },
+    #[error("a migration failed")]
+    Failed(#[source] Box<refinery::Error>),
+}
+
+/// Migrates the database at `target`.
+pub async fn migrate(target: &Target) -> Result<Report, MigrateError> {
+    let mut client = target.connect().await?;
+    check_version(&client).await?;
+    client.batch_execute("SET lock_timeout = 0; SET statement_timeout = 0").await.map_err(Error::from)?;
+    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(Error::from)?;
+    let done = apply(&mut client).await;
+    // The lock goes with the session; unlocking early only lets the others go on sooner.
+    drop(client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await);
+    done
+}
+
+async fn check_version(client: &Client) -> Result<(), MigrateError> {
+    let row = client
+        .query_one("SELECT current_setting('server_version_num')::int AS number, current_setting('server_version')", &[])
+        .await
+        .map_err(Error::from)?;
+    if row.get::<_, i32>(0) < 150_000 {
+        return Err(MigrateError::TooOld { found: row.get(1) });
+    }
+    Ok(())
+}
+
+async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
+    let report = embedded::migrations::runner()
+        .run_async(client)
+        .await
+        .map_err(|error| MigrateError::Failed(Box::new(error)))?;
+    let functions: String = FUNCTIONS.iter().map(|(_, text)| format!("{text}\n")).collect();
+    client.batch_execute(&format!("BEGIN;\n{functions}COMMIT;")).await.map_err(Error::from)?;
+    let applied = report.applied_migrations().iter().map(ToString::to_string).collect();
+    Ok(Report { applied })
+}

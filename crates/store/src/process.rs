@@ -1,0 +1,96 @@
+//! Who is alive: a heartbeat row per process, and what each beat tells it.
+//!
+//! Invariants
+//! - A process's id is fresh at each start and after each lapse; it is never used again.
+//! - Only a process whose own heartbeats were steady may call another dead.
+//!
+//! Not here: keeping the beat and drawing conclusions (`server::heartbeat`).
+
+use std::time::Duration;
+
+use kernel::ids::{ExecutionId, ProcessId};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use crate::sql::sql;
+use crate::{Error, Store};
+
+/// How a process presents itself.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    pub id: ProcessId,
+    pub host: String,
+    pub pid: i32,
+    pub roles: Vec<String>,
+    pub version: String,
+}
+
+/// What a heartbeat brought back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// The process was declared dead: it must stop its work and come back under a new id.
+    pub gone: bool,
+    pub shards: Vec<i16>,
+    /// Own runs that somebody wants to end.
+    pub cancel: Vec<ExecutionId>,
+    /// Other processes that are over, or have been silent too long.
+    pub dead: Vec<ProcessId>,
+}
+
+/// A process announces itself, on the connection that carries its heartbeat.
+pub async fn register(client: &Client, registration: &Registration) -> Result<(), Error> {
+    let Registration { id, host, pid, roles, version } = registration;
+    client.execute(sql!("process/register"), &[&id.0, host, pid, roles, version]).await?;
+    Ok(())
+}
+
+/// One heartbeat.
+pub async fn beat(
+    client: &Client,
+    process: ProcessId,
+    dispatches: bool,
+    shard_lease: Duration,
+    dead_after: Duration,
+) -> Result<News, Error> {
+    let rows = client
+        .query(
+            sql!("process/beat"),
+            &[&process.0, &dispatches, &shard_lease.as_secs_f64(), &dead_after.as_secs_f64()],
+        )
+        .await?;
+    let mut news = News::default();
+    for row in &rows {
+        let id = || row.try_get::<_, Uuid>("id");
+        match row.try_get("what")? {
+            "gone" => news.gone = true,
+            "shard" => news.shards.push(row.try_get("shard")?),
+            "cancel" => news.cancel.push(ExecutionId(id()?)),
+            "dead" => news.dead.push(ProcessId(id()?)),
+            other => return Err(Error::Corrupt(format!("a heartbeat answered {other}"))),
+        }
+    }
+    Ok(news)
+}
+
+impl Store {
+    /// A process says goodbye.
+    pub async fn end_process(&self, process: ProcessId) -> Result<(), Error> {
+        self.execute(sql!("process/end"), &[&process.0]).await.map(drop)
+    }
+
+    /// Declares the processes that were silent for so long dead.
+    pub async fn end_silent(&self, after: Duration) -> Result<Vec<ProcessId>, Error> {
+        let rows = self.query(sql!("process/end_silent"), &[&after.as_secs_f64()]).await?;
+        rows.iter().map(|row| Ok(ProcessId(row.try_get(0)?))).collect()
+    }
+
+    /// Declares every other process ended; for whoever alone can reach this database.
+    pub async fn end_all_but(&self, process: ProcessId) -> Result<u64, Error> {
+        self.execute(sql!("process/end_all_but"), &[&process.0]).await
+    }
+
+    /// Forgets processes that ended long ago and hold nothing.
+    pub async fn forget_processes(&self) -> Result<u64, Error> {
+        self.execute(sql!("process/forget"), &[]).await
+    }
+}

@@ -1,0 +1,73 @@
+//! Reading tickets: where an item stands, and why.
+//!
+//! Not here: moving items (`admission`), the reasons themselves (`kernel::explain`).
+
+use jiff::Timestamp;
+use kernel::explain::{EngineState, Facts};
+use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
+use kernel::queue::{Stage, Status};
+use tokio_postgres::Row;
+
+use crate::sql::sql;
+use crate::{Error, Store, parsed};
+
+/// A ticket as people read it, with all that bounds it.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    pub item: QueueItemId,
+    pub workspace: WorkspaceId,
+    pub definition: DefinitionId,
+    pub priority: i16,
+    pub created_at: Timestamp,
+    pub claimed_at: Option<Timestamp>,
+    pub dispatched_at: Option<Timestamp>,
+    pub takeovers: i32,
+    /// What `explain` reads; whether it begun and the engine's state are the caller's to add.
+    pub facts: Facts,
+}
+
+impl Store {
+    /// One ticket, if it still exists.
+    pub async fn ticket(&self, item: QueueItemId) -> Result<Option<Ticket>, Error> {
+        let rows = self.query(sql!("execution_queue/get"), &[&item.0]).await?;
+        rows.first().map(ticket).transpose()
+    }
+}
+
+fn ticket(row: &Row) -> Result<Ticket, Error> {
+    let stage: i16 = row.try_get("stage")?;
+    let attempts: i32 = row.try_get("attempt_count")?;
+    let definition_status: Option<&str> = row.try_get("definition_status")?;
+    let facts = Facts {
+        status: parsed(row, "status", Status::parse)?,
+        stage: Stage::from_code(stage).ok_or_else(|| Error::Corrupt(format!("stage is {stage}")))?,
+        available_at: row.try_get::<_, Timestamp>("available_at")?.to_string(),
+        attempts: u32::try_from(attempts).unwrap_or(0),
+        last_error: row.try_get("last_error")?,
+        workspace_paused: row.try_get::<_, Option<bool>>("workspace_paused")?.unwrap_or(false),
+        workspace_deleted: row.try_get::<_, Option<bool>>("workspace_deleted")?.unwrap_or(true),
+        workspace_running: row.try_get("workspace_running")?,
+        workspace_limit: row.try_get::<_, Option<i32>>("workspace_limit")?.unwrap_or(0),
+        definition_paused: definition_status == Some("PAUSED"),
+        definition_deleted: row.try_get("definition_deleted")?,
+        definition_running: row.try_get("definition_running")?,
+        definition_limit: row.try_get("definition_limit")?,
+        key: row.try_get("concurrency_key")?,
+        key_running: row.try_get("key_running")?,
+        key_limit: row.try_get::<_, Option<i32>>("key_limit")?.unwrap_or(1),
+        ahead: row.try_get("ahead")?,
+        begun: false,
+        engine: EngineState::Takes,
+    };
+    Ok(Ticket {
+        item: QueueItemId(row.try_get("id")?),
+        workspace: WorkspaceId(row.try_get("workspace_id")?),
+        definition: DefinitionId(row.try_get("workflow_definition_id")?),
+        priority: row.try_get("priority")?,
+        created_at: row.try_get("created_at")?,
+        claimed_at: row.try_get("claimed_at")?,
+        dispatched_at: row.try_get("dispatched_at")?,
+        takeovers: row.try_get("takeover_count")?,
+        facts,
+    })
+}

@@ -1,0 +1,379 @@
+//! Runs in flight: begun, recorded, ended, taken over, woken.
+//!
+//! Invariants
+//! - Every fact is fenced: it is stored only while this process owns the run under that epoch.
+//! - One way to end: `complete`, or `record` with an end, which calls the same function.
+//! - A successor reads node rows in a statement after its own ownership update.
+//!
+//! Not here: what to do next (`kernel::run`), performing nodes (`engine`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kernel::crash::Deaths;
+use kernel::failure::Failure;
+use kernel::ids::{ClaimId, DefinitionId, ExecutionId, Label, NodeKey, ProcessId, VersionId, WorkspaceId};
+use kernel::{execution, node};
+use serde_json::Value;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::admission::{Begun, Silence, begun, millis};
+use crate::sql::sql;
+use crate::{Error, Store, parsed};
+
+/// One thing that happened to a node.
+#[derive(Clone, Debug)]
+pub struct NodeFact {
+    pub node: NodeKey,
+    pub iteration: i32,
+    pub status: node::Status,
+    pub attempt: u32,
+    /// When it goes on by itself: the end of a delay, the next attempt.
+    pub next_in: Option<Duration>,
+    pub label: Option<Label>,
+    pub input: Option<Value>,
+    pub output: Option<Value>,
+    pub error: Option<Failure>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct End {
+    pub outcome: execution::Status,
+    pub output: Option<Value>,
+    pub error: Option<Failure>,
+}
+
+/// What one run did since it last said.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub execution: ExecutionId,
+    pub epoch: i64,
+    /// In the order in which they happened, at most one a node.
+    pub facts: Vec<NodeFact>,
+    pub end: Option<End>,
+    /// The run needs no process until the next of its nodes goes on by itself.
+    pub park: bool,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// This process still owned the run; if not, nothing was stored.
+    pub held: bool,
+    pub ended: bool,
+    /// The workspace that has a slot more now.
+    pub freed: Option<WorkspaceId>,
+}
+
+/// An execution that somebody ends.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    pub execution: ExecutionId,
+    /// The claim that must still hold the item.
+    pub claim: Option<ClaimId>,
+    pub end: End,
+}
+
+/// What became of an ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub execution: ExecutionId,
+    /// This call ended it; otherwise it had ended before and its outcome stands.
+    pub applied: bool,
+    /// It still had a ticket.
+    pub ticket: bool,
+    pub workspace: WorkspaceId,
+    pub freed: bool,
+}
+
+/// What `begin` answered for one run.
+#[derive(Clone, Debug)]
+pub enum BeginAnswer {
+    Granted(Box<Begun>),
+    Ended,
+    NotYet,
+    Gone,
+}
+
+/// A run whose owner died, now owned by this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Orphan {
+    pub execution: ExecutionId,
+    pub epoch: i64,
+    pub deaths: Deaths,
+    /// It recorded something since its previous death.
+    pub progressed: bool,
+}
+
+/// A stored node of a run.
+#[derive(Clone, Debug)]
+pub struct StoredNode {
+    pub node: NodeKey,
+    pub status: node::Status,
+    pub attempt: u32,
+    pub label: Option<Label>,
+    pub output: Option<Value>,
+    pub error: Option<Failure>,
+    pub next_in: Option<Duration>,
+}
+
+/// A run to go on with: what it is, and the nodes it left.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub begun: Begun,
+    pub canceling: bool,
+    pub nodes: Vec<StoredNode>,
+}
+
+impl Store {
+    /// May these runs perform nodes?
+    pub async fn begin(
+        &self,
+        runs: &[ExecutionId],
+        engine: &str,
+        process: ProcessId,
+    ) -> Result<Vec<(ExecutionId, BeginAnswer)>, Error> {
+        let ids = uuids(runs);
+        let rows =
+            self.query(sql!("workflow_execution/begin"), &[&ids, &engine, &process.0, &kernel::SEMANTICS]).await?;
+        let answer = |row: &Row| {
+            let execution = ExecutionId(row.try_get("execution")?);
+            let answer = match row.try_get("answer")? {
+                "granted" => {
+                    let workspace = WorkspaceId(row.try_get("workspace")?);
+                    let definition = DefinitionId(row.try_get("definition")?);
+                    BeginAnswer::Granted(Box::new(begun(row, execution, workspace, definition)?))
+                }
+                "ended" => BeginAnswer::Ended,
+                "not_yet" => BeginAnswer::NotYet,
+                _ => BeginAnswer::Gone,
+            };
+            Ok((execution, answer))
+        };
+        rows.iter().map(answer).collect()
+    }
+
+    /// Stores what runs of this process did, all in one commit. Answers are in the order of the records.
+    pub async fn record(&self, process: ProcessId, records: &[Record], actor: &str) -> Result<Vec<Recorded>, Error> {
+        let runs: Vec<Uuid> = records.iter().map(|record| record.execution.0).collect();
+        let epochs: Vec<i64> = records.iter().map(|record| record.epoch).collect();
+        let park: Vec<bool> = records.iter().map(|record| record.park).collect();
+        let facts: Vec<(Uuid, &NodeFact)> = records
+            .iter()
+            .flat_map(|record| record.facts.iter().map(move |fact| (record.execution.0, fact)))
+            .collect();
+        let ids: Vec<Uuid> = facts.iter().map(|(id, _)| *id).collect();
+        let nodes: Vec<&str> = facts.iter().map(|(_, fact)| fact.node.as_str()).collect();
+        let iterations: Vec<i32> = facts.iter().map(|(_, fact)| fact.iteration).collect();
+        let statuses: Vec<&str> = facts.iter().map(|(_, fact)| fact.status.name()).collect();
+        let attempts: Vec<i32> =
+            facts.iter().map(|(_, fact)| i32::try_from(fact.attempt).unwrap_or(i32::MAX)).collect();
+        let next: Vec<Option<i64>> = facts.iter().map(|(_, fact)| fact.next_in.map(whole_ms)).collect();
+        let labels: Vec<Option<&str>> =
+            facts.iter().map(|(_, fact)| fact.label.as_ref().map(Label::as_str)).collect();
+        let inputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.input.as_ref()).collect();
+        let outputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.output.as_ref()).collect();
+        let errors: Vec<Option<Value>> = facts.iter().map(|(_, fact)| fact.error.as_ref().map(json)).collect();
+        let ends: Vec<(Uuid, &End)> =
+            records.iter().filter_map(|record| record.end.as_ref().map(|end| (record.execution.0, end))).collect();
+        let end_ids: Vec<Uuid> = ends.iter().map(|(id, _)| *id).collect();
+        let outcomes: Vec<&str> = ends.iter().map(|(_, end)| end.outcome.name()).collect();
+        let end_outputs: Vec<Option<&Value>> = ends.iter().map(|(_, end)| end.output.as_ref()).collect();
+        let end_errors: Vec<Option<Value>> = ends.iter().map(|(_, end)| end.error.as_ref().map(json)).collect();
+        let rows = self
+            .query(
+                sql!("workflow_execution/record"),
+                &[
+                    &process.0, &runs, &epochs, &park, &ids, &nodes, &iterations, &statuses, &attempts, &next, &labels,
+                    &inputs, &outputs, &errors, &end_ids, &outcomes, &end_outputs, &end_errors, &actor,
+                ],
+            )
+            .await?;
+        let mut by_id = BTreeMap::new();
+        for row in &rows {
+            let freed: bool = row.try_get("freed")?;
+            let workspace = row.try_get::<_, Option<Uuid>>("workspace")?.map(WorkspaceId);
+            let recorded =
+                Recorded { held: row.try_get("held")?, ended: row.try_get("ended")?, freed: workspace.filter(|_| freed) };
+            by_id.insert(row.try_get::<_, Uuid>("execution")?, recorded);
+        }
+        let missing = || Error::Corrupt("a record was not answered".to_owned());
+        runs.iter().map(|id| by_id.get(id).copied().ok_or_else(missing)).collect()
+    }
+
+    /// Ends executions. `from` narrows which status is meant; what had ended already is answered
+    /// with `applied` false, and what the claim no longer holds is not answered at all.
+    pub async fn complete(
+        &self,
+        endings: &[Ending],
+        from: Option<execution::Status>,
+        actor: &str,
+    ) -> Result<Vec<Ended>, Error> {
+        let ids: Vec<Uuid> = endings.iter().map(|ending| ending.execution.0).collect();
+        let outcomes: Vec<&str> = endings.iter().map(|ending| ending.end.outcome.name()).collect();
+        let outputs: Vec<Option<&Value>> = endings.iter().map(|ending| ending.end.output.as_ref()).collect();
+        let errors: Vec<Option<Value>> = endings.iter().map(|ending| ending.end.error.as_ref().map(json)).collect();
+        let claims: Vec<Option<Uuid>> = endings.iter().map(|ending| ending.claim.map(|claim| claim.0)).collect();
+        let from = from.map(execution::Status::name);
+        let rows = self
+            .query(sql!("workflow_execution/complete"), &[&ids, &outcomes, &outputs, &errors, &claims, &from, &actor])
+            .await?;
+        let ended = |row: &Row| {
+            Ok(Ended {
+                execution: ExecutionId(row.try_get("execution")?),
+                applied: row.try_get("applied")?,
+                ticket: row.try_get("ticket")?,
+                workspace: WorkspaceId(row.try_get("workspace")?),
+                freed: row.try_get("freed")?,
+            })
+        };
+        rows.iter().map(ended).collect()
+    }
+
+    /// Takes the runs of dead owners in a shard, at most `room` of them.
+    pub async fn adopt_orphans(
+        &self,
+        shard: i16,
+        process: ProcessId,
+        silence: Silence,
+        engine: &str,
+        room: usize,
+    ) -> Result<Vec<Orphan>, Error> {
+        let room = i64::try_from(room).unwrap_or(i64::MAX);
+        let rows = self
+            .query(
+                sql!("workflow_execution/adopt_orphans"),
+                &[
+                    &shard, &process.0, &silence.dead_after.as_secs_f64(), &silence.steady, &engine, &room,
+                    &kernel::SEMANTICS,
+                ],
+            )
+            .await?;
+        let orphan = |row: &Row| {
+            let last: i64 = row.try_get("last_seq")?;
+            let before: Option<i64> = row.try_get("deaths_seq")?;
+            Ok(Orphan {
+                execution: ExecutionId(row.try_get("id")?),
+                epoch: row.try_get("owner_epoch")?,
+                deaths: Deaths { count: row.try_get("deaths")?, alone: row.try_get("alone")? },
+                progressed: before != Some(last),
+            })
+        };
+        rows.iter().map(orphan).collect()
+    }
+
+    /// Takes parked runs whose time has come, at most `room` of them.
+    pub async fn wake(&self, process: ProcessId, engine: &str, room: usize) -> Result<Vec<ExecutionId>, Error> {
+        let room = i64::try_from(room).unwrap_or(i64::MAX);
+        let rows =
+            self.query(sql!("workflow_execution/wake"), &[&process.0, &room, &engine, &kernel::SEMANTICS]).await?;
+        rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
+    }
+
+    /// How long until the next parked run is due.
+    pub async fn next_wake(&self) -> Result<Option<Duration>, Error> {
+        let row = self.one(sql!("workflow_execution/next_wake"), &[]).await?;
+        Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
+    }
+
+    /// Keeps a run's deaths before it is resumed; false if it is no longer this process's.
+    pub async fn note_deaths(&self, process: ProcessId, orphan: &Orphan, deaths: Deaths) -> Result<bool, Error> {
+        let rows = self
+            .query(
+                sql!("workflow_execution/note_deaths"),
+                &[&orphan.execution.0, &process.0, &orphan.epoch, &deaths.count, &deaths.alone],
+            )
+            .await?;
+        Ok(!rows.is_empty())
+    }
+
+    /// The runs in slots that name this process as owner, with their epochs.
+    pub async fn owned(&self, process: ProcessId) -> Result<Vec<(ExecutionId, i64)>, Error> {
+        let rows = self.query(sql!("workflow_execution/owned"), &[&process.0]).await?;
+        rows.iter().map(|row| Ok((ExecutionId(row.try_get(0)?), row.try_get(1)?))).collect()
+    }
+
+    /// Everything that runs owned by this process need to go on.
+    pub async fn load_runs(&self, process: ProcessId, runs: &[ExecutionId]) -> Result<Vec<Loaded>, Error> {
+        let ids = uuids(runs);
+        let rows = self.query(sql!("workflow_execution/load_runs"), &[&ids, &process.0]).await?;
+        let mut nodes = self.load_nodes(&ids).await?;
+        let loaded = |row: &Row| {
+            let execution = ExecutionId(row.try_get("id")?);
+            let begun = Begun {
+                execution,
+                workspace: WorkspaceId(row.try_get("workspace_id")?),
+                definition: DefinitionId(row.try_get("workflow_definition_id")?),
+                version: VersionId(row.try_get("version_id")?),
+                epoch: row.try_get("owner_epoch")?,
+                input: row.try_get::<_, Option<Value>>("input")?.unwrap_or_default(),
+                trigger: row.try_get("trigger")?,
+                created_at: row.try_get("created_at")?,
+                deadline_in: millis(row.try_get("deadline_in_ms")?),
+            };
+            let nodes = nodes.remove(&execution).unwrap_or_default();
+            Ok(Loaded { begun, canceling: row.try_get("canceling")?, nodes })
+        };
+        rows.iter().map(loaded).collect()
+    }
+
+    async fn load_nodes(&self, ids: &[Uuid]) -> Result<BTreeMap<ExecutionId, Vec<StoredNode>>, Error> {
+        let rows = self.query(sql!("workflow_execution_node/load"), &[&ids]).await?;
+        let mut nodes: BTreeMap<ExecutionId, Vec<StoredNode>> = BTreeMap::new();
+        for row in &rows {
+            nodes.entry(ExecutionId(row.try_get("execution_id")?)).or_default().push(stored_node(row)?);
+        }
+        Ok(nodes)
+    }
+
+    /// Executions whose deadline has passed and that nobody runs.
+    pub async fn overdue(&self) -> Result<Vec<(ExecutionId, execution::Status)>, Error> {
+        let rows = self.query(sql!("workflow_execution/overdue"), &[]).await?;
+        rows.iter()
+            .map(|row| Ok((ExecutionId(row.try_get("id")?), parsed(row, "status", execution::Status::parse)?)))
+            .collect()
+    }
+
+    /// Wakes parked runs now; answers how many were parked.
+    pub async fn rouse(&self, runs: &[ExecutionId]) -> Result<usize, Error> {
+        let rows = self.query(sql!("workflow_execution/rouse"), &[&uuids(runs)]).await?;
+        Ok(rows.len())
+    }
+
+    /// The immutable graphs of versions.
+    pub async fn graphs(&self, versions: &[VersionId]) -> Result<Vec<(VersionId, Value)>, Error> {
+        let ids: Vec<Uuid> = versions.iter().map(|version| version.0).collect();
+        let rows = self.query(sql!("workflow_definition_version/graph"), &[&ids]).await?;
+        rows.iter().map(|row| Ok((VersionId(row.try_get(0)?), row.try_get(1)?))).collect()
+    }
+}
+
+fn stored_node(row: &Row) -> Result<StoredNode, Error> {
+    let corrupt = |what: &dyn std::fmt::Display| Error::Corrupt(format!("a node row: {what}"));
+    let label: Option<&str> = row.try_get("label")?;
+    let error: Option<Value> = row.try_get("error")?;
+    let attempt: i32 = row.try_get("attempt")?;
+    Ok(StoredNode {
+        node: NodeKey::new(row.try_get("node")?).map_err(|bad| corrupt(&bad))?,
+        status: parsed(row, "status", node::Status::parse)?,
+        attempt: u32::try_from(attempt).map_err(|bad| corrupt(&bad))?,
+        label: label.map(Label::new).transpose().map_err(|bad| corrupt(&bad))?,
+        output: row.try_get("output")?,
+        error: error.map(serde_json::from_value).transpose().map_err(|bad| corrupt(&bad))?,
+        next_in: row.try_get::<_, Option<i64>>("next_in_ms")?.map(millis),
+    })
+}
+
+fn json(failure: &Failure) -> Value {
+    serde_json::to_value(failure).unwrap_or_else(|_| Value::String(failure.message.clone()))
+}
+
+fn uuids(runs: &[ExecutionId]) -> Vec<Uuid> {
+    runs.iter().map(|run| run.0).collect()
+}
+
+fn whole_ms(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,139 @@
+//! Workspaces: what each may use, and what it uses now.
+//!
+//! Invariants
+//! - A change of limit takes the shard's lock (a trigger), so no claim straddles it.
+//! - Every accepted change leaves an audit row in its own transaction.
+
+use jiff::Timestamp;
+use kernel::ids::WorkspaceId;
+use serde_json::{Value, json};
+use tokio_postgres::Row;
+
+use crate::sql::sql;
+use crate::{Error, Store};
+
+/// A workspace as people read it.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    pub id: WorkspaceId,
+    pub name: String,
+    pub tier: String,
+    pub limit_override: Option<i32>,
+    pub limit: i32,
+    pub paused: bool,
+    pub weight: i16,
+    pub running: i32,
+    /// Ready items, counted to a thousand and one.
+    pub ready: i32,
+    pub created_at: Timestamp,
+}
+
+/// A workspace to be made.
+#[derive(Clone, Debug)]
+pub struct NewWorkspace {
+    pub id: WorkspaceId,
+    pub name: String,
+    pub tier: String,
+    pub limit_override: Option<i32>,
+    pub weight: i16,
+}
+
+/// What to change; nothing leaves a thing as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    pub tier: Option<String>,
+    /// A new override, or none to go back to the tier's limit.
+    pub limit_override: Option<Option<i32>>,
+    pub weight: Option<i16>,
+}
+
+impl Store {
+    /// Makes a workspace. A taken name is a conflict; an unknown tier is refused data.
+    pub async fn create_workspace(&self, new: &NewWorkspace, actor: &str) -> Result<(), Error> {
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        let NewWorkspace { id, name, tier, limit_override, weight } = new;
+        transaction
+            .execute(sql!("workspace/create"), &[&id.0, name, tier, limit_override, weight])
+            .await
+            .map_err(Error::from)
+            .map_err(|error| taken(error, "workspace_living_name", || format!("a workspace is called {name:?} already")))?;
+        let detail = json!({ "name": name, "tier": tier });
+        audit(&transaction, Some(*id), actor, "workspace.create", "workspace", id.0, &detail).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Changes what a workspace may use.
+    pub async fn change_workspace(&self, id: WorkspaceId, change: &Change, actor: &str) -> Result<(), Error> {
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        let (overrides, limit) = (change.limit_override.is_some(), change.limit_override.flatten());
+        let rows = transaction
+            .query(sql!("workspace/update"), &[&id.0, &change.tier, &overrides, &limit, &change.weight])
+            .await?;
+        if rows.is_empty() {
+            return Err(Error::NotFound);
+        }
+        let mut detail = json!({ "tier": change.tier, "weight": change.weight });
+        if let Some(limit) = change.limit_override {
+            detail["limit"] = json!(limit);
+        }
+        audit(&transaction, Some(id), actor, "workspace.update", "workspace", id.0, &detail).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// One living workspace.
+    pub async fn workspace(&self, id: WorkspaceId) -> Result<Workspace, Error> {
+        let none: Option<uuid::Uuid> = None;
+        workspace_of(&self.one(sql!("workspace/list"), &[&id.0, &none, &1i64]).await?)
+    }
+
+    /// Living workspaces after a given one, by id.
+    pub async fn workspaces(&self, after: Option<WorkspaceId>, limit: i64) -> Result<Vec<Workspace>, Error> {
+        let none: Option<uuid::Uuid> = None;
+        let after = after.map(|id| id.0);
+        let rows = self.query(sql!("workspace/list"), &[&none, &after, &limit]).await?;
+        rows.iter().map(workspace_of).collect()
+    }
+
+    /// The living workspace of a name.
+    pub async fn workspace_named(&self, name: &str) -> Result<WorkspaceId, Error> {
+        Ok(WorkspaceId(self.one(sql!("workspace/find_by_name"), &[&name]).await?.try_get(0)?))
+    }
+}
+
+fn workspace_of(row: &Row) -> Result<Workspace, Error> {
+    Ok(Workspace {
+        id: WorkspaceId(row.try_get("id")?),
+        name: row.try_get("name")?,
+        tier: row.try_get("tier")?,
+        limit_override: row.try_get("limit_override")?,
+        limit: row.try_get("max_running")?,
+        paused: row.try_get("paused")?,
+        weight: row.try_get("weight")?,
+        running: row.try_get("running")?,
+        ready: row.try_get("ready")?,
+        created_at: row.try_get("created_at")?,
+    })
+}
+
+/// A unique violation of this index is a conflict that a person can understand.
+pub(crate) fn taken(error: Error, index: &str, message: impl FnOnce() -> String) -> Error {
+    if error.refused_by(index) { Error::Conflict(message()) } else { error }
+}
+
+pub(crate) async fn audit(
+    transaction: &deadpool_postgres::Transaction<'_>,
+    workspace: Option<WorkspaceId>,
+    actor: &str,
+    action: &str,
+    subject_type: &str,
+    subject: uuid::Uuid,
+    detail: &Value,
+) -> Result<(), Error> {
+    let workspace = workspace.map(|workspace| workspace.0);
+    transaction
+        .execute(sql!("activity/add"), &[&workspace, &actor, &action, &subject_type, &subject, &Some(detail)])
+        .await?;
+    Ok(())
+}

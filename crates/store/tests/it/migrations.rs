@@ -1,0 +1,125 @@
+//! The schema: made once by whoever comes first, and the one that is written down.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use store::migrate::{MigrateError, Report, migrate};
+use store::testing::Database;
+
+use crate::support::World;
+
+#[tokio::test]
+async fn five_processes_migrate_at_once_and_one_does_it() {
+    let database = Database::empty().await;
+    let at = || migrate(&database.target);
+    let (a, b, c, d, e) = tokio::join!(at(), at(), at(), at(), at());
+    let mut applied: Vec<usize> = [a, b, c, d, e].map(|done| done.expect("a migration").applied.len()).to_vec();
+    applied.sort_unstable();
+    let all = std::fs::read_dir(root().join("migrations")).expect("migrations").count();
+    assert_eq!(applied, [0, 0, 0, 0, all]);
+}
+
+#[tokio::test]
+async fn a_second_run_applies_nothing_and_leaves_the_data() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 3).await;
+    assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });
+    assert_eq!(world.stages(workspace).await, "ready 3");
+}
+
+#[tokio::test]
+async fn functions_are_applied_again_by_every_run() {
+    let world = World::new().await;
+    world.client.batch_execute("DROP FUNCTION forebay_enqueue").await.expect("a function to drop");
+    migrate(&world.database.target).await.expect("a migration");
+    assert_eq!(world.count("pg_proc WHERE proname = 'forebay_enqueue'").await, 1);
+}
+
+#[tokio::test]
+async fn the_seeded_tiers_are_the_kernels() {
+    let world = World::new().await;
+    for tier in kernel::tier::SEEDED {
+        let stored: i32 = world.get("SELECT max_running FROM tier WHERE name = $1", &[&tier.name]).await;
+        assert_eq!(stored, tier.max_running, "{}", tier.name);
+    }
+    assert_eq!(world.count("tier").await, 3);
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_reached_is_unavailable() {
+    let target = store::connect::Target::new("postgresql:///postgres?host=/nowhere&user=nobody").expect("a URL");
+    let error = migrate(&target).await.expect_err("nobody is there");
+    assert!(matches!(&error, MigrateError::Store(error) if error.is_unavailable()), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_written_down_schema_is_what_the_migrations_make() {
+    let database = Database::new().await;
+    let dumped = Command::new(pg_dump())
+        .args(["--schema-only", "--no-owner", "--no-privileges", "--exclude-table=refinery_schema_history", "--dbname"])
+        .arg(&database.url)
+        .output()
+        .expect("pg_dump runs");
+    assert!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
+    let schema = normal(&String::from_utf8(dumped.stdout).expect("text"));
+    let file = root().join("schema.sql");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&file, &schema).expect("a file to write");
+    }
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    let differs = schema.lines().zip(written.lines()).find(|(now, then)| now != then);
+    assert!(
+        schema == written,
+        "schema.sql is stale at {differs:?}: run UPDATE_EXPECT=1 ./dev/test -p forebay-store written_down"
+    );
+}
+
+/// Without what depends on the version of PostgreSQL or on the moment: its comments, the token that
+/// guards restoring, session settings, and empty lines in a row.
+fn normal(dump: &str) -> String {
+    let head = "-- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 writes it anew.\n";
+    let mut text = head.to_owned();
+    let mut blank = true;
+    for line in dump.lines() {
+        let noise = ["--", "\\restrict", "\\unrestrict", "SET ", "SELECT pg_catalog.set_config"];
+        // Comments inside functions are kept: only pg_dump's own begin at the margin with a bare dash pair.
+        let dropped = noise.iter().any(|start| line.starts_with(start));
+        if dropped || (blank && line.is_empty()) {
+            continue;
+        }
+        blank = line.is_empty();
+        text.push_str(line);
+        text.push('\n');
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+/// Looks where `dev/lib/postgres.sh` looks, for the newest.
+fn pg_dump() -> PathBuf {
+    let mut places: Vec<PathBuf> = Vec::new();
+    if let Some(only) = std::env::var_os("FOREBAY_PG_BIN") {
+        places.push(only.into());
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let real = |dir: PathBuf| dir.join("postgres").canonicalize().ok()?.parent().map(Path::to_path_buf);
+        places.extend(std::env::split_paths(&path).filter_map(real));
+        for parent in ["/usr/lib/postgresql", "/usr", "/opt/homebrew/opt", "/usr/local/opt"] {
+            let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+            places.extend(entries.map(|entry| entry.path().join("bin")));
+        }
+    }
+    let found = places.into_iter().map(|dir| dir.join("pg_dump")).filter(|tool| tool.is_file());
+    found.max_by_key(|tool| major(tool)).expect("PostgreSQL's pg_dump")
+}
+
+fn major(tool: &Path) -> u32 {
+    let told = Command::new(tool).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    let told = String::from_utf8_lossy(&told).into_owned();
+    let number = told.split_whitespace().find_map(|word| word.split('.').next()?.parse().ok());
+    number.unwrap_or(0)
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

@@ -1,0 +1,31 @@
+//! Every statement is valid against the real schema, and the schema is the one that is written down.
+
+use std::path::{Path, PathBuf};
+
+use store::testing::Database;
+
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_statement_is_prepared_by_the_real_server() {
+    let database = Database::new().await;
+    let client = database.client().await;
+    let mut found = Vec::new();
+    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("sql"), &mut found);
+    assert!(found.len() > 40, "the walk finds the statements");
+    for file in found {
+        let text = std::fs::read_to_string(&file).expect("a readable file");
+        if let Err(error) = client.prepare(&text).await {
+            panic!("{}: {}", file.display(), error.as_db_error().map_or(error.to_string(), ToString::to_string));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+# PostgreSQL for development: find or install it, and run a throwaway cluster for tests. To be sourced.
+#
+#   ensure_postgres      sets PG_BIN to the directory of initdb and postgres; installs them if it can
+#   test_cluster_start   starts a private cluster and exports FOREBAY_TEST_DATABASE_URL
+#   test_cluster_stop    stops and removes it; harmless if there is none
+#
+# Each may be called twice. The caller arranges the end: trap test_cluster_stop EXIT
+# shellcheck shell=bash
+
+readonly PG_OLDEST_MAJOR=15
+
+ensure_postgres() {
+    find_postgres && return
+    if command -v apt-get >/dev/null; then
+        local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
+        if ((EUID != 0)) && command -v sudo >/dev/null; then
+            apt=(sudo "${apt[@]}")
+        fi
+        echo "installing PostgreSQL…" >&2
+        # Output is for people: ours may be read by a program.
+        if "${apt[@]}" update >&2 && "${apt[@]}" install -y postgresql >&2 && find_postgres; then
+            return
+        fi
+    fi
+    echo "install PostgreSQL 15 or later (Debian: apt-get install postgresql), or pass --database-url" >&2
+    return 1
+}
+
+test_cluster_start() {
+    if [[ -n ${TEST_CLUSTER_DIR:-} ]]; then
+        return
+    fi
+    ensure_postgres || return
+    remove_abandoned_test_clusters
+    local dir
+    # Under /tmp: a socket's path is short, and the server's user can enter.
+    dir=$(mktemp -d "/tmp/forebay-test-$$-XXXXXXXX") || return
+    if ((EUID == 0)); then
+        chown postgres: "$dir" || return
+    fi
+    TEST_CLUSTER_DIR=$dir
+    if ! run_as_server "$PG_BIN/initdb" -D "$dir/pg" -U forebay -A trust -E UTF8 --locale=C.UTF-8 \
+        --no-sync --no-instructions >"$dir/log" 2>&1 ||
+        ! run_as_server "$PG_BIN/pg_ctl" -D "$dir/pg" -l "$dir/pg/log" -w -s -t 60 start \
+            -o "-c listen_addresses= -c port=5432 -c unix_socket_directories=$dir -c unix_socket_permissions=0700" \
+            -o "-c fsync=off -c full_page_writes=off -c synchronous_commit=off" \
+            -o "-c max_connections=300 -c jit=off -c max_wal_size=4GB" >>"$dir/log" 2>&1; then
+        cat "$dir/log" "$dir/pg/log" >&2 2>/dev/null
+        test_cluster_stop
+        return 1
+    fi
+    export FOREBAY_TEST_DATABASE_URL="postgresql:///postgres?host=$dir&user=forebay"
+}
+
+test_cluster_stop() {
+    if [[ -z ${TEST_CLUSTER_DIR:-} ]]; then
+        return
+    fi
+    remove_test_cluster "$TEST_CLUSTER_DIR"
+    unset TEST_CLUSTER_DIR FOREBAY_TEST_DATABASE_URL
+}
+
+remove_test_cluster() {
+    # Nothing in it is worth a checkpoint; that it has no server is no failure.
+    run_as_server "$PG_BIN/pg_ctl" -D "$1/pg" -w -s -m immediate stop >/dev/null 2>&1 || true
+    rm -rf -- "$1"
+}
+
+# Those whose caller, named in the directory's name, was killed before it could stop them.
+remove_abandoned_test_clusters() {
+    local dir pid user=postgres
+    if ((EUID != 0)); then
+        user=$(id -un)
+    fi
+    while IFS= read -r dir; do
+        pid=${dir#/tmp/forebay-test-}
+        pid=${pid%%-*}
+        if ! kill -0 "$pid" 2>/dev/null; then
+            remove_test_cluster "$dir" </dev/null
+        fi
+    done < <(find /tmp -maxdepth 1 -type d -name 'forebay-test-[0-9]*-*' -user "$user" 2>/dev/null)
+}
+
+# Looks where the server looks too (store::embedded): FOREBAY_PG_BIN alone if set, else the newest of
+# PATH and the places packages use. Keeps what an earlier call found.
+find_postgres() {
+    if [[ -n ${PG_BIN:-} && -x $PG_BIN/initdb ]]; then
+        return
+    fi
+    PG_BIN=
+    local dir major newest=0 on_path
+    local -a dirs=()
+    if [[ -n ${FOREBAY_PG_BIN:-} ]]; then
+        dirs=("$FOREBAY_PG_BIN")
+    else
+        if on_path=$(command -v postgres); then
+            dirs+=("$(dirname "$(readlink -f "$on_path")")")
+        fi
+        dirs+=(/usr/lib/postgresql/*/bin /usr/pgsql-*/bin)
+        dirs+=({/opt/homebrew,/usr/local,/home/linuxbrew/.linuxbrew}/opt/postgresql*/bin)
+    fi
+    for dir in "${dirs[@]}"; do
+        [[ -x $dir/initdb && -x $dir/postgres ]] || continue
+        major=$("$dir/postgres" --version | sed -nE 's/.*\(PostgreSQL\) ([0-9]+).*/\1/p')
+        if ((${major:-0} >= PG_OLDEST_MAJOR && major > newest)); then
+            newest=$major PG_BIN=$dir
+        fi
+    done
+    [[ -n $PG_BIN ]]
+}
+
+# PostgreSQL refuses to run as root. The directory is one that the server's user may read, and the
+# environment one that does not change the server (PGPORT, PGOPTIONS, PGDATA).
+run_as_server() {
+    local -a prefix=(env -i PATH="$PATH" LC_ALL=C)
+    if ((EUID == 0)); then
+        prefix+=(setpriv --reuid=postgres --regid=postgres --clear-groups)
+    fi
+    (cd / && exec "${prefix[@]}" "$@")
+}
