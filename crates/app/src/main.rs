@@ -1,1 +1,100 @@
-fn main() {}
+//! The one binary: the service, and the commands that talk to it.
+//!
+//! Invariants
+//! - Only here are arguments and environment read.
+//! - Data goes to standard output, messages to standard error, and the exit code says how it went.
+
+mod client;
+mod dev;
+mod output;
+mod serve;
+mod settings;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Runs your customers' workflows, each customer within its limit, and loses nothing.
+#[derive(Parser, Debug)]
+#[command(name = "forebay", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(long_about = "Runs your customers' workflows: graphs of HTTP calls, conditions and waits. Each customer, a \
+workspace, has paid for a number of concurrent executions; Forebay queues what comes, starts it fairly and never above \
+that number, records every node, and goes on where it was after any crash.\n\nStart with `forebay dev`: it needs no \
+database set up by hand.", after_help = client::EXIT_CODES_HELP)]
+struct Cli {
+    #[command(flatten)]
+    connection: client::Connection,
+    /// What the service logs: error, warn, info, debug, or a filter such as info,store=debug.
+    #[arg(long, global = true, env = "FOREBAY_LOG", value_name = "FILTER")]
+    log: Option<String>,
+    /// How the service logs.
+    #[arg(long, global = true, env = "FOREBAY_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    #[arg(value_parser = ["text", "json"])]
+    log_format: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Dev(dev::DevArgs),
+    Serve(serve::ServeArgs),
+    Migrate(serve::MigrateArgs),
+    Config(serve::ConfigArgs),
+    #[command(flatten)]
+    Client(client::Command),
+    /// Starts the database server of `dev` so that it never outlives its parent.
+    #[command(hide = true)]
+    PostgresChild {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            let exit = client::report(&error).unwrap_or(client::Exit::Error);
+            exit.into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    if let Command::PostgresChild { args } = cli.command {
+        match store::embedded::child_main(args)? {}
+    }
+    // Two TLS providers in one process would make the first TLS connection panic: this is the one.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let done = |()| ExitCode::SUCCESS;
+    match cli.command {
+        Command::Dev(args) => {
+            log(cli.log.as_deref().unwrap_or("warn"), &cli.log_format)?;
+            runtime.block_on(args.run()).map(done)
+        }
+        Command::Serve(args) => {
+            log(cli.log.as_deref().unwrap_or("info"), &cli.log_format)?;
+            runtime.block_on(args.run()).map(done)
+        }
+        Command::Migrate(args) => runtime.block_on(args.run()).map(done),
+        Command::Config(args) => args.run().map(done),
+        Command::Client(command) => runtime.block_on(command.run(cli.connection)),
+        Command::PostgresChild { .. } => Ok(ExitCode::FAILURE),
+    }
+}
+
+fn log(filter: &str, format: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter).context("read the log filter")?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        "json" => builder.json().init(),
+        _ => builder.init(),
+    }
+    Ok(())
+}

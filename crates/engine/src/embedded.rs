@@ -29,9 +29,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
 
 use crate::outbound::Outbound;
+use crate::pulse::Pulse;
 use crate::{Engine, metrics};
 use permits::Permits;
-use run::{Driver, Left, Message};
+use run::{Driver, Message};
 use versions::Versions;
 use writer::{Told, Writer};
 
@@ -47,8 +48,19 @@ pub struct Settings {
     pub max_calls: usize,
 }
 
-/// Tells the dispatcher that a workspace has a slot more.
-pub type Freed = Arc<dyn Fn(WorkspaceId) + Send + Sync>;
+/// How a run left this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It ended; this workspace has a slot more.
+    Ended { freed: Option<WorkspaceId> },
+    /// It needs no process until it is woken.
+    Parked,
+    /// It is another's by now.
+    Lost,
+}
+
+/// Is told of every run that left: the dispatcher has room, and perhaps a slot to hand over.
+pub type OnLeft = Arc<dyn Fn(ExecutionId, Left) + Send + Sync>;
 
 /// The embedded engine. Cheap to clone.
 #[derive(Clone)]
@@ -69,7 +81,8 @@ struct Shared {
     versions: Versions,
     permits: Permits,
     writer: Writer,
-    freed: Freed,
+    pulse: Arc<Pulse>,
+    on_left: OnLeft,
     runs: Mutex<BTreeMap<ExecutionId, Held>>,
     tasks: TaskTracker,
     /// A run that its processes keep dying of is resumed alone.
@@ -84,7 +97,7 @@ struct Held {
 
 impl Embedded {
     /// An engine that stores through `store` and calls out through `outbound`.
-    pub fn new(store: Store, outbound: Outbound, settings: Settings, freed: Freed) -> Embedded {
+    pub fn new(store: Store, outbound: Outbound, settings: Settings, pulse: Arc<Pulse>, on_left: OnLeft) -> Embedded {
         let shared = Shared {
             writer: Writer::spawn(store.clone()),
             store,
@@ -92,7 +105,8 @@ impl Embedded {
             settings,
             versions: Versions::default(),
             permits: Permits::new(settings.max_calls),
-            freed,
+            pulse,
+            on_left,
             runs: Mutex::new(BTreeMap::new()),
             tasks: TaskTracker::new(),
             suspects: Arc::new(Semaphore::new(1)),
@@ -115,12 +129,17 @@ impl Embedded {
         Ok(())
     }
 
-    /// Drops every run, because this process may no longer act for them. Their requests are broken off.
-    pub async fn abandon(&self) {
+    /// Drops every run, because this process may no longer act for them. Their requests are broken
+    /// off. May be called from any thread.
+    pub fn abandon(&self) {
         let runs = std::mem::take(&mut *self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner));
         for held in runs.values() {
             held.task.abort();
         }
+    }
+
+    /// Waits until every run that was dropped is really gone.
+    pub async fn gone(&self) {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
         self.shared.tasks.reopen();
@@ -206,11 +225,11 @@ impl Shared {
             }
             ::metrics::gauge!(metrics::RUNS_HELD).set(u32::try_from(runs.len()).unwrap_or(u32::MAX));
         }
-        match left {
-            Left::Ended { freed: Some(workspace) } => (self.freed)(workspace),
-            Left::Ended { freed: None } | Left::Parked => {}
-            Left::Lost => run::lost(id),
+        if left == Left::Lost {
+            ::metrics::counter!(metrics::RECORDS_FENCED).increment(1);
+            tracing::info!(execution_id = %id, "This run is another process's by now");
         }
+        (self.on_left)(id, left);
     }
 }
 

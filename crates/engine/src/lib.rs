@@ -11,6 +11,7 @@ pub mod embedded;
 pub mod metrics;
 pub mod nodes;
 pub mod outbound;
+pub mod pulse;
 
 use futures_util::future::BoxFuture;
 use kernel::ids::{ExecutionId, ProcessId};

@@ -1,3 +1,26 @@
-//! The service: HTTP in front, background loops behind.
+//! The service: HTTP in front, background loops behind, both over one store and one engine.
+//!
+//! Invariants
+//! - Only here is the HTTP framework, and every background loop.
+//! - Loops share a shape: woken by a timer or a bare hint; look, decide, do; safe to run twice;
+//!   stopped between passes; no loop dies of an error.
+//!
+//! Not here: arguments and environment (`app`), decisions (`kernel`), SQL (`store`).
 
+pub mod config;
+mod deadlines;
+mod dispatcher;
+mod heartbeat;
+mod hints;
+pub mod http;
+pub mod metrics;
+mod orphans;
+mod pass;
+mod promoter;
+mod service;
+mod takeover;
+mod waiters;
+mod waker;
 pub mod wire;
+
+pub use service::{Options, Role, Service, StartError};

@@ -1,7 +1,7 @@
 -- A process's heartbeat, each second, with everything it must learn at that pace in one call:
 -- 'gone' (it was declared dead and must come back under a new id), 'shard' (the shards it looks
--- after), 'cancel' (its own runs that somebody wants to end), 'dead' (processes that have ended and
--- may have left runs behind).
+-- after), 'cancel' (its own runs that somebody wants to end), 'dead' (processes that are silent or
+-- ended lately, and may have left runs behind).
 --
 -- Shards are shared out by lease: keep up to a fair share, let one go when above, take free or
 -- expired ones when below. Losing one late is harmless: two claimers of a shard only wait for
@@ -46,6 +46,7 @@ BEGIN
      WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
     RETURN QUERY
     SELECT 'dead', NULL::smallint, p.id FROM process p
-     WHERE p.id <> p_process AND (p.ended_at IS NOT NULL OR p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s))
+     WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
+           OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
      LIMIT 100;
 END $fn$;

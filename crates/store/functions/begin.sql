@@ -9,18 +9,22 @@ RETURNS TABLE (
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
+DECLARE
+    slots uuid[];
 BEGIN
     PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
+    -- Locked as well: an item given back at this moment would leave a run without a slot.
+    SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
+        SELECT q.id FROM execution_queue q
+         WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
     UPDATE workflow_execution e
        SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
            started_at = clock_timestamp(),
            deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-      FROM execution_queue q
-     WHERE e.id = ANY (p_ids) AND e.status = 'PENDING' AND e.semantics <= p_semantics
-       AND q.id = e.id AND q.status IN ('CLAIMED', 'DISPATCHED');
+     WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics;
     UPDATE execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
       FROM workflow_execution e
-     WHERE q.id = ANY (p_ids) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;
+     WHERE q.id = ANY (slots) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;
     RETURN QUERY
     SELECT t.id,
            CASE WHEN e.id IS NULL THEN 'gone'

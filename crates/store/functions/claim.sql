@@ -69,8 +69,10 @@ BEGIN
         UPDATE execution_queue q
            SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = clock_timestamp(),
                status = CASE WHEN b.begun THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN b.begun THEN clock_timestamp() END
-          FROM (SELECT g.id, g.gone, x.id IS NOT NULL AS begun FROM g LEFT JOIN x ON x.id = g.id WHERE g.ok) b
+               dispatched_at = CASE WHEN b.begun THEN clock_timestamp() END,
+               gated = q.gated OR b.limited
+          FROM (SELECT g.id, g.gone, g.dlim IS NOT NULL AS limited, x.id IS NOT NULL AS begun
+                  FROM g LEFT JOIN x ON x.id = g.id WHERE g.ok) b
          WHERE q.id = b.id AND q.status = 'PENDING'
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun),
     s AS (

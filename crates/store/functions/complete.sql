@@ -32,15 +32,20 @@ BEGIN
         RETURNING e.id)
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
-    UPDATE workflow_execution_node n
-       SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
-           duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
-      FROM (SELECT n.execution_id, n.node, n.iteration,
-                   e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
-              FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
-             WHERE n.execution_id = ANY (ended) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
-     WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
-       AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
+    WITH n AS (
+        UPDATE workflow_execution_node n
+           SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
+               duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
+          FROM (SELECT n.execution_id, n.node, n.iteration,
+                       e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
+                  FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
+                 WHERE n.execution_id = ANY (ended) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
+         WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
+           AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
+        RETURNING n.execution_id, n.seq)
+    UPDATE workflow_execution e SET last_seq = s.seq
+      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
+     WHERE e.id = s.execution_id;
 
     WITH t AS MATERIALIZED (
         SELECT t.id, e.status, e.error
@@ -63,9 +68,9 @@ BEGIN
     y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
           UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
     SELECT array_agg(y.id) AS ids, array_agg(y.freed) AS freed,
-           array_agg(y.workspace_id) FILTER (WHERE y.gated AND y.freed) AS ws,
-           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated AND y.freed) AS def,
-           array_agg(y.concurrency_key) FILTER (WHERE y.gated AND y.freed) AS key
+           array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
+           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
+           array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
       INTO z FROM y;
 
     IF z.ws IS NOT NULL THEN

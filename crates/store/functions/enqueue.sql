@@ -13,13 +13,15 @@ AS $fn$
 DECLARE
     accepted uuid[];
     gates record;
+    -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
+    v_now timestamptz := clock_timestamp();
 BEGIN
     WITH t AS (
         SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
-                             p_idempotency, p_fingerprints, p_triggers, p_traces)
-            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace)),
+                             p_idempotency, p_fingerprints, p_triggers, p_traces) WITH ORDINALITY
+            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, ord)),
     d AS MATERIALIZED (
-        SELECT t.*, d.published_version, v.timeout_ms, clock_timestamp() AS now
+        SELECT t.*, d.published_version, v.timeout_ms
           FROM t JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
           JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
           JOIN workflow_definition_version v ON v.id = d.published_version
@@ -28,9 +30,10 @@ BEGIN
         INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
             priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root)
         SELECT d.id, d.ws, d.def, d.published_version, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
-               d.idempotency, d.fingerprint, d.timeout_ms, d.now, greatest(coalesce(d.run_at, d.now), d.now) + interval '30 days',
+               d.idempotency, d.fingerprint, d.timeout_ms, v_now, greatest(coalesce(d.run_at, v_now), v_now) + interval '30 days',
                d.trace, d.id
-          FROM d ORDER BY d.idempotency
+          -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
+          FROM d ORDER BY d.ws, d.idempotency, d.ord
         ON CONFLICT DO NOTHING
         RETURNING id)
     SELECT coalesce(array_agg(id), '{}') INTO accepted FROM e;
@@ -71,9 +74,14 @@ BEGIN
            (SELECT q.stage FROM execution_queue q WHERE q.id = t.id)
       FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
            AS t(id, ws, def, idempotency, fingerprint, ord)
-      LEFT JOIN workflow_execution o
-             ON NOT t.id = ANY (accepted)
-            AND (o.id = t.id OR (o.workspace_id = t.ws AND o.idempotency_key = t.idempotency))
+      -- Two probes, never one condition with OR: that read every execution there ever was.
+      LEFT JOIN LATERAL (
+            SELECT o.id, o.fingerprint FROM workflow_execution o
+             WHERE o.id = t.id AND NOT t.id = ANY (accepted)
+            UNION ALL
+            SELECT o.id, o.fingerprint FROM workflow_execution o
+             WHERE o.workspace_id = t.ws AND o.idempotency_key = t.idempotency AND NOT t.id = ANY (accepted)
+             LIMIT 1) o ON true
       LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL AND d.status = 'DRAFT'
      ORDER BY t.ord;
 END $fn$;

@@ -1,15 +1,22 @@
 -- Lets items that wait for a key or a definition with room reach the ready index. A routing hint,
 -- never the fence: too many opened are moved aside again by the claim, too few are found by the
 -- next completion or sweep. p_keys holds null for a definition. Returns the workspaces to ask.
+--
+-- Keys first. An item whose key has room, but whose definition has a limit or is paused, goes on to
+-- wait for its definition, where the next end finds it whatever its key; until then it takes its
+-- key's room. Ready items are thereby no more than the limits let start.
 CREATE OR REPLACE FUNCTION fb_open_1(p_workspaces uuid[], p_definitions uuid[], p_keys text[])
-RETURNS SETOF uuid LANGUAGE sql VOLATILE
+RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
+DECLARE
+    k record;
+BEGIN
     WITH t AS MATERIALIZED (
         SELECT DISTINCT u.ws, u.def, u.key, (get_byte(uuid_send(u.ws), 15) & 63)::smallint AS shard
-          FROM unnest(p_workspaces, p_definitions, p_keys) AS u(ws, def, key)),
-    by_key AS MATERIALIZED (
-        SELECT j.id, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
+          FROM unnest(p_workspaces, p_definitions, p_keys) AS u(ws, def, key) WHERE u.key IS NOT NULL),
+    p AS MATERIALIZED (
+        SELECT j.id, d.deleted_at IS NULL AND (d.concurrency IS NOT NULL OR d.status <> 'ACTIVE') AS limited
           FROM t JOIN workflow_definition d ON d.id = t.def
          CROSS JOIN LATERAL (
             SELECT q.id FROM execution_queue q
@@ -18,11 +25,24 @@ AS $fn$
              ORDER BY q.rank, q.id
              LIMIT CASE WHEN d.deleted_at IS NOT NULL THEN 1000 ELSE greatest(d.key_concurrency - (
                 SELECT count(*) FROM execution_queue r
-                 WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
+                 WHERE r.stage IN (0, 3, 5) AND r.workspace_id = t.ws
                    AND r.workflow_definition_id = t.def AND r.concurrency_key = t.key), 0) END
-             FOR UPDATE SKIP LOCKED) j
-         WHERE t.key IS NOT NULL),
-    by_definition AS MATERIALIZED (
+             FOR UPDATE SKIP LOCKED) j),
+    o AS (
+        UPDATE execution_queue q SET stage = CASE WHEN p.limited THEN 3 ELSE 0 END
+          FROM p WHERE q.id = p.id AND q.status = 'PENDING'
+        RETURNING q.workspace_id, q.workflow_definition_id, p.limited)
+    SELECT array_agg(DISTINCT o.workspace_id) FILTER (WHERE NOT o.limited) AS opened,
+           array_agg(o.workspace_id) FILTER (WHERE o.limited) AS ws,
+           array_agg(o.workflow_definition_id) FILTER (WHERE o.limited) AS def
+      INTO k FROM o;
+
+    RETURN QUERY
+    WITH t AS MATERIALIZED (
+        SELECT DISTINCT u.ws, u.def, (get_byte(uuid_send(u.ws), 15) & 63)::smallint AS shard
+          FROM (SELECT a.ws, a.def FROM unnest(p_workspaces, p_definitions, p_keys) AS a(ws, def, key) WHERE a.key IS NULL
+                UNION ALL SELECT b.ws, b.def FROM unnest(k.ws, k.def) AS b(ws, def)) u),
+    p AS MATERIALIZED (
         SELECT j.id FROM t JOIN workflow_definition d ON d.id = t.def AND (d.status = 'ACTIVE' OR d.deleted_at IS NOT NULL)
          CROSS JOIN LATERAL (
             SELECT q.id FROM execution_queue q
@@ -32,12 +52,9 @@ AS $fn$
                 SELECT count(*) FROM execution_queue r
                  WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
                    AND r.workflow_definition_id = t.def), 0) END
-             FOR UPDATE SKIP LOCKED) j
-         WHERE t.key IS NULL),
-    opened AS (
-        UPDATE execution_queue q SET stage = 0
-          FROM (SELECT id FROM by_key UNION SELECT id FROM by_definition) p
-         WHERE q.id = p.id AND q.status = 'PENDING'
+             FOR UPDATE SKIP LOCKED) j),
+    o AS (
+        UPDATE execution_queue q SET stage = 0 FROM p WHERE q.id = p.id AND q.status = 'PENDING'
         RETURNING q.workspace_id)
-    SELECT DISTINCT workspace_id FROM opened
-$fn$;
+    SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
+END $fn$;

@@ -28,7 +28,8 @@ BEGIN
          ORDER BY e.id FOR UPDATE OF e) e;
 
     WITH f AS MATERIALIZED (
-        SELECT f.*, e.last_seq, e.workspace_id,
+        SELECT f.*, e.workspace_id,
+               jsonb_build_object('attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error) AS failed,
                CASE WHEN f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
                     THEN e.last_seq + row_number() OVER (
                          PARTITION BY f.id, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
@@ -39,9 +40,10 @@ BEGIN
          WHERE f.id = ANY (held)),
     n AS (
         INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
-            next_at, input, output, error, started_at, completed_at, duration_ms)
+            next_at, input, output, error, earlier, started_at, completed_at, duration_ms)
         SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
                clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error,
+               CASE WHEN f.status = 'RETRYING' THEN jsonb_build_array(f.failed) END,
                CASE WHEN f.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
                CASE WHEN f.seq IS NOT NULL THEN clock_timestamp() END,
                CASE WHEN f.seq IS NOT NULL THEN 0 END
@@ -50,16 +52,17 @@ BEGIN
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
                next_at = excluded.next_at, input = coalesce(excluded.input, n.input), output = excluded.output,
                error = excluded.error, completed_at = excluded.completed_at,
-               earlier = CASE WHEN excluded.status = 'RETRYING'
-                    THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || jsonb_build_object(
-                         'attempt', n.attempt, 'at', clock_timestamp(), 'error', excluded.error), '$[last - 9 to last]')
-                    ELSE n.earlier END,
+               earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
+                    THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
+                    ELSE coalesce(n.earlier, excluded.earlier) END,
                duration_ms = CASE WHEN excluded.completed_at IS NOT NULL
                     THEN (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint END
-         WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING'))
+         WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
+        RETURNING n.execution_id, n.seq)
+    -- Only what was stored counts: a repeated or late fact is no progress.
     UPDATE workflow_execution e SET last_seq = s.seq
-      FROM (SELECT f.id, max(f.seq) AS seq FROM f GROUP BY f.id) s
-     WHERE e.id = s.id AND s.seq IS NOT NULL AND NOT e.id = ANY (e_ids);
+      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n WHERE n.seq IS NOT NULL GROUP BY n.execution_id) s
+     WHERE e.id = s.execution_id;
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost.
     IF true = ANY (r_park) THEN

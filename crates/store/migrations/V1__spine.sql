@@ -129,12 +129,14 @@ CREATE TABLE execution_queue (
     concurrency_key text,
     last_error text,
     CHECK (id = execution_id),
+    CHECK (stage <> 2 OR concurrency_key IS NOT NULL),
     CHECK (CASE status
         WHEN 'PENDING' THEN stage IN (0, 1, 2, 3) AND claim_id IS NULL AND claimed_by IS NULL
             AND claimed_at IS NULL AND dispatched_at IS NULL
         WHEN 'CLAIMED' THEN stage = 5 AND claim_id IS NOT NULL AND claimed_by IS NOT NULL
             AND claimed_at IS NOT NULL AND dispatched_at IS NULL
-        WHEN 'DISPATCHED' THEN stage = 5 AND claim_id IS NOT NULL AND claimed_at IS NOT NULL AND dispatched_at IS NOT NULL
+        WHEN 'DISPATCHED' THEN stage = 5 AND claim_id IS NOT NULL AND claimed_by IS NOT NULL
+            AND claimed_at IS NOT NULL AND dispatched_at IS NOT NULL
         WHEN 'FAILED' THEN stage = 9 AND last_error IS NOT NULL
         ELSE false END)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -147,8 +149,11 @@ CREATE INDEX execution_queue_key ON execution_queue (shard, workspace_id, workfl
     WHERE stage = 2;
 CREATE INDEX execution_queue_definition ON execution_queue (shard, workspace_id, workflow_definition_id, rank, id)
     WHERE stage = 3;
-CREATE INDEX execution_queue_gated ON execution_queue (workspace_id, workflow_definition_id, concurrency_key)
+-- What was let through a definition's gate, and through a key's: the latter may wait for the former.
+CREATE INDEX execution_queue_gated ON execution_queue (workspace_id, workflow_definition_id)
     WHERE gated AND stage IN (0, 5);
+CREATE INDEX execution_queue_keyed ON execution_queue (workspace_id, workflow_definition_id, concurrency_key)
+    WHERE concurrency_key IS NOT NULL AND stage IN (0, 3, 5);
 
 -- One source document reads the queue by this name.
 CREATE VIEW workflow_execution_queue AS SELECT * FROM execution_queue;

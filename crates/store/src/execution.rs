@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::run::{End, Ended, Ending};
+use crate::run::{Ended, ended};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
@@ -81,22 +81,40 @@ impl Store {
         rows.iter().map(node_of).collect()
     }
 
-    /// Ends an execution that waits, or asks one that runs to end. Repeatable. The order matters:
-    /// what is not waiting any more is running or over, and the row lock tells which.
+    /// Ends an execution of this workspace that waits, or asks one that runs to end, with its audit
+    /// row in one commit. Repeatable. The row's lock tells which it is, and keeps it so.
     pub async fn cancel(&self, id: ExecutionId, workspace: WorkspaceId, actor: &str) -> Result<Canceled, Error> {
-        let end = End { outcome: execution::Status::Canceled, output: None, error: None };
-        let ending = Ending { execution: id, claim: None, end };
-        let ended = self.complete(&[ending], Some(execution::Status::Pending), actor).await?;
-        if let Some(ended) = ended.first()
-            && ended.applied
-        {
-            self.note(Some(workspace), actor, "execution.cancel", "execution", id.0, None).await?;
-            return Ok(Canceled::AtOnce(*ended));
-        }
-        let rows = self.query(sql!("workflow_execution/request_cancel"), &[&id.0, &workspace.0]).await?;
-        let Some(row) = rows.first() else { return Ok(Canceled::AlreadyEnded) };
-        self.note(Some(workspace), actor, "execution.cancel", "execution", id.0, None).await?;
-        Ok(Canceled::Requested(row.try_get::<_, Option<Uuid>>(0)?.map(ProcessId)))
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        let row = transaction.query_opt(sql!("workflow_execution/lock"), &[&id.0, &workspace.0]).await?;
+        let canceled = match parsed(&row.ok_or(Error::NotFound)?, "status", execution::Status::parse)? {
+            execution::Status::Pending => {
+                let (from, outcome) = (execution::Status::Pending.name(), execution::Status::Canceled.name());
+                let nothing = vec![None::<Value>];
+                let row = transaction
+                    .query_one(
+                        sql!("workflow_execution/complete"),
+                        &[&vec![id.0], &vec![outcome], &nothing, &nothing, &vec![None::<Uuid>], &from, &actor],
+                    )
+                    .await?;
+                Canceled::AtOnce(ended(&row)?)
+            }
+            execution::Status::Running => {
+                let sql = sql!("workflow_execution/request_cancel");
+                let row = transaction.query_one(sql, &[&id.0, &workspace.0]).await?;
+                Canceled::Requested(row.try_get::<_, Option<Uuid>>(0)?.map(ProcessId))
+            }
+            _ => return Ok(Canceled::AlreadyEnded),
+        };
+        let detail = None::<Value>;
+        transaction
+            .execute(
+                sql!("activity/add"),
+                &[&workspace.0, &actor, &"execution.cancel", &"execution", &id.0, &detail],
+            )
+            .await?;
+        transaction.commit().await?;
+        Ok(canceled)
     }
 
     /// Appends to the audit log.

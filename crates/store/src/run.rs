@@ -220,15 +220,6 @@ impl Store {
         let rows = self
             .query(sql!("workflow_execution/complete"), &[&ids, &outcomes, &outputs, &errors, &claims, &from, &actor])
             .await?;
-        let ended = |row: &Row| {
-            Ok(Ended {
-                execution: ExecutionId(row.try_get("execution")?),
-                applied: row.try_get("applied")?,
-                ticket: row.try_get("ticket")?,
-                workspace: WorkspaceId(row.try_get("workspace")?),
-                freed: row.try_get("freed")?,
-            })
-        };
         rows.iter().map(ended).collect()
     }
 
@@ -348,6 +339,16 @@ impl Store {
         let rows = self.query(sql!("workflow_definition_version/graph"), &[&ids]).await?;
         rows.iter().map(|row| Ok((VersionId(row.try_get(0)?), row.try_get(1)?))).collect()
     }
+}
+
+pub(crate) fn ended(row: &Row) -> Result<Ended, Error> {
+    Ok(Ended {
+        execution: ExecutionId(row.try_get("execution")?),
+        applied: row.try_get("applied")?,
+        ticket: row.try_get("ticket")?,
+        workspace: WorkspaceId(row.try_get("workspace")?),
+        freed: row.try_get("freed")?,
+    })
 }
 
 fn stored_node(row: &Row) -> Result<StoredNode, Error> {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kernel::expression::{NodeScope, Scope};
 use kernel::failure::{Class, Failure};
-use kernel::ids::{ExecutionId, ProcessId, WorkspaceId};
+use kernel::ids::ProcessId;
 use kernel::plan::NodeIx;
 use kernel::run::{Effect, Event, Open, Outcome, Run, Stop};
 use kernel::template::Template;
@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Shared;
+use super::{Left, Shared};
 use super::versions::Version;
 use super::writer::Told;
 use crate::nodes::{self, Call, Done, Work};
@@ -45,17 +45,6 @@ const IN_FLIGHT: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     Cancel,
-}
-
-/// How a run left this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// It ended; this workspace has a slot more.
-    Ended { freed: Option<WorkspaceId> },
-    /// It needs no process until it is woken.
-    Parked,
-    /// It is another's by now.
-    Lost,
 }
 
 type Ended = (NodeIx, Result<Done, Failure>);
@@ -378,6 +367,7 @@ impl Driver {
         let shared = Arc::clone(&self.shared);
         let handle = self.in_flight.spawn(async move {
             let _permit = shared.permits.acquire(call.workspace).await;
+            shared.pulse.fresh().await;
             let started = Instant::now();
             let result = nodes::http_request(&shared.outbound, call).await;
             let status = if result.is_ok() { "ok" } else { "failed" };
@@ -499,10 +489,4 @@ fn unstorable(record: Record) -> Record {
     });
     let end = End { outcome: execution::Status::Failed, output: None, error: Some(failure()) };
     Record { facts: facts.collect(), end: Some(end), park: false, ..record }
-}
-
-/// How long runs of this process have left, told in one place.
-pub(super) fn lost(execution: ExecutionId) {
-    ::metrics::counter!(crate::metrics::RECORDS_FENCED).increment(1);
-    tracing::info!(execution_id = %execution, "This run is another process's by now");
 }

@@ -170,7 +170,7 @@ fn diagram(walk: &[Legal]) -> String {
     let mut drawn = String::from("```mermaid\nstateDiagram-v2\n");
     let mut arrows: Vec<(&str, &str, Vec<&str>)> = Vec::new();
     for (from, step, to) in walk {
-        match arrows.iter_mut().find(|(a, b, _)| (a, b) == (&from, &to)) {
+        match arrows.iter_mut().find(|(a, b, _)| (a, b) == (from, to)) {
             Some((.., steps)) => steps.push(step),
             None => arrows.push((from, to, vec![step])),
         }

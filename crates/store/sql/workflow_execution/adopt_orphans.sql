@@ -4,10 +4,12 @@
 WITH s AS MATERIALIZED (
     SELECT e.id FROM execution_queue q
       JOIN workflow_execution e ON e.id = q.id
-      LEFT JOIN process p ON p.id = e.owner
      WHERE q.shard = $1::smallint AND q.stage = 5 AND e.status = 'RUNNING' AND e.engine = $5::text AND e.owner IS NOT NULL
-       AND (p.ended_at IS NOT NULL
-            OR ($4::boolean AND (p.id IS NULL OR p.seen_at < clock_timestamp() - make_interval(secs => $3::float8))))
+       -- A subquery, not a join: for a row that changed meanwhile it is asked again, of the new owner.
+       -- A joined row is not, and a run that another has just adopted would look ownerless.
+       AND coalesce((SELECT p.ended_at IS NOT NULL
+                         OR ($4::boolean AND p.seen_at < clock_timestamp() - make_interval(secs => $3::float8))
+                       FROM process p WHERE p.id = e.owner), $4::boolean)
        AND e.semantics <= $7::int
      ORDER BY e.id LIMIT $6::bigint FOR UPDATE OF e SKIP LOCKED)
 UPDATE workflow_execution e

@@ -1,5 +1,5 @@
 -- Changes what a workspace may use. The trigger takes the shard's lock: see functions/claim.sql.
--- $3 tier, $4 whether the override changes, $5 the override, $6 weight, $7 paused; null leaves as is.
+-- $2 tier, $3 whether the override changes, $4 the override, $5 weight; null leaves as is.
 UPDATE workspace
 SET tier = coalesce($2::text, tier),
     limit_override = CASE WHEN $3::boolean THEN $4::int ELSE limit_override END,

@@ -46,7 +46,7 @@ fn any_run_of_any_graph_keeps_its_promises() {
     let config = Config { cases: 400, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..Config::default() };
     let result = TestRunner::new(config).run(&(shape(), any::<u64>()), |(shape, seed)| {
         let plan = Plan::new(&definition(&shape)).expect("generated graphs are acceptable");
-        Drive::new(Arc::new(plan), seed).to_the_end();
+        Drive::new(Arc::new(plan), seed).run_out();
         Ok(())
     });
     if let Err(broken) = result {
@@ -125,7 +125,7 @@ impl Drive {
         drive
     }
 
-    fn to_the_end(&mut self) {
+    fn run_out(&mut self) {
         let stops = self.random.one_in(2);
         for _ in 0..2_000 {
             if self.finished.is_some() {

@@ -51,6 +51,10 @@ fn audit(world: &World, ix: Ix) -> Option<(Promise, String)> {
     if execution.cancel_requested && execution.why == Why::Ran && canceled_nodes(execution) {
         return Some((Promise::P3Once, format!("was canceled and is {status:?}")));
     }
+    let deadly = world.receiver.deadly.contains(&ix);
+    if (deadly && execution.why == Why::Ran) || (!deadly && execution.why == Why::CrashLoop) {
+        return Some((Promise::P5NeverAttempts, format!("ended of {:?}, deadly: {deadly}", execution.why)));
+    }
     if execution.why == Why::Ran {
         return against_the_undisturbed(world, ix);
     }

@@ -6,7 +6,7 @@
 //!
 //! Not here: what is checked (where it happens: `store`, `receiver`, `process`; at the end: `audit`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 /// How many steps are told of a failure.
@@ -47,6 +47,8 @@ pub(crate) struct Judge {
     pub(crate) broken: Option<Broken>,
     pub(crate) tells: bool,
     pub(crate) steps: VecDeque<String>,
+    /// The rarer ways that were gone, so that a test can tell whether the simulation goes them all.
+    pub(crate) seen: BTreeSet<&'static str>,
 }
 
 impl Judge {
@@ -56,6 +58,10 @@ impl Judge {
             self.note(|| format!("BROKEN {promise:?}: {what}"));
             self.broken = Some(Broken { promise, what });
         }
+    }
+
+    pub(crate) fn saw(&mut self, way: &'static str) {
+        self.seen.insert(way);
     }
 
     pub(crate) fn note(&mut self, step: impl FnOnce() -> String) {

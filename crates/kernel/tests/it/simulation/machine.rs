@@ -6,7 +6,9 @@
 //! - The embedded engine drops a run whose store answers no, or not at all; what is stored decides.
 //!   A remote engine is durable and repeats the step.
 //!
-//! Not here: who steps a machine and what takes it away (`process`, `remote`).
+//! Not here: doing the work (`work`), who steps a machine and what takes it away (`process`, `remote`).
+
+mod work;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,11 +21,10 @@ use kernel::run::{Effect, Event, Open, Outcome, Run};
 
 use super::mutant::Mutant;
 use super::random::{Random, mix};
-use super::receiver::{Answer, Receiver};
+use super::receiver::Receiver;
 use super::store::{Fact, Fence, Fetched, Guard, Ix, Store, Why, execution_id};
+use work::{Stage, Work};
 
-/// How long an activity may go without a sign of life before another attempt of it begins.
-const ACTIVITY_LEASE: u64 = 5_000;
 /// A run whose next wake is further away needs no process until then.
 const PARK_BEYOND: u64 = 5_000;
 
@@ -37,6 +38,8 @@ pub(crate) struct Hands<'a> {
     pub(crate) faults: bool,
     /// The holder's lease still allows requests to be sent.
     pub(crate) may_send: bool,
+    /// The step killed the process that took it.
+    pub(crate) killed: bool,
 }
 
 impl Hands<'_> {
@@ -54,34 +57,6 @@ pub(crate) enum After {
     Lost,
     Parked,
     Closed,
-}
-
-#[derive(Clone, Debug)]
-enum Stage {
-    /// A delay, or the wait before an attempt.
-    Until(u64, Event),
-    Ready,
-    /// A remote activity that has begun and may send until its lease ends.
-    Fetched { fence: u64, until: u64 },
-    Sent { delivery: u64, fence: u64, until: u64 },
-    Settling { fence: u64, end: End },
-}
-
-#[derive(Clone, Debug)]
-struct Work {
-    node: NodeIx,
-    attempt: u32,
-    stage: Stage,
-    /// Its worker gives no sign of life.
-    silent: bool,
-    /// Another attempt of this activity has begun; nobody waits for this one.
-    stale: bool,
-}
-
-impl Work {
-    fn new(node: NodeIx, attempt: u32, stage: Stage) -> Work {
-        Work { node, attempt, stage, silent: false, stale: false }
-    }
 }
 
 #[derive(Debug)]
@@ -132,6 +107,9 @@ impl Machine {
         if let Some(step) = self.closing {
             return self.close(hands, step);
         }
+        if hands.store.executions[self.ix].forced && hands.random.one_in(2) {
+            return After::Lost;
+        }
         if hands.store.executions[self.ix].cancel_requested && !self.heard_cancel && hands.random.one_in(2) {
             self.heard_cancel = true;
             self.inbox.push_back(Event::CancelRequested);
@@ -158,14 +136,6 @@ impl Machine {
         let at = hands.random.below(self.work.len());
         let work = self.work.swap_remove(at);
         if work.silent && !work.stale { self.sit_out(hands, work) } else { self.do_work(hands, work) }
-    }
-
-    /// The worker of one activity falls silent.
-    pub(crate) fn silence(&mut self, random: &mut Random) {
-        let at = random.below(self.work.len());
-        if let Some(work) = self.work.get_mut(at) {
-            work.silent = matches!(work.stage, Stage::Fetched { .. } | Stage::Sent { .. });
-        }
     }
 
     /// Everything this run was doing ends with its holder's memory of it.
@@ -239,7 +209,8 @@ impl Machine {
             Effect::Wait { node, attempt, .. } => self.wait(hands.store, node, Event::RetryDue { node, attempt }),
             Effect::Abort { node } => {
                 self.forget(hands.receiver, node);
-                self.inbox.push_back(Event::NodeAborted { node });
+                let event = self.aborted(hands.store, node);
+                self.inbox.push_back(event);
             }
             Effect::Finish(outcome) => {
                 self.closing = Some(match outcome {
@@ -250,6 +221,19 @@ impl Machine {
                 });
             }
         }
+    }
+
+    /// An activity may have settled its node though its run has not heard of it: moving the row's
+    /// fence finds out, and keeps it from settling from now on.
+    fn aborted(&self, store: &mut Store, node: NodeIx) -> Event {
+        if let Fence::Run(run) = self.fence
+            && let Fetched::Already(End::Completed { took }) = store.fetch(self.ix, run, node)
+        {
+            store.judge.saw("abort of a node that has settled");
+            let attempt = store.executions[self.ix].nodes[node].attempt;
+            return Event::NodeSucceeded { node, attempt, took };
+        }
+        Event::NodeAborted { node }
     }
 
     fn close(&mut self, hands: &mut Hands<'_>, step: execution::Step) -> After {
@@ -279,89 +263,6 @@ impl Machine {
         times.collect::<Option<Vec<u64>>>()?.into_iter().min().filter(|at| *at > now + PARK_BEYOND)
     }
 
-    /// Once its lease is over another attempt of a silent activity begins; it may still come back.
-    fn sit_out(&mut self, hands: &mut Hands<'_>, mut work: Work) -> After {
-        let (Stage::Fetched { until, .. } | Stage::Sent { until, .. }) = work.stage else { return After::Going };
-        if hands.store.now > until {
-            if let Stage::Sent { delivery, .. } = work.stage {
-                // What it had handed to the network goes on, but is no longer work of ours.
-                hands.receiver.hang_up(delivery);
-            }
-            self.work.push(Work::new(work.node, work.attempt, Stage::Ready));
-            work.stale = true;
-        }
-        self.work.push(work);
-        After::Going
-    }
-
-    fn do_work(&mut self, hands: &mut Hands<'_>, mut work: Work) -> After {
-        let (ix, node, now) = (self.ix, work.node, hands.store.now);
-        match work.stage.clone() {
-            Stage::Until(at, event) if at <= now => return self.tell(hands, event),
-            Stage::Until(..) => {}
-            Stage::Ready => match self.fence {
-                Fence::Owner { .. } => self.send(hands, &mut work, 0, u64::MAX),
-                Fence::Run(run) => match hands.store.fetch(ix, run, node) {
-                    Fetched::Gone => return After::Lost,
-                    Fetched::Already(End::Completed { took }) => {
-                        return self.tell(hands, Event::NodeSucceeded { node, attempt: work.attempt, took });
-                    }
-                    Fetched::Already(_) => return After::Going,
-                    Fetched::Go(fence) => work.stage = Stage::Fetched { fence, until: now + ACTIVITY_LEASE },
-                },
-            },
-            Stage::Fetched { fence, until } if now <= until && !work.stale => self.send(hands, &mut work, fence, until),
-            Stage::Fetched { .. } if work.stale => return After::Going,
-            Stage::Fetched { .. } => work.stage = Stage::Ready,
-            Stage::Sent { delivery, fence, .. } => return self.answered(hands, work, delivery, fence),
-            Stage::Settling { fence, end } => return self.settle(hands, work, fence, end),
-        }
-        self.work.push(work);
-        After::Going
-    }
-
-    fn send(&self, hands: &mut Hands<'_>, work: &mut Work, fence: u64, until: u64) {
-        if hands.may_send {
-            let delivery = hands.receiver.send(hands.store, self.ix, work.node, work.attempt, self.fence);
-            work.stage = Stage::Sent { delivery, fence, until };
-        }
-    }
-
-    fn answered(&mut self, hands: &mut Hands<'_>, mut work: Work, delivery: u64, fence: u64) -> After {
-        let node = work.node;
-        let attempt = work.attempt;
-        let answer = if work.stale {
-            Some(hands.receiver.would_answer(self.run.plan(), self.ix, node, attempt))
-        } else {
-            hands.receiver.answer(hands.store, delivery)
-        };
-        match answer {
-            Some(Answer::Done(took)) if self.is_remote() => {
-                work.stage = Stage::Settling { fence, end: End::Completed { took } };
-                self.work.push(work);
-                After::Going
-            }
-            Some(Answer::Done(took)) => self.tell(hands, Event::NodeSucceeded { node, attempt, took }),
-            Some(Answer::Failed(failure)) if !work.stale => self.tell(hands, Event::NodeFailed { node, attempt, failure }),
-            _ => After::Going,
-        }
-    }
-
-    fn settle(&mut self, hands: &mut Hands<'_>, work: Work, fence: u64, end: End) -> After {
-        let Fence::Run(run) = self.fence else { return After::Going };
-        let node = work.node;
-        let stored = hands.store.settle(self.ix, run, node, fence, end.clone());
-        if work.stale {
-            return After::Going;
-        }
-        if !stored || hands.answer_is_lost() {
-            self.work.push(Work::new(node, work.attempt, Stage::Ready));
-            return After::Going;
-        }
-        let End::Completed { took } = end else { return After::Going };
-        self.tell(hands, Event::NodeSucceeded { node, attempt: work.attempt, took })
-    }
-
     /// Hands an event in; sometimes it comes once more, later.
     fn tell(&mut self, hands: &mut Hands<'_>, event: Event) -> After {
         if hands.answer_is_lost() {
@@ -386,15 +287,5 @@ impl Machine {
             *attempt = store.executions[self.ix].nodes[*node].attempt;
         }
         event
-    }
-
-    fn forget(&mut self, receiver: &mut Receiver, node: NodeIx) {
-        self.work.retain(|work| {
-            let keep = work.node != node || work.stale;
-            if let (false, Stage::Sent { delivery, .. }) = (keep, &work.stage) {
-                receiver.hang_up(*delivery);
-            }
-            keep
-        });
     }
 }

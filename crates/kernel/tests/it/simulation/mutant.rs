@@ -35,6 +35,10 @@ pub(crate) enum Mutant {
     StopForgotten,
     /// News of an earlier attempt is taken for news of the present one.
     EchoIsNews,
+    /// A run that is ended by force gives its slot back before its owner has let go.
+    ForcedEndAtOnce,
+    /// Any fact counts as progress, so that a run which kills its processes is never given up.
+    AnyFactIsProgress,
     /// An item refused in doubt is started again for ever.
     DoubtForEver,
 }

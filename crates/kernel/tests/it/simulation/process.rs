@@ -25,13 +25,46 @@ pub(crate) const LAPSE: u64 = 10_000;
 
 #[derive(Clone, Debug)]
 enum Task {
-    Claim { workspace: usize, want: usize, claim: u64, stage: ClaimStage },
+    Claim {
+        workspace: usize,
+        want: usize,
+        claim: u64,
+        stage: ClaimStage,
+    },
     /// The answer to a claim was lost: what is held under it?
-    Recall { claim: u64 },
-    Start { ix: Ix, claim: u64, doubt: bool, from: u64, tries: u32 },
-    Decided { ix: Ix, claim: u64, doubt: bool, tries: u32, decision: Decision },
+    Recall {
+        claim: u64,
+    },
+    Start {
+        ix: Ix,
+        claim: u64,
+        doubt: bool,
+        from: u64,
+        tries: u32,
+    },
+    Decided {
+        ix: Ix,
+        claim: u64,
+        doubt: bool,
+        tries: u32,
+        decision: Decision,
+    },
     /// A run is ours by the store; its rows are read in a step after that.
-    Resume { ix: Ix, epoch: u64 },
+    Resume {
+        ix: Ix,
+        epoch: u64,
+    },
+}
+
+impl Task {
+    fn is_about(&self, ix: Ix) -> bool {
+        match self {
+            Task::Start { ix: about, .. } | Task::Decided { ix: about, .. } | Task::Resume { ix: about, .. } => {
+                *about == ix
+            }
+            Task::Claim { .. } | Task::Recall { .. } => false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,11 +136,16 @@ impl Process {
         }
     }
 
-    /// The connection goes: an open transaction is undone, its locks with it.
+    /// Its connections go: open transactions are undone, their locks with them.
     pub(crate) fn disconnect(&mut self, hands: &mut Hands<'_>) {
-        hands.store.unlock(self.id);
-        let undone: Vec<usize> = self.tasks.extract_if(.., |task| matches!(task, Task::Claim { .. })).filter_map(workspace).collect();
-        undone.into_iter().for_each(|workspace| self.believe(hands, workspace));
+        for task in std::mem::take(&mut self.tasks) {
+            if let Task::Claim { workspace, claim, .. } = task {
+                hands.store.unlock(claim);
+                self.believe(hands, workspace);
+            } else {
+                self.tasks.push(task);
+            }
+        }
     }
 
     fn step_machine(&mut self, hands: &mut Hands<'_>, ix: Ix) {
@@ -127,7 +165,10 @@ impl Process {
     fn step_task(&mut self, hands: &mut Hands<'_>, remote: Option<&mut Remote>, task: Task) {
         match task {
             Task::Claim { workspace, want, claim, stage } => self.claim(hands, workspace, want, claim, stage),
-            Task::Recall { claim } => self.start_claimed(hands, claim),
+            Task::Recall { claim } => {
+                hands.store.judge.saw("claim recalled");
+                self.start_claimed(hands, claim);
+            }
             Task::Start { ix, claim, doubt, from, tries } if from > hands.store.now => {
                 self.tasks.push(Task::Start { ix, claim, doubt, from, tries });
             }
@@ -158,12 +199,12 @@ impl Process {
     fn claim(&mut self, hands: &mut Hands<'_>, workspace: usize, want: usize, claim: u64, stage: ClaimStage) {
         let stage = match stage {
             ClaimStage::Lock if hands.store.is(Mutant::ClaimWithoutLock) => ClaimStage::Count,
-            ClaimStage::Lock if hands.store.lock(workspace, self.id) => ClaimStage::Count,
+            ClaimStage::Lock if hands.store.lock(workspace, claim) => ClaimStage::Count,
             ClaimStage::Lock => ClaimStage::Lock,
             ClaimStage::Count => ClaimStage::Take(hands.store.room(workspace).min(want)),
             ClaimStage::Take(count) => {
                 hands.store.take(workspace, count, claim, self.id);
-                hands.store.unlock(self.id);
+                hands.store.unlock(claim);
                 if hands.store.is_eligible(workspace) {
                     self.believe(hands, workspace);
                 }
@@ -217,9 +258,11 @@ impl Process {
                 hands.store.requeue(ix, claim, u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX));
             }
             Decision::GiveUp { .. } => {
+                hands.store.judge.saw("given up");
                 hands.store.complete(ix, Guard::Claim(claim), execution::Step::Fail, Why::Refused);
             }
             Decision::Hold { .. } => {
+                hands.store.judge.saw("engine out of reach");
                 self.breaker_until = hands.store.now + 1_000;
                 self.tasks.push(Task::Start { ix, claim, doubt, from: self.breaker_until, tries });
                 return;
@@ -234,6 +277,7 @@ impl Process {
                 return;
             }
             Decision::Describe { reason } => {
+                hands.store.judge.saw("refused in doubt");
                 let known = remote.and_then(|remote| remote.describe(hands, ix));
                 let attempts = hands.store.executions[ix].item.attempts;
                 self.tasks.push(match known {
@@ -262,11 +306,4 @@ struct Ticket {
     claim: u64,
     doubt: bool,
     tries: u32,
-}
-
-fn workspace(task: Task) -> Option<usize> {
-    match task {
-        Task::Claim { workspace, .. } => Some(workspace),
-        _ => None,
-    }
 }

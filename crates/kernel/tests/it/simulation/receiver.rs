@@ -44,6 +44,8 @@ pub(crate) struct Receiver {
     failures: BTreeMap<(Ix, NodeIx), u32>,
     /// How often each node was really performed.
     pub(crate) deliveries: BTreeMap<(Ix, NodeIx), u32>,
+    /// Executions whose nodes kill the process that performs them.
+    pub(crate) deadly: BTreeSet<Ix>,
     /// Processes that are not there at the moment.
     pub(crate) away: BTreeSet<Pid>,
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A start is for ever: under an id it has seen it starts nothing.
-//! - An answer may be lost with or without the start; a refusal may come though an earlier start
+//! - An answer may be lost with or without the start, and a start may arrive long after its sender
+//!   has given it up; a refusal may come though an earlier start
 //!   went through; for a while it may be out of reach altogether.
 //! - Its runs are durable: a step whose answer was lost is repeated.
 //!
@@ -28,6 +29,8 @@ pub(crate) struct Remote {
     /// Every id ever started, and the run it got.
     known: BTreeMap<(Ix, u32), u64>,
     open: BTreeMap<u64, (Ix, Phase)>,
+    /// Starts still on their way: when they arrive, and under which id.
+    on_the_way: Vec<(u64, Ix, u32)>,
     pub(crate) out_of_reach_until: u64,
     /// Executions it will never take.
     pub(crate) poison: BTreeSet<Ix>,
@@ -53,6 +56,7 @@ impl Remote {
 
     /// One step of one of its runs.
     pub(crate) fn step(&mut self, hands: &mut Hands<'_>) {
+        self.late_arrivals(hands);
         let at = hands.random.below(self.open.len());
         let Some(run) = self.open.keys().nth(at).copied() else { return };
         let Some((ix, phase)) = self.open.get_mut(&run) else { return };
@@ -90,6 +94,9 @@ impl Remote {
         }
         let lost = hands.faults && hands.random.one_in(4);
         if lost && hands.random.one_in(2) {
+            if hands.random.one_in(2) {
+                self.on_the_way.push((hands.store.now + hands.random.between(500, 10_000), ix, id));
+            }
             return Answer::Ambiguous("the request was lost".to_owned());
         }
         if self.poison.contains(&ix) || (hands.faults && hands.random.one_in(8)) {
@@ -99,19 +106,34 @@ impl Remote {
             *self.refusals.entry(ix).or_default() += 1;
             return Answer::Refused("too large".to_owned());
         }
-        let there = self.known.contains_key(&(ix, id));
-        if !there {
-            self.next_run += 1;
-            self.known.insert((ix, id), self.next_run);
-            self.open.insert(self.next_run, (ix, Phase::Begins));
-            if self.known.keys().filter(|(known, _)| *known == ix).count() > 1 {
-                hands.store.judge.breaks(Promise::P3Once, || format!("e{ix} has a second engine run"));
+        match (lost, self.open_run(hands, ix, id)) {
+            (true, _) => Answer::Ambiguous("the answer was lost".to_owned()),
+            (false, false) => Answer::AlreadyThere,
+            (false, true) => Answer::Started,
+        }
+    }
+
+    fn late_arrivals(&mut self, hands: &mut Hands<'_>) {
+        let now = hands.store.now;
+        let arrived: Vec<_> = self.on_the_way.extract_if(.., |(at, ..)| *at <= now).collect();
+        for (_, ix, id) in arrived {
+            if !self.poison.contains(&ix) {
+                self.open_run(hands, ix, id);
             }
         }
-        match (lost, there) {
-            (true, _) => Answer::Ambiguous("the answer was lost".to_owned()),
-            (false, true) => Answer::AlreadyThere,
-            (false, false) => Answer::Started,
+    }
+
+    /// Opens a run under an id it has not seen. False: it has.
+    fn open_run(&mut self, hands: &mut Hands<'_>, ix: Ix, id: u32) -> bool {
+        if self.known.contains_key(&(ix, id)) {
+            return false;
         }
+        self.next_run += 1;
+        self.known.insert((ix, id), self.next_run);
+        self.open.insert(self.next_run, (ix, Phase::Begins));
+        if self.known.keys().filter(|(known, _)| *known == ix).count() > 1 {
+            hands.store.judge.breaks(Promise::P3Once, || format!("e{ix} has a second engine run"));
+        }
+        true
     }
 }

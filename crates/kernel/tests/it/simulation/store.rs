@@ -62,6 +62,7 @@ pub(crate) enum Why {
     Refused,
     CrashLoop,
     Canceled,
+    Forced,
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +90,8 @@ pub(crate) struct Execution {
     /// The engine run that began it.
     pub(crate) run: Option<u64>,
     pub(crate) cancel_requested: bool,
+    /// It has to end without being asked; the slot is kept until its owner has let go.
+    pub(crate) forced: bool,
     pub(crate) wake_at: Option<u64>,
     pub(crate) last_seq: u32,
     pub(crate) deaths: Deaths,
@@ -107,7 +110,8 @@ pub(crate) struct Store {
     pub(crate) judge: Judge,
     pub(crate) mutant: Option<Mutant>,
     keys: BTreeMap<u64, Ix>,
-    locks: BTreeMap<i16, Pid>,
+    /// Which transaction holds each shard's lock; a claim's goes by its claim id.
+    locks: BTreeMap<i16, u64>,
 }
 
 impl Store {
@@ -168,6 +172,7 @@ impl Store {
             epoch: 0,
             run: None,
             cancel_requested: false,
+            forced: false,
             wake_at: None,
             last_seq: 0,
             deaths: Deaths::default(),
@@ -182,14 +187,14 @@ impl Store {
     }
 
     /// Takes a shard's lock for as long as a transaction lasts.
-    pub(crate) fn lock(&mut self, workspace: usize, who: Pid) -> bool {
+    pub(crate) fn lock(&mut self, workspace: usize, transaction: u64) -> bool {
         let shard = self.workspaces[workspace].id.shard();
-        *self.locks.entry(shard).or_insert(who) == who
+        *self.locks.entry(shard).or_insert(transaction) == transaction
     }
 
     /// The transaction is over, or its connection is.
-    pub(crate) fn unlock(&mut self, who: Pid) {
-        self.locks.retain(|_, holder| *holder != who);
+    pub(crate) fn unlock(&mut self, transaction: u64) {
+        self.locks.retain(|_, holder| *holder != transaction);
     }
 
     pub(crate) fn slots_held(&self, workspace: usize) -> usize {
@@ -224,7 +229,8 @@ impl Store {
         }
         let (held, limit) = (self.slots_held(workspace), self.workspaces[workspace].limit);
         if held > limit && !items.is_empty() {
-            self.judge.breaks(Promise::P2Slots, || format!("a claim makes {held} slots of w{workspace}, limit {limit}"));
+            self.judge
+                .breaks(Promise::P2Slots, || format!("a claim makes {held} slots of w{workspace}, limit {limit}"));
         }
         self.count_allowed(workspace);
         self.note(|| format!("p{claimer} claims {items:?} of w{workspace} under c{claim}"));
@@ -277,6 +283,7 @@ impl Store {
             return None;
         }
         let verdict = self.count_death(ix, alone_is_free)?;
+        self.judge.saw("takeover");
         let item = &mut self.executions[ix].item;
         item.status = next;
         (item.claim, item.claimed_by, item.taken_over) = (claim, claimer, true);
@@ -303,8 +310,14 @@ impl Store {
         let execution = &mut self.executions[ix];
         let progressed = execution.last_seq != execution.seq_at_death;
         let (deaths, verdict) = crash::after_death(execution.deaths, progressed);
-        if verdict == Verdict::ResumeAlone && !alone_is_free {
-            return None;
+        match verdict {
+            Verdict::Resume => {}
+            Verdict::ResumeAlone if !alone_is_free => {
+                self.judge.saw("suspect waits to be alone");
+                return None;
+            }
+            Verdict::ResumeAlone => self.judge.saw("resumed alone"),
+            Verdict::GiveUp => self.judge.saw("crash loop"),
         }
         (execution.deaths, execution.seq_at_death) = (deaths, execution.last_seq);
         Some(verdict)
@@ -313,6 +326,7 @@ impl Store {
     fn move_claimed(&mut self, ix: Ix, claim: u64, step: Step) -> bool {
         let item = &mut self.executions[ix].item;
         if item.status != queue::Status::Claimed || item.claim != claim {
+            self.judge.saw("write of an item without its claim");
             return false;
         }
         item.status = item.status.after(step).expect("a claimed item allows it");

@@ -7,7 +7,6 @@
 //!
 //! Not here: what is promised (`judge`), the reckoning (`audit`).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kernel::plan::Plan;
@@ -23,11 +22,12 @@ use super::remote::Remote;
 use super::store::{Pid, Store};
 use crate::run::graph;
 
-const FAULTY_STEPS: u32 = 350;
+const FAULTY_STEPS: u32 = 450;
 const QUIET_STEPS: u32 = 8_000;
 /// Heartbeats further apart than this are a gap.
 const GAP: u64 = 3_000;
-const OPERATOR: Pid = 0;
+/// The transaction that changes limits.
+const OPERATOR: u64 = 0;
 
 /// What executions run. Nodes called `wait` take a while and need nobody meanwhile.
 const GRAPHS: [&str; 6] = [
@@ -46,6 +46,8 @@ struct Request {
     graph: usize,
     /// The engine will refuse it for ever.
     poison: bool,
+    /// Performing it kills the process.
+    deadly: bool,
 }
 
 #[derive(Debug)]
@@ -71,20 +73,21 @@ pub(crate) fn play(seed: u64, mutant: Option<Mutant>, tells: bool) -> Judge {
 impl World {
     fn new(seed: u64, mutant: Option<Mutant>, tells: bool) -> World {
         let mut random = Random::new(seed);
-        let workspaces = 3;
+        let workspaces = 2 + random.below(3);
         let limits: Vec<usize> = (0..workspaces).map(|_| 1 + random.below(3)).collect();
         let weights: Vec<i32> = (0..workspaces).map(|_| if random.one_in(3) { 2 } else { 1 }).collect();
         let flood = random.one_in(2);
-        let requests = (0..random.between(4, 10)).map(|key| Request {
+        let requests = (0..random.between(4, 12)).map(|key| Request {
             key,
             workspace: if flood && random.one_in(2) { 0 } else { random.below(workspaces) },
             graph: random.below(GRAPHS.len()),
             poison: random.one_in(12),
+            deadly: random.one_in(30),
         });
         let requests = requests.collect();
         let mut store = Store::new(&limits, &weights, mutant);
         store.judge.tells = tells;
-        let count = random.between(2, 3);
+        let count = random.between(2, 4);
         World {
             store,
             receiver: Receiver::new(seed),
@@ -143,6 +146,10 @@ impl World {
     fn step_process(&mut self, at: usize) {
         let (mut hands, remote, process) = self.parts(at);
         process.step(&mut hands, remote);
+        if hands.killed {
+            hands.store.judge.saw("deadly node");
+            return self.crash(at, 1_000);
+        }
         if process.blind_steps > 0 {
             process.blind_steps -= 1;
             if process.blind_steps == 0 {
@@ -155,9 +162,13 @@ impl World {
     fn outside(&mut self) {
         match self.random.below(4) {
             0 | 1 => self.request(),
-            2 if self.faults && !self.store.executions.is_empty() && self.random.one_in(3) => {
+            2 if self.faults && !self.store.executions.is_empty() => {
                 let ix = self.random.below(self.store.executions.len());
-                self.store.cancel(ix);
+                match self.random.below(6) {
+                    0 | 1 => self.store.cancel(ix),
+                    2 if self.remote.is_none() => self.store.force(ix),
+                    _ => {}
+                }
             }
             3 => {
                 let workspace = self.random.below(self.store.workspaces.len());
@@ -183,6 +194,9 @@ impl World {
         if let Some(remote) = self.remote.as_mut().filter(|_| request.poison) {
             remote.poison.insert(ix);
         }
+        if request.deadly && self.remote.is_none() {
+            self.receiver.deadly.insert(ix);
+        }
         if !self.faults || !self.random.one_in(3) {
             self.requests.swap_remove(at);
         }
@@ -195,15 +209,7 @@ impl World {
         let length = self.random.between(4_000, 25_000);
         let (mut hands, remote, process) = self.parts(at);
         match (choice, remote) {
-            (0 | 1, _) if process.down_until.is_none() => {
-                let id = process.id;
-                process.disconnect(&mut hands);
-                hands.receiver.hang_up_all(id);
-                hands.receiver.away.remove(&id);
-                hands.store.note(|| format!("p{id} crashes"));
-                *process = Process::new(id, now);
-                process.down_until = Some(now + length / 8);
-            }
+            (0 | 1, _) if process.down_until.is_none() => self.crash(at, length / 8),
             (2, _) if process.is_steppable() => {
                 process.disconnect(&mut hands);
                 process.paused_until = Some(now + length);
@@ -215,6 +221,18 @@ impl World {
             (5, Some(remote)) => remote.silence(&mut hands),
             _ => {}
         }
+    }
+
+    /// A process dies with all it remembers, and comes back after a while.
+    fn crash(&mut self, at: usize, down_for: u64) {
+        let (mut hands, _, process) = self.parts(at);
+        let (id, now) = (process.id, hands.store.now);
+        process.disconnect(&mut hands);
+        hands.receiver.hang_up_all(id);
+        hands.receiver.away.remove(&id);
+        hands.store.note(|| format!("p{id} crashes"));
+        *process = Process::new(id, now);
+        process.down_until = Some(now + down_for);
     }
 
     /// Nothing fails any more; what is down or paused comes back.
@@ -290,13 +308,8 @@ impl World {
             random: &mut self.random,
             faults: self.faults,
             may_send: may_send || self.remote.is_some(),
+            killed: false,
         };
         (hands, self.remote.as_mut(), process)
-    }
-
-    /// The workspaces that still wait for something, for the audit's words.
-    pub(crate) fn unfinished(&self) -> BTreeSet<usize> {
-        let open = self.store.executions.iter().filter(|execution| !execution.status.is_terminal());
-        open.map(|execution| execution.workspace).collect()
     }
 }

@@ -141,9 +141,8 @@ impl Process {
     /// The runs it owns by the store but does not hold.
     fn reload(&mut self, hands: &mut Hands<'_>) {
         let lacks = |ix: &Ix| {
-            let coming = |task: &Task| matches!(task, Task::Resume { ix: known, .. } | Task::Start { ix: known, .. } | Task::Decided { ix: known, .. } if known == ix);
             let mine = hands.store.executions[*ix].owner == Some(self.id);
-            mine && !self.machines.contains_key(ix) && !self.tasks.iter().any(coming)
+            mine && !self.machines.contains_key(ix) && !self.tasks.iter().any(|task| task.is_about(*ix))
         };
         let Some(ix) = (0..hands.store.executions.len()).find(lacks) else { return };
         if let Some(epoch) = hands.store.reload(ix, self.id) {
@@ -163,7 +162,7 @@ impl Process {
     }
 
     fn alone_is_free(&self) -> bool {
-        self.alone.is_none_or(|ix| !self.machines.contains_key(&ix))
+        self.alone.is_none_or(|ix| !self.machines.contains_key(&ix) && !self.tasks.iter().any(|task| task.is_about(ix)))
     }
 
     fn next_claim(&mut self) -> u64 {

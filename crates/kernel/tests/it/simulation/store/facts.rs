@@ -69,12 +69,19 @@ impl Store {
             answer = Begin::Granted;
             execution.status = Status::Running;
         }
+        let again = execution.status == Status::Running;
         if answer == Begin::Granted {
             execution.status = execution.status.after(execution::Step::Begin).unwrap_or(execution.status);
             execution.item.status = execution.item.status.after(queue::Step::Dispatch).unwrap_or(execution.item.status);
             (execution.run, execution.owner) = (Some(run), owner);
             execution.epoch += 1;
         }
+        self.judge.saw(match answer {
+            Begin::Granted if again => "begin granted again",
+            Begin::Granted => "begin granted",
+            Begin::Ended => "begin after the end",
+            Begin::NotYet => "begin without a slot",
+        });
         self.note(|| format!("run {run} begins e{ix}: {answer:?}"));
         answer
     }
@@ -83,6 +90,9 @@ impl Store {
     pub(crate) fn record(&mut self, ix: Ix, fence: Fence, facts: &[Fact]) -> bool {
         let admitted = self.admits(ix, fence);
         self.note(|| format!("{fence:?} records e{ix} {}: {admitted}", words(facts)));
+        if !admitted {
+            self.judge.saw("fact fenced out");
+        }
         if admitted {
             let writer = match fence {
                 Fence::Owner { epoch, .. } => epoch,
@@ -99,8 +109,9 @@ impl Store {
             return Fetched::Gone;
         }
         let row = &mut self.executions[ix].nodes[node];
-        if let Some(end) = &row.end {
-            return Fetched::Already(end.clone());
+        if let Some(end) = row.end.clone() {
+            self.judge.saw("activity finds its node settled");
+            return Fetched::Already(end);
         }
         row.fence += 1;
         Fetched::Go(row.fence)
@@ -110,6 +121,9 @@ impl Store {
     pub(crate) fn settle(&mut self, ix: Ix, run: u64, node: NodeIx, shown: u64, end: End) -> bool {
         let current = self.executions[ix].nodes[node].fence == shown || self.is(Mutant::NoFence);
         let admitted = current && self.admits(ix, Fence::Run(run));
+        if !current {
+            self.judge.saw("activity behind its successor");
+        }
         self.note(|| format!("activity {shown} of run {run} settles e{ix} n{node}: {admitted}"));
         if admitted {
             let fact = Fact { node, step: node::Step::Succeed, attempt: None, next_at: None, end: Some(end) };
@@ -125,18 +139,20 @@ impl Store {
         let execution = &self.executions[ix];
         let admitted = match guard {
             Guard::Fence(fence) => self.is(Mutant::NoFence) || self.shows(ix, fence),
-            Guard::Claim(claim) => {
-                execution.item.status == queue::Status::Claimed && execution.item.claim == claim
-            }
+            Guard::Claim(claim) => execution.item.status == queue::Status::Claimed && execution.item.claim == claim,
             Guard::Locked => true,
         };
         if !admitted {
+            self.judge.saw("end fenced out");
             return false;
         }
         let status = match execution.status.after(step) {
             Ok(status) => status,
             Err(_) if self.is(Mutant::CompletionTwice) => Status::Running.after(step).expect("any end"),
-            Err(_) => return true,
+            Err(_) => {
+                self.judge.saw("end after the end");
+                return true;
+            }
         };
         self.note(|| format!("{guard:?} ends e{ix} {status:?}"));
         let execution = &mut self.executions[ix];
@@ -171,6 +187,23 @@ impl Store {
         }
     }
 
+    /// Ends it without asking: first the fence moves, then the owner lets go or dies.
+    pub(crate) fn force(&mut self, ix: Ix) {
+        let execution = &mut self.executions[ix];
+        let owned = execution.status == Status::Running && execution.owner.is_some();
+        if execution.status.is_terminal()
+            || (execution.status == Status::Running && !owned && execution.wake_at.is_none())
+        {
+            return;
+        }
+        execution.forced = true;
+        execution.epoch += 1;
+        self.note(|| format!("e{ix} is to end by force"));
+        if !owned || self.is(Mutant::ForcedEndAtOnce) {
+            self.complete(ix, Guard::Locked, execution::Step::TimeOut, Why::Forced);
+        }
+    }
+
     /// Gives a run up that needs no process for a while; an earlier wish to wake it stays.
     pub(crate) fn park(&mut self, ix: Ix, fence: Fence, until: u64) -> bool {
         let admitted = self.admits(ix, fence);
@@ -179,6 +212,7 @@ impl Store {
             execution.owner = None;
             execution.epoch += 1;
             execution.wake_at = Some(execution.wake_at.map_or(until, |at| at.min(until)));
+            self.judge.saw("parked");
             self.note(|| format!("{fence:?} parks e{ix} until {until}"));
         }
         admitted
@@ -196,6 +230,11 @@ impl Store {
     pub(crate) fn reload(&mut self, ix: Ix, process: Pid) -> Option<u64> {
         let execution = &self.executions[ix];
         let mine = execution.status == Status::Running && execution.owner == Some(process);
+        if mine && execution.forced {
+            self.judge.saw("owner lets a forced run go");
+            self.complete(ix, Guard::Locked, execution::Step::TimeOut, Why::Forced);
+            return None;
+        }
         mine.then(|| self.own(ix, process, "reloads"))
     }
 
@@ -203,6 +242,11 @@ impl Store {
     pub(crate) fn adopt(&mut self, ix: Ix, process: Pid, alone_is_free: bool) -> Option<(u64, Verdict)> {
         let owner = self.executions[ix].owner?;
         if self.executions[ix].status != Status::Running || !self.is_silent(owner, RUN_SILENCE) {
+            return None;
+        }
+        if self.executions[ix].forced {
+            self.judge.saw("owner of a forced run is dead");
+            self.complete(ix, Guard::Locked, execution::Step::TimeOut, Why::Forced);
             return None;
         }
         let verdict = self.count_death(ix, alone_is_free)?;
@@ -235,13 +279,14 @@ impl Store {
         (told.then_some(Stop::Cancel), settled.into_iter().map(|(_, at, end)| (at, end)).collect(), open.collect())
     }
 
-    fn own(&mut self, ix: Ix, process: Pid, verb: &str) -> u64 {
+    fn own(&mut self, ix: Ix, process: Pid, verb: &'static str) -> u64 {
         let execution = &mut self.executions[ix];
         execution.owner = Some(process);
         execution.run = Some(process);
         execution.wake_at = None;
         execution.epoch += 1;
         let epoch = execution.epoch;
+        self.judge.saw(verb);
         self.note(|| format!("p{process} {verb} e{ix}, epoch {epoch}"));
         epoch
     }
@@ -280,10 +325,12 @@ impl Store {
         // A delay goes on where it was when its node is performed again.
         row.next_at = row.next_at.filter(|_| status == from).or(fact.next_at);
         (row.status, row.attempt, row.writer) = (status, attempt, writer);
-        execution.last_seq += 1;
         if let Some(end) = &fact.end {
+            execution.last_seq += 1;
             row.end = Some(end.clone());
             row.seq = execution.last_seq;
+        } else if self.mutant == Some(Mutant::AnyFactIsProgress) {
+            execution.last_seq += 1;
         }
     }
 }

@@ -1,0 +1,331 @@
+//! Requests to a server, and what can become of them.
+//!
+//! Invariants
+//! - An answer keeps the text it was read from, so that scripts get exactly what the server said.
+//! - Only what may be repeated is: reads, and writes that carry an idempotency key.
+//! - Time and size of every answer are bounded; no redirect is followed, so no key goes astray.
+//!
+//! Not here: which requests to make (the commands), how errors are told (`client::report`).
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use anyhow::Context;
+use kernel::parse::Problem;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Client, Method, Response, StatusCode, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use server::wire::ProblemBody;
+
+use super::Exit;
+use super::connection::Secret;
+
+/// Longer than any wait a request asks for.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+const TRIES: u32 = 3;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+pub(crate) type Query<'a> = &'a [(&'a str, &'a str)];
+
+/// A server and the right to ask it.
+#[derive(Debug)]
+pub(crate) struct Api {
+    http: Client,
+    server: String,
+    has_key: bool,
+}
+
+/// What a server said, as a value and as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) value: T,
+    pub(crate) body: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// Nothing listens there, or the way is closed.
+    Unreachable { server: String, cause: Option<String> },
+    /// It was reached, but the answer did not come or not whole.
+    Lost { server: String, cause: String },
+    /// It said no.
+    Refused { status: u16, detail: String, problems: Vec<Problem>, has_key: bool },
+    /// It said something that a Forebay server does not say.
+    Strange { server: String, cause: String },
+}
+
+impl Api {
+    pub(crate) fn new(server: &str, key: Option<Secret>) -> anyhow::Result<Api> {
+        let mut headers = HeaderMap::new();
+        if let Some(key) = &key {
+            let value = HeaderValue::from_str(&format!("Bearer {}", key.expose()));
+            let mut value = value.ok().context("the key holds characters that no key has")?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let mut http = Client::builder()
+            .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers)
+            .timeout(TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none());
+        if is_here(server) {
+            http = http.no_proxy();
+        }
+        let http = http.build().context("prepare requests")?;
+        Ok(Api { http, server: server.to_owned(), has_key: key.is_some() })
+    }
+
+    /// Reads; paths are below `/api/v1/`.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str, query: Query<'_>) -> Result<Answer<T>, Error> {
+        self.repeat(async || self.send(Method::GET, path, query, None::<&()>, None).await).await
+    }
+
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer<T>, Error> {
+        self.send(Method::POST, path, &[], Some(body), None).await
+    }
+
+    /// Writes once, however often it has to be sent.
+    pub(crate) async fn post_once<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        idempotency_key: &str,
+    ) -> Result<Answer<T>, Error> {
+        self.repeat(async || self.send(Method::POST, path, &[], Some(body), Some(idempotency_key)).await).await
+    }
+
+    pub(crate) async fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer<T>, Error> {
+        self.send(Method::PATCH, path, &[], Some(body), None).await
+    }
+
+    async fn repeat<T>(&self, request: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..TRIES {
+            match request().await {
+                Err(error) if error.is_passing() && !matches!(error, Error::Unreachable { .. }) => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                settled => return settled,
+            }
+        }
+        request().await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        query: Query<'_>,
+        body: Option<&impl Serialize>,
+        idempotency_key: Option<&str>,
+    ) -> Result<Answer<T>, Error> {
+        let mut request = self.http.request(method, format!("{}/api/v1/{path}", self.server)).query(query);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        if let Some(key) = idempotency_key {
+            request = request.header("Idempotency-Key", key);
+        }
+        let response = request.send().await.map_err(|error| self.failed(&error))?;
+        let status = response.status();
+        let body = self.read(response).await?;
+        if !status.is_success() {
+            return Err(refusal(status, &body, self.has_key));
+        }
+        match serde_json::from_str(&body) {
+            Ok(value) => Ok(Answer { value, body }),
+            Err(error) => Err(self.strange(&format!("{path}: {error}"))),
+        }
+    }
+
+    async fn read(&self, mut response: Response) -> Result<String, Error> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.failed(&error))? {
+            if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+                return Err(self.strange(&format!("the answer is larger than {MAX_ANSWER_BYTES} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        String::from_utf8(body).map_err(|_| self.strange("the answer is not text"))
+    }
+
+    fn failed(&self, error: &reqwest::Error) -> Error {
+        let server = self.server.clone();
+        let mut innermost: &(dyn std::error::Error + 'static) = error;
+        while let Some(inner) = innermost.source() {
+            innermost = inner;
+        }
+        let refused = |cause: &io::Error| cause.kind() == io::ErrorKind::ConnectionRefused;
+        if innermost.downcast_ref::<io::Error>().is_some_and(refused) {
+            return Error::Unreachable { server, cause: None };
+        }
+        let cause = innermost.to_string();
+        match error {
+            error if error.is_builder() => self.strange(&cause),
+            error if error.is_connect() => Error::Unreachable { server, cause: Some(cause) },
+            error if error.is_timeout() => Error::Lost { server, cause: "no answer in time".to_owned() },
+            _ => Error::Lost { server, cause },
+        }
+    }
+
+    fn strange(&self, cause: &str) -> Error {
+        Error::Strange { server: self.server.clone(), cause: cause.to_owned() }
+    }
+}
+
+/// A proxy has no business between us and a server on this machine.
+fn is_here(server: &str) -> bool {
+    let host = Url::parse(server).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn refusal(status: StatusCode, body: &str, has_key: bool) -> Error {
+    let status = status.as_u16();
+    match serde_json::from_str::<ProblemBody>(body) {
+        Ok(problem) => Error::Refused { status, detail: problem.detail, problems: problem.problems, has_key },
+        Err(_) => {
+            let said: String = body.trim().chars().take(200).collect();
+            let colon = if said.is_empty() { "" } else { ": " };
+            let detail = format!("the server answered {status}{colon}{said}");
+            Error::Refused { status, detail, problems: Vec::new(), has_key }
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            Error::Refused { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn problems(&self) -> &[Problem] {
+        match self {
+            Error::Refused { problems, .. } => problems,
+            _ => &[],
+        }
+    }
+
+    /// May the same request succeed in a while?
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Error::Unreachable { .. } | Error::Lost { .. } => true,
+            Error::Refused { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+            Error::Strange { .. } => false,
+        }
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        if matches!(self.status(), Some(401 | 403)) { Exit::Unauthorised } else { Exit::Error }
+    }
+
+    /// What the user can do about it.
+    pub(crate) fn advice(&self) -> Option<&'static str> {
+        match self {
+            Error::Refused { status: 401, has_key: false, .. } => Some(
+                "No key was sent. Give one with --key or FOREBAY_KEY: `forebay workspace key NAME` makes a key for a\n\
+                 workspace; the root key is what the server was started with; `forebay dev` keeps its own for you.",
+            ),
+            Error::Refused { status: 401, has_key: true, .. } => Some(
+                "The key was not accepted: was it revoked, or made by another server? `forebay workspace key NAME`,\n\
+                 run with the root key, makes a new one.",
+            ),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Unreachable { server, cause: None } => {
+                write!(f, "cannot reach {server}: is Forebay running? start it with `forebay dev`")
+            }
+            Error::Unreachable { server, cause: Some(cause) } => write!(f, "cannot reach {server}: {cause}"),
+            Error::Lost { server, cause } => write!(f, "lost the answer of {server}: {cause}"),
+            Error::Refused { detail, .. } => f.write_str(detail),
+            Error::Strange { server, cause } => write!(f, "is {server} a Forebay server? {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn refused(status: u16, body: &str) -> Error {
+        refusal(StatusCode::from_u16(status).expect("a status"), body, true)
+    }
+
+    #[test]
+    fn every_refusal_has_its_exit_code() {
+        let table = [(400, 1), (401, 4), (403, 4), (404, 1), (409, 1), (422, 1), (429, 1), (500, 1), (503, 1)];
+        for (status, code) in table {
+            assert_eq!(refused(status, "").exit().code(), code, "{status}");
+        }
+        assert_eq!(Error::Unreachable { server: String::new(), cause: None }.exit().code(), 1);
+    }
+
+    #[test]
+    fn a_refusal_tells_what_the_server_told() {
+        let body = json!({
+            "type": "about:blank", "title": "Invalid", "status": 422, "code": "definition_invalid", "detail": "1 problem",
+            "problems": [{"pointer": "/nodes", "message": "is missing"}],
+        });
+        let error = refused(422, &body.to_string());
+        assert_eq!(error.to_string(), "1 problem");
+        assert_eq!(error.problems()[0].to_string(), "/nodes: is missing");
+        assert_eq!(refused(502, "<html>bad gateway").to_string(), "the server answered 502: <html>bad gateway");
+        assert_eq!(refused(502, " ").to_string(), "the server answered 502");
+    }
+
+    #[test]
+    fn only_troubles_that_pass_are_waited_out() {
+        for (status, passing) in [(401, false), (404, false), (422, false), (429, true), (500, false), (503, true)] {
+            assert_eq!(refused(status, "").is_passing(), passing, "{status}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_named_with_what_to_do() {
+        let free =
+            std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+        let api = Api::new(&format!("http://{free}"), None).expect("a client");
+        let error = api.get::<serde_json::Value>("workspaces", &[]).await.expect_err("nobody listens");
+        let expected = format!("cannot reach http://{free}: is Forebay running? start it with `forebay dev`");
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn this_machine_is_reached_without_a_proxy() {
+        for (server, here) in [
+            ("http://127.0.0.1:7400", true),
+            ("http://[::1]:7400", true),
+            ("http://localhost", true),
+            ("https://example.test", false),
+            ("http://10.0.0.1", false),
+        ] {
+            assert_eq!(is_here(server), here, "{server}");
+        }
+    }
+}

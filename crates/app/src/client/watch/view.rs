@@ -1,0 +1,282 @@
+//! What a watcher sees: lines that stay, and on a terminal a few that move.
+//!
+//! Invariants
+//! - Every change of a node's status or attempt is shown once.
+//! - Without a terminal there are only lines, one after the other.
+//! - The moving part has a bounded number of lines and is gone before anything else is said.
+//!
+//! Not here: when to look (`client::watch`).
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kernel::node::Status;
+use server::wire::{Node, QueueItem};
+
+use crate::output::{self, Look, Tone, clean, tone};
+
+/// The most running nodes that have a line of their own.
+const MAX_LINES: usize = 12;
+const TICK: Duration = Duration::from_millis(100);
+/// Names are padded to this width at most.
+const NAME_WIDTH: usize = 24;
+
+/// A node and its place in a list that it was run for.
+type Key = (String, i32);
+
+#[derive(Debug)]
+pub(super) struct View {
+    look: Look,
+    screen: Option<Screen>,
+    seen: BTreeMap<Key, (Status, i32)>,
+    /// The last thing said about the queue or the server.
+    said: Option<String>,
+}
+
+impl View {
+    pub(super) fn new(look: Look) -> View {
+        let screen = look.terminal.then(Screen::new).filter(|screen| !screen.multi.is_hidden());
+        View { look, screen, seen: BTreeMap::new(), said: None }
+    }
+
+    /// The execution has not begun: why, and its place in line. Is that news?
+    pub(super) fn queued(&mut self, item: &QueueItem) -> anyhow::Result<bool> {
+        let Some(text) = waiting(item) else { return Ok(false) };
+        let text = text.as_str();
+        match &self.screen {
+            Some(screen) => screen.head.set_message(text.to_owned()),
+            None if self.said.as_deref() != Some(text) => output::note(text)?,
+            None => {}
+        }
+        let is_news = self.said.as_deref() != Some(text);
+        self.said = Some(text.to_owned());
+        Ok(is_news)
+    }
+
+    /// The nodes as they are now. Has any changed?
+    pub(super) fn nodes(&mut self, nodes: &[Node]) -> anyhow::Result<bool> {
+        self.said = None;
+        let width = nodes.iter().map(|node| name(node).chars().count()).max().unwrap_or(0).min(NAME_WIDTH);
+        let changed = changes(&mut self.seen, nodes);
+        for node in &changed {
+            // On a terminal a running node has a line that moves.
+            if self.screen.is_none() || !matches!(node.status, Status::Pending | Status::Running) {
+                self.say(&line(node, width, self.look))?;
+            }
+        }
+        if let Some(screen) = &mut self.screen {
+            screen.update(nodes, width);
+        }
+        Ok(!changed.is_empty())
+    }
+
+    /// The server does not answer for the moment.
+    pub(super) fn trouble(&mut self, error: &impl Display) -> anyhow::Result<()> {
+        let text = format!("{}; trying again", clean(&error.to_string()));
+        if self.said.as_deref() != Some(text.as_str()) {
+            self.say(&text)?;
+            self.said = Some(text);
+        }
+        Ok(())
+    }
+
+    /// Takes the moving part away.
+    pub(super) fn close(&mut self) -> anyhow::Result<()> {
+        if let Some(screen) = self.screen.take() {
+            screen.multi.clear()?;
+        }
+        Ok(())
+    }
+
+    fn say(&self, text: &str) -> anyhow::Result<()> {
+        match &self.screen {
+            Some(screen) => Ok(screen.multi.println(text)?),
+            None => output::note(text),
+        }
+    }
+}
+
+/// The moving part: a bar of settled nodes, above it a line for each running one.
+#[derive(Debug)]
+struct Screen {
+    multi: MultiProgress,
+    head: ProgressBar,
+    running: BTreeMap<Key, ProgressBar>,
+}
+
+impl Screen {
+    fn new() -> Screen {
+        let multi = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+        let head = multi.add(ProgressBar::new_spinner().with_style(style("{spinner} {wide_msg}")));
+        head.enable_steady_tick(TICK);
+        Screen { multi, head, running: BTreeMap::new() }
+    }
+
+    fn update(&mut self, nodes: &[Node], width: usize) {
+        let open: Vec<&Node> = nodes.iter().filter(|node| is_moving(node)).collect();
+        let shown = &open[..open.len().min(MAX_LINES)];
+        let (multi, head) = (&self.multi, &self.head);
+        self.running.retain(|key, bar| {
+            let stays = shown.iter().any(|node| (node.node.as_str(), node.iteration) == (key.0.as_str(), key.1));
+            if !stays {
+                multi.remove(bar);
+            }
+            stays
+        });
+        for node in shown {
+            let bar = self.running.entry(key(node)).or_insert_with(|| {
+                let bar = ProgressBar::new_spinner().with_style(style("{spinner} {prefix} {elapsed} {wide_msg}"));
+                let bar = multi.insert_before(head, bar);
+                bar.enable_steady_tick(TICK);
+                bar
+            });
+            bar.set_prefix(format!("{:<width$}  {}", name(node), clean(&node.kind)));
+            bar.set_message(detail(node));
+        }
+        let settled = nodes.iter().filter(|node| node.status.is_settled()).count();
+        head.set_style(style("  [{bar:30}] {pos}/{len} nodes  {elapsed} {wide_msg}").progress_chars("=> "));
+        head.set_length(nodes.len() as u64);
+        head.set_position(settled as u64);
+        let more = open.len() - shown.len();
+        head.set_message(if more == 0 { String::new() } else { format!("and {more} more running") });
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the templates in this file are good")
+}
+
+fn is_moving(node: &Node) -> bool {
+    matches!(node.status, Status::Running | Status::Retrying)
+}
+
+fn key(node: &Node) -> Key {
+    (node.node.clone(), node.iteration)
+}
+
+/// A node's name, with its place in a list if it has one.
+pub(in crate::client) fn name(node: &Node) -> String {
+    let name = clean(&node.node);
+    if node.iteration == 0 { name } else { format!("{name}[{}]", node.iteration) }
+}
+
+/// What else there is to know of a node: its branch, its failure, what it waits for.
+pub(in crate::client) fn detail(node: &Node) -> String {
+    let attempt = || (node.attempt > 1).then(|| format!("attempt {}", node.attempt));
+    let label = node.label.as_ref().map(|label| format!("took {}", clean(label)));
+    let error = node.error.as_ref().map(output::cause);
+    let until = node.next_at.map(output::time);
+    let parts = match node.status {
+        Status::Pending | Status::Skipped => [None, None, None],
+        Status::Running => [attempt(), until.map(|at| format!("until {at}")), None],
+        Status::Retrying => [attempt(), error, until.map(|at| format!("again at {at}"))],
+        Status::Completed => [label, attempt(), None],
+        Status::Failed | Status::Canceled | Status::Unknown => [error, label, attempt()],
+    };
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn line(node: &Node, width: usize, look: Look) -> String {
+    let status = look.paint(tone(node.status.name()), &format!("{:<9}", node.status.name()));
+    let has_ended = node.status.is_settled() && node.status != Status::Skipped;
+    let took = node.duration_ms.filter(|_| has_ended).map(output::took);
+    let detail = Some(detail(node)).filter(|detail| !detail.is_empty());
+    let rest: Vec<String> = [took, detail].into_iter().flatten().collect();
+    let kind = look.paint(Tone::Faint, &clean(&node.kind));
+    format!("{status}  {:<width$}  {kind}  {}", name(node), rest.join("  ")).trim_end().to_owned()
+}
+
+fn waiting(item: &QueueItem) -> Option<String> {
+    let why = item.waiting.as_ref()?;
+    let place = item.position.map(|position| format!(" (place in line: {})", output::count(position)));
+    Some(format!("waiting: {}{}", clean(&why.message), place.unwrap_or_default()))
+}
+
+/// The nodes that are not as they were, in the order given; one that waits from the start is no news.
+fn changes<'n>(seen: &mut BTreeMap<Key, (Status, i32)>, nodes: &'n [Node]) -> Vec<&'n Node> {
+    let mut changed = Vec::new();
+    for node in nodes {
+        let now = (node.status, node.attempt);
+        let before = seen.insert(key(node), now);
+        let is_news = before.map_or(node.status != Status::Pending, |before| before != now);
+        if is_news {
+            changed.push(node);
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use serde_json::{Value, json};
+
+    fn node(name: &str, status: &str, more: Value) -> Node {
+        let mut node = json!({"node": name, "kind": "LOG", "iteration": 0, "status": status, "attempt": 1});
+        let fields = node.as_object_mut().expect("an object");
+        fields.extend(more.as_object().cloned().unwrap_or_default());
+        serde_json::from_value(node).expect("a node")
+    }
+
+    fn lines(seen: &mut BTreeMap<Key, (Status, i32)>, nodes: &[Node]) -> String {
+        changes(seen, nodes).into_iter().map(|node| format!("{}\n", line(node, 6, Look::PLAIN))).collect()
+    }
+
+    #[test]
+    fn each_change_is_one_line_once() {
+        let mut seen = BTreeMap::new();
+        let first = [node("fetch", "RUNNING", json!({})), node("notify", "PENDING", json!({"attempt": 0}))];
+        let failure = json!({"type": "TIMEOUT", "message": "too\u{1b}[2J slow"});
+        let second = [
+            node("fetch", "RETRYING", json!({"error": failure, "nextAt": "2030-01-31T09:00:00Z"})),
+            node("notify", "PENDING", json!({"attempt": 0})),
+        ];
+        let third = [node("fetch", "RUNNING", json!({"attempt": 2})), node("notify", "PENDING", json!({"attempt": 0}))];
+        let fourth = [
+            node("fetch", "COMPLETED", json!({"attempt": 2, "label": "true", "durationMs": 1234})),
+            node("notify", "SKIPPED", json!({"attempt": 0, "durationMs": 0})),
+            node("each", "FAILED", json!({"iteration": 3, "error": failure, "durationMs": 7})),
+        ];
+        let mut shown = String::new();
+        for nodes in [&first[..], &first, &second, &third, &fourth, &fourth] {
+            shown.push_str(&lines(&mut seen, nodes));
+            shown.push_str("--\n");
+        }
+        expect![[r#"
+            RUNNING    fetch   LOG
+            --
+            --
+            RETRYING   fetch   LOG  TIMEOUT: too slow, again at 2030-01-31T09:00:00Z
+            --
+            RUNNING    fetch   LOG  attempt 2
+            --
+            COMPLETED  fetch   LOG  1.2s  took true, attempt 2
+            SKIPPED    notify  LOG
+            FAILED     each[3]  LOG  7ms  TIMEOUT: too slow
+            --
+            --
+        "#]]
+        .assert_eq(&shown);
+    }
+
+    #[test]
+    fn waiting_is_told_with_the_place_in_line() {
+        let id = "019a0000-0000-7000-8000-000000000000";
+        let mut item = json!({
+            "queueId": id, "executionId": id, "workspaceId": id, "workflowDefinitionId": id, "status": "PENDING",
+            "executionStatus": "PENDING", "position": 3, "priority": 3, "attempts": 0, "createdAt": "2030-01-31T09:00:00Z",
+            "waiting": {"reason": "workspace_full", "running": 1, "limit": 1, "message": "the workspace is full"},
+        });
+        let read = |item: &Value| serde_json::from_value::<QueueItem>(item.clone()).expect("an item");
+        let told = waiting(&read(&item));
+        assert_eq!(told.as_deref(), Some("waiting: the workspace is full (place in line: 3)"));
+        item["position"] = json!(1001);
+        let told = waiting(&read(&item));
+        assert_eq!(told.as_deref(), Some("waiting: the workspace is full (place in line: more than 1,000)"));
+        item["waiting"] = Value::Null;
+        assert_eq!(waiting(&read(&item)), None);
+    }
+}

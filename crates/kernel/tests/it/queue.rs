@@ -1,0 +1,55 @@
+//! What is made of an engine's answer to a start.
+//!
+//! Not here: what the decisions keep from happening (`simulation`).
+
+use expect_test::expect;
+use kernel::queue::{Answer, Decision, decide, described};
+
+fn tell(decision: Decision) -> String {
+    match decision {
+        Decision::MarkDispatched => "mark dispatched".to_owned(),
+        Decision::Requeue { backoff, .. } => format!("requeue after {} s", backoff.as_secs()),
+        Decision::GiveUp { .. } => "give up".to_owned(),
+        Decision::Hold { .. } => "hold".to_owned(),
+        Decision::Repeat { .. } => "repeat".to_owned(),
+        Decision::Describe { .. } => "describe".to_owned(),
+    }
+}
+
+#[test]
+fn every_answer_leads_somewhere_and_only_refusals_are_attempts() {
+    let why = || "why".to_owned();
+    let answers = [
+        ("started", Answer::Started),
+        ("already there", Answer::AlreadyThere),
+        ("refused", Answer::Refused(why())),
+        ("unavailable", Answer::Unavailable(why())),
+        ("ambiguous", Answer::Ambiguous(why())),
+    ];
+    let mut told = String::new();
+    for (name, answer) in answers {
+        for (doubt, about) in [(false, ""), (true, " in doubt")] {
+            let decisions = [0, 1, 2].map(|attempts| tell(decide(answer.clone(), attempts, 3, doubt)));
+            told += &format!("{name}{about}: {}\n", decisions.join(", "));
+        }
+    }
+    for (known, name) in [(true, "known"), (false, "unknown")] {
+        let decisions = [0, 1, 2].map(|attempts| tell(described(known, why(), attempts, 3)));
+        told += &format!("described as {name}: {}\n", decisions.join(", "));
+    }
+    expect![[r#"
+        started: mark dispatched, mark dispatched, mark dispatched
+        started in doubt: mark dispatched, mark dispatched, mark dispatched
+        already there: mark dispatched, mark dispatched, mark dispatched
+        already there in doubt: mark dispatched, mark dispatched, mark dispatched
+        refused: requeue after 5 s, requeue after 10 s, give up
+        refused in doubt: describe, describe, describe
+        unavailable: hold, hold, hold
+        unavailable in doubt: hold, hold, hold
+        ambiguous: repeat, repeat, repeat
+        ambiguous in doubt: repeat, repeat, repeat
+        described as known: mark dispatched, mark dispatched, mark dispatched
+        described as unknown: requeue after 5 s, requeue after 10 s, give up
+    "#]]
+    .assert_eq(&told);
+}

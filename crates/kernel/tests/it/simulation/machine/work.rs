@@ -1,0 +1,165 @@
+//! The work a run ordered, piece by piece: delays, requests, remote activities.
+//!
+//! Invariants
+//! - A remote activity begins by moving its row's fence and settles only by showing it: one that
+//!   fell silent may come back beside its successor, and is refused.
+//! - Right and request are one step: nothing is sent by a process whose lease is over, nor by an
+//!   activity whose lease is.
+//!
+//! Not here: what an event does to the run (`machine`).
+
+use kernel::node::End;
+use kernel::plan::NodeIx;
+use kernel::run::Event;
+
+use super::{After, Hands, Machine};
+use crate::simulation::random::Random;
+use crate::simulation::receiver::{Answer, Receiver};
+use crate::simulation::store::{Fence, Fetched};
+
+/// How long an activity may go without a sign of life before another attempt of it begins.
+const ACTIVITY_LEASE: u64 = 5_000;
+#[derive(Clone, Debug)]
+pub(super) enum Stage {
+    /// A delay, or the wait before an attempt.
+    Until(u64, Event),
+    Ready,
+    /// A remote activity that has begun and may send until its lease ends.
+    Fetched {
+        fence: u64,
+        until: u64,
+    },
+    Sent {
+        delivery: u64,
+        fence: u64,
+        until: u64,
+    },
+    Settling {
+        fence: u64,
+        end: End,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    pub(super) node: NodeIx,
+    attempt: u32,
+    pub(super) stage: Stage,
+    /// Its worker gives no sign of life.
+    pub(super) silent: bool,
+    /// Another attempt of this activity has begun; nobody waits for this one.
+    pub(super) stale: bool,
+}
+
+impl Work {
+    pub(super) fn new(node: NodeIx, attempt: u32, stage: Stage) -> Work {
+        Work { node, attempt, stage, silent: false, stale: false }
+    }
+}
+
+impl Machine {
+    /// The worker of one activity falls silent.
+    pub(crate) fn silence(&mut self, random: &mut Random) {
+        let at = random.below(self.work.len());
+        if let Some(work) = self.work.get_mut(at) {
+            work.silent = matches!(work.stage, Stage::Fetched { .. } | Stage::Sent { .. });
+        }
+    }
+
+    /// Once its lease is over another attempt of a silent activity begins; it may still come back.
+    pub(super) fn sit_out(&mut self, hands: &mut Hands<'_>, mut work: Work) -> After {
+        let (Stage::Fetched { until, .. } | Stage::Sent { until, .. }) = work.stage else { return After::Going };
+        if hands.store.now > until {
+            if let Stage::Sent { delivery, .. } = work.stage {
+                // What it had handed to the network goes on, but is no longer work of ours.
+                hands.receiver.hang_up(delivery);
+            }
+            self.work.push(Work::new(work.node, work.attempt, Stage::Ready));
+            hands.store.judge.saw("activity falls silent");
+            work.stale = true;
+        }
+        self.work.push(work);
+        After::Going
+    }
+
+    pub(super) fn do_work(&mut self, hands: &mut Hands<'_>, mut work: Work) -> After {
+        let (ix, node, now) = (self.ix, work.node, hands.store.now);
+        match work.stage.clone() {
+            Stage::Until(at, event) if at <= now => return self.tell(hands, event),
+            Stage::Until(..) => {}
+            Stage::Ready => match self.fence {
+                Fence::Owner { .. } => self.send(hands, &mut work, 0, u64::MAX),
+                Fence::Run(run) => match hands.store.fetch(ix, run, node) {
+                    Fetched::Gone => return After::Lost,
+                    Fetched::Already(End::Completed { took }) => {
+                        return self.tell(hands, Event::NodeSucceeded { node, attempt: work.attempt, took });
+                    }
+                    Fetched::Already(_) => return After::Going,
+                    Fetched::Go(fence) => work.stage = Stage::Fetched { fence, until: now + ACTIVITY_LEASE },
+                },
+            },
+            Stage::Fetched { fence, until } if now <= until && !work.stale => self.send(hands, &mut work, fence, until),
+            Stage::Fetched { .. } if work.stale => return After::Going,
+            Stage::Fetched { .. } => work.stage = Stage::Ready,
+            Stage::Sent { delivery, fence, .. } => return self.answered(hands, work, delivery, fence),
+            Stage::Settling { fence, end } => return self.settle(hands, work, fence, end),
+        }
+        self.work.push(work);
+        After::Going
+    }
+
+    fn send(&self, hands: &mut Hands<'_>, work: &mut Work, fence: u64, until: u64) {
+        if hands.may_send {
+            let delivery = hands.receiver.send(hands.store, self.ix, work.node, work.attempt, self.fence);
+            work.stage = Stage::Sent { delivery, fence, until };
+            hands.killed = !self.is_remote() && hands.receiver.deadly.contains(&self.ix);
+        }
+    }
+
+    fn answered(&mut self, hands: &mut Hands<'_>, mut work: Work, delivery: u64, fence: u64) -> After {
+        let node = work.node;
+        let attempt = work.attempt;
+        let answer = if work.stale {
+            Some(hands.receiver.would_answer(self.run.plan(), self.ix, node, attempt))
+        } else {
+            hands.receiver.answer(hands.store, delivery)
+        };
+        match answer {
+            Some(Answer::Done(took)) if self.is_remote() => {
+                work.stage = Stage::Settling { fence, end: End::Completed { took } };
+                self.work.push(work);
+                After::Going
+            }
+            Some(Answer::Done(took)) => self.tell(hands, Event::NodeSucceeded { node, attempt, took }),
+            Some(Answer::Failed(failure)) if !work.stale => {
+                self.tell(hands, Event::NodeFailed { node, attempt, failure })
+            }
+            _ => After::Going,
+        }
+    }
+
+    fn settle(&mut self, hands: &mut Hands<'_>, work: Work, fence: u64, end: End) -> After {
+        let Fence::Run(run) = self.fence else { return After::Going };
+        let node = work.node;
+        let stored = hands.store.settle(self.ix, run, node, fence, end.clone());
+        if work.stale {
+            return After::Going;
+        }
+        if !stored || hands.answer_is_lost() {
+            self.work.push(Work::new(node, work.attempt, Stage::Ready));
+            return After::Going;
+        }
+        let End::Completed { took } = end else { return After::Going };
+        self.tell(hands, Event::NodeSucceeded { node, attempt: work.attempt, took })
+    }
+
+    pub(super) fn forget(&mut self, receiver: &mut Receiver, node: NodeIx) {
+        self.work.retain(|work| {
+            let keep = work.node != node || work.stale;
+            if let (false, Stage::Sent { delivery, .. }) = (keep, &work.stage) {
+                receiver.hang_up(*delivery);
+            }
+            keep
+        });
+    }
+}

@@ -1,0 +1,291 @@
+//! Every setting, with its default and its reason.
+//!
+//! Invariants
+//! - Unknown keys and values that cannot work together stop the start, with the key's name.
+//! - Nothing is unbounded, and no secret is shown by `Debug` or by `masked`.
+//!
+//! Not here: where values come from (`app` reads flags, environment and file, in that order).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use engine::outbound::Allow;
+use serde::{Deserialize, Serialize};
+
+/// All settings of the service.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    pub http: Http,
+    pub database: Database,
+    pub auth: Auth,
+    pub workflow: Workflow,
+    pub dispatch: Dispatch,
+    pub process: Process,
+    pub engine: Engine,
+    pub outbound: Outbound,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    pub listen: SocketAddr,
+    pub max_body_bytes: usize,
+    pub request_timeout_ms: u64,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Database {
+    pub url: String,
+    pub api_connections: usize,
+    pub work_connections: usize,
+}
+
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    pub root_key: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workflow {
+    pub engine: WorkflowEngine,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkflowEngine {
+    pub enabled: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Dispatch {
+    pub poll_interval_ms: u64,
+    pub batch_min: i32,
+    pub batch_max: i32,
+    pub start_timeout_ms: u64,
+    pub parallel_starts: usize,
+    pub stale_after_ms: u64,
+    pub hints: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Process {
+    pub heartbeat_ms: u64,
+    pub shards_after_ms: u64,
+    pub claims_after_ms: u64,
+    pub runs_after_ms: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Engine {
+    pub max_runs: usize,
+    pub max_calls: usize,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Outbound {
+    pub allow: Vec<Allow>,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Http { listen: SocketAddr::from(([127, 0, 0, 1], 7400)), max_body_bytes: 1 << 20, request_timeout_ms: 60_000 }
+    }
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        Database { url: String::new(), api_connections: 8, work_connections: 8 }
+    }
+}
+
+impl Default for WorkflowEngine {
+    fn default() -> Self {
+        WorkflowEngine { enabled: true }
+    }
+}
+
+impl Default for Dispatch {
+    fn default() -> Self {
+        Dispatch {
+            poll_interval_ms: 5_000,
+            batch_min: 10,
+            batch_max: 100,
+            start_timeout_ms: 10_000,
+            parallel_starts: 16,
+            stale_after_ms: 300_000,
+            hints: true,
+        }
+    }
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Process { heartbeat_ms: 1_000, shards_after_ms: 3_000, claims_after_ms: 10_000, runs_after_ms: 15_000 }
+    }
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Engine { max_runs: 1_000, max_calls: 256 }
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").field("api_connections", &self.api_connections).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Auth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Auth").finish_non_exhaustive()
+    }
+}
+
+/// Why each key exists, by its full name. `forebay config` prints them; a test checks that every
+/// key has one.
+pub const REASONS: &[(&str, &str)] = &[
+    ("http.listen", "where the API listens; loopback unless you say otherwise"),
+    ("http.max_body_bytes", "the largest request body taken"),
+    ("http.request_timeout_ms", "the longest a request may take, ?wait= included"),
+    ("database.url", "PostgreSQL 15 or later; `forebay dev` runs one of its own"),
+    ("database.api_connections", "connections for requests; small, because the database shares the cores"),
+    ("database.work_connections", "connections for dispatching and recording, apart from requests"),
+    ("auth.root_key", "the key that may do everything; `forebay key generate` makes one"),
+    ("workflow.engine.enabled", "false: the API accepts, items wait, nothing is dispatched or run"),
+    ("dispatch.poll_interval_ms", "how long a lost hint can delay anything"),
+    ("dispatch.batch_min", "items per claim when little is waiting"),
+    ("dispatch.batch_max", "items per claim when much is waiting"),
+    ("dispatch.start_timeout_ms", "how long an engine may take to answer a start"),
+    ("dispatch.parallel_starts", "starts under way at once"),
+    ("dispatch.stale_after_ms", "an item claimed for longer is taken over whatever its claimer says"),
+    ("dispatch.hints", "false: rely on the poll alone"),
+    ("process.heartbeat_ms", "how often a process says that it is alive"),
+    ("process.shards_after_ms", "silent for so long, its shards move to others"),
+    ("process.claims_after_ms", "silent for so long, its claims move, and it stops its own requests"),
+    ("process.runs_after_ms", "silent for so long, its runs are resumed by others"),
+    ("engine.max_runs", "runs this process holds at once; parked ones do not count"),
+    ("engine.max_calls", "nodes of this process that may call out at once"),
+    ("outbound.allow", "hosts that workflows may call although they are not public, as host:port"),
+];
+
+/// A setting that cannot work.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {problem}")]
+pub struct Invalid {
+    pub key: &'static str,
+    pub problem: String,
+}
+
+impl Settings {
+    /// Checks what can be checked before anything is started.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let fail = |key, problem: &str| Err(Invalid { key, problem: problem.to_owned() });
+        let Process { heartbeat_ms, shards_after_ms, claims_after_ms, runs_after_ms } = self.process;
+        if heartbeat_ms == 0 || shards_after_ms < heartbeat_ms * 3 {
+            return fail("process.shards_after_ms", "must be at least three heartbeats");
+        }
+        if claims_after_ms < heartbeat_ms * 5 {
+            return fail("process.claims_after_ms", "must be at least five heartbeats");
+        }
+        if runs_after_ms < claims_after_ms + claims_after_ms / 4 {
+            return fail("process.runs_after_ms", "must be a quarter longer than process.claims_after_ms");
+        }
+        if self.dispatch.batch_min < 1 || self.dispatch.batch_max < self.dispatch.batch_min {
+            return fail("dispatch.batch_max", "must be at least dispatch.batch_min, which must be at least 1");
+        }
+        if self.dispatch.poll_interval_ms < 10 {
+            return fail("dispatch.poll_interval_ms", "must be at least 10");
+        }
+        if self.database.api_connections == 0 || self.database.work_connections < 4 {
+            return fail("database.work_connections", "must be at least 4, and database.api_connections at least 1");
+        }
+        if self.engine.max_runs == 0 || self.engine.max_calls == 0 {
+            return fail("engine.max_runs", "must be at least 1, as must engine.max_calls");
+        }
+        Ok(())
+    }
+
+    /// The same settings as they may be shown.
+    pub fn masked(&self) -> Settings {
+        let mut shown = self.clone();
+        if let Some(key) = &mut shown.auth.root_key {
+            "***".clone_into(key);
+        }
+        shown.database.url = mask_url(&shown.database.url);
+        shown
+    }
+}
+
+/// A URL without its password.
+fn mask_url(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let masked = match rest.rsplit_once('@') {
+        Some((credentials, host)) => {
+            let user = credentials.split_once(':').map_or(credentials, |(user, _)| user);
+            format!("{scheme}://{user}:***@{host}")
+        }
+        None => url.to_owned(),
+    };
+    match masked.split_once("password=") {
+        Some((head, tail)) => format!("{head}password=***{}", tail.find('&').map_or("", |at| &tail[at..])),
+        None => masked,
+    }
+}
+
+/// A number of milliseconds as a duration.
+pub(crate) fn ms(value: u64) -> Duration {
+    Duration::from_millis(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(prefix: &str, value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    keys(&format!("{prefix}{}{name}", if prefix.is_empty() { "" } else { "." }), value, found);
+                }
+            }
+            _ => found.push(prefix.to_owned()),
+        }
+    }
+
+    #[test]
+    fn every_setting_has_a_reason_and_every_reason_a_setting() {
+        let mut found = Vec::new();
+        keys("", &serde_json::to_value(Settings::default()).expect("settings are data"), &mut found);
+        found.sort();
+        let mut named: Vec<&str> = REASONS.iter().map(|(key, _)| *key).collect();
+        named.sort_unstable();
+        assert_eq!(found, named);
+    }
+
+    #[test]
+    fn defaults_work_together_and_bad_relations_are_named() {
+        assert_eq!(Settings::default().check(), Ok(()));
+        let mut bad = Settings::default();
+        bad.process.runs_after_ms = 5_000;
+        assert_eq!(bad.check().expect_err("a bad relation").key, "process.runs_after_ms");
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let mut settings = Settings::default();
+        settings.auth.root_key = Some("fbk_secret".to_owned());
+        settings.database.url = "postgresql://user:hunter2@db/forebay?sslmode=require".to_owned();
+        let shown = format!("{settings:?} {}", serde_json::to_string(&settings.masked()).expect("json"));
+        assert!(!shown.contains("hunter2") && !shown.contains("fbk_secret"), "{shown}");
+        assert_eq!(mask_url("postgresql:///x?password=p&host=/s"), "postgresql:///x?password=***&host=/s");
+    }
+}

@@ -1,0 +1,154 @@
+//! Says that this process is alive, from its own thread and its own connection, and draws the
+//! conclusions when it cannot.
+//!
+//!     register ──beat each second──▶ steady ──no success for too long, or declared dead──▶ lapse
+//!        ▲                                                                                  │
+//!        └────────────── new id, once every run is dropped ◀────────────────────────────────┘
+//!
+//! Invariants
+//! - A process that cannot show a recent heartbeat drops its runs and comes back under a new id;
+//!   others may own them by then.
+//! - Only a process whose own heartbeats succeeded without a gap may call another dead.
+//!
+//! Not here: taking runs over (`orphans`, `takeover`), stopping a call about to be sent (`engine::pulse`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::Engine as _;
+use engine::embedded::Embedded;
+use engine::pulse::Pulse;
+use kernel::ids::ProcessId;
+use store::admission::Silence;
+use store::connect::Target;
+use store::process::{News, Registration, beat, register};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Process, ms};
+use crate::metrics;
+
+/// What the rest of the process knows of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Alive {
+    pub(crate) process: ProcessId,
+    pub(crate) shards: Arc<[i16]>,
+    /// Since when heartbeats have succeeded without a gap.
+    pub(crate) steady_since: Instant,
+    /// Processes that are silent or ended lately.
+    pub(crate) dead: usize,
+}
+
+impl Alive {
+    /// May this process call another dead that was silent for so long?
+    pub(crate) fn silence(&self, dead_after: Duration) -> Silence {
+        Silence { dead_after, steady: self.steady_since.elapsed() > dead_after }
+    }
+}
+
+pub(crate) struct Heartbeat {
+    pub(crate) target: Target,
+    pub(crate) settings: Process,
+    pub(crate) registration: Registration,
+    pub(crate) dispatches: bool,
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) engine: Option<Embedded>,
+    pub(crate) alive: watch::Sender<Option<Alive>>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Heartbeat {
+    /// Beats until told to stop. Runs on a thread of its own, so that a busy runtime cannot make
+    /// this process look dead.
+    pub(crate) fn spawn(self) -> std::io::Result<std::thread::JoinHandle<()>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || runtime.block_on(self.run()))
+    }
+
+    async fn run(mut self) {
+        while !self.stop.is_cancelled() {
+            self.registration.id = ProcessId(store::new_id());
+            if let Err(error) = self.live().await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "The heartbeat cannot reach the database");
+                tokio::select! {
+                    () = tokio::time::sleep(ms(self.settings.heartbeat_ms)) => {}
+                    () = self.stop.cancelled() => {}
+                }
+            }
+        }
+    }
+
+    /// One life of this process under one id: ends by a lapse, or when told to stop.
+    async fn live(&mut self) -> Result<(), store::Error> {
+        let mut client = Some(self.target.connect().await?);
+        if let Some(client) = &client {
+            register(client, &self.registration).await?;
+        }
+        tracing::info!(process_id = %self.registration.id, "This process is registered");
+        let mut steady_since = Instant::now();
+        let mut next = tokio::time::interval(ms(self.settings.heartbeat_ms));
+        next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! { _ = next.tick() => {}, () = self.stop.cancelled() => return Ok(()) }
+            let sent = Instant::now();
+            match self.beat(&mut client).await {
+                Ok(news) if news.gone => {
+                    self.lapse("it was declared dead by another process").await;
+                    return Ok(());
+                }
+                Ok(news) => {
+                    self.pulse.beat(sent);
+                    self.publish(news, steady_since);
+                }
+                Err(_) => steady_since = Instant::now(),
+            }
+            ::metrics::gauge!(metrics::HEARTBEAT_AGE).set(self.pulse.age().as_secs_f64());
+            if !self.pulse.is_fresh() {
+                self.lapse("its heartbeats did not reach the database in time").await;
+                return Ok(());
+            }
+        }
+    }
+
+    async fn beat(&self, client: &mut Option<store::connect::Client>) -> Result<News, ()> {
+        let timeout = ms(self.settings.shards_after_ms);
+        let call = async {
+            if client.is_none() {
+                *client = Some(self.target.connect().await.map_err(drop)?);
+            }
+            let connection = client.as_ref().ok_or(())?;
+            let (lease, dead) = (ms(self.settings.shards_after_ms), ms(self.settings.claims_after_ms));
+            beat(connection, self.registration.id, self.dispatches, lease, dead).await.map_err(drop)
+        };
+        let answer = tokio::time::timeout(timeout, call).await.unwrap_or(Err(()));
+        if answer.is_err() {
+            *client = None;
+        }
+        answer
+    }
+
+    fn publish(&self, news: News, steady_since: Instant) {
+        if let Some(engine) = &self.engine {
+            for execution in &news.cancel {
+                engine.cancel(*execution);
+            }
+        }
+        let alive = Alive {
+            process: self.registration.id,
+            shards: news.shards.into(),
+            steady_since,
+            dead: news.dead.len(),
+        };
+        self.alive.send_replace(Some(alive));
+    }
+
+    async fn lapse(&self, reason: &str) {
+        tracing::warn!(process_id = %self.registration.id, reason, "This process gives its runs up and comes back under a new id");
+        ::metrics::counter!(metrics::LAPSES).increment(1);
+        self.alive.send_replace(None);
+        if let Some(engine) = &self.engine {
+            engine.abandon();
+            engine.gone().await;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Hints: who may have something to do. They wake, they are never trusted, and losing one costs at
+//! most a poll.
+//!
+//! Invariants
+//! - Between processes a hint is a NOTIFY sent by one task, outside any transaction that matters,
+//!   many workspaces in one: measured, a NOTIFY in the hot transaction makes commits several times
+//!   slower.
+//!
+//! Not here: what a hint leads to (`dispatcher`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kernel::ids::WorkspaceId;
+use store::connect::Target;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// What the dispatcher may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// This workspace may have something ready.
+    Workspace(WorkspaceId),
+    /// The engine may have room again.
+    Room,
+    /// Look everywhere.
+    Sweep,
+}
+
+/// Where hints go: to this process's dispatcher if it has one, else to the others'.
+#[derive(Clone, Debug)]
+pub(crate) struct Hints {
+    local: Option<mpsc::UnboundedSender<Hint>>,
+    remote: Option<mpsc::UnboundedSender<WorkspaceId>>,
+}
+
+const CHANNEL: &str = "forebay_hint";
+/// How long hints to others gather.
+const GATHER: Duration = Duration::from_millis(10);
+/// A notification holds 8,000 bytes; an id is 37.
+const MOST: usize = 200;
+
+impl Hints {
+    pub(crate) fn new(
+        local: Option<mpsc::UnboundedSender<Hint>>,
+        remote: Option<mpsc::UnboundedSender<WorkspaceId>>,
+    ) -> Hints {
+        Hints { local, remote }
+    }
+
+    /// Something of this workspace may be ready to start.
+    pub(crate) fn ready(&self, workspace: WorkspaceId) {
+        match (&self.local, &self.remote) {
+            (Some(local), _) => drop(local.send(Hint::Workspace(workspace)).is_ok()),
+            (None, Some(remote)) => drop(remote.send(workspace).is_ok()),
+            (None, None) => {}
+        }
+    }
+
+}
+
+/// Sends hints to other processes until told to stop.
+pub(crate) async fn send(target: Target, mut inbox: mpsc::UnboundedReceiver<WorkspaceId>, stop: CancellationToken) {
+    let mut client = None;
+    while let Some(first) = tokio::select! { got = inbox.recv() => got, () = stop.cancelled() => None } {
+        tokio::time::sleep(GATHER).await;
+        let mut workspaces = BTreeSet::from([first]);
+        while let Ok(more) = inbox.try_recv() {
+            workspaces.insert(more);
+        }
+        let payload = match workspaces.len() {
+            1..=MOST => workspaces.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            _ => "*".to_owned(),
+        };
+        if client.is_none() {
+            client = target.connect().await.ok();
+        }
+        let Some(sender) = &client else { continue };
+        if sender.execute("SELECT pg_notify($1, $2)", &[&CHANNEL, &payload]).await.is_err() {
+            client = None;
+        }
+    }
+}
+
+/// Receives hints from other processes until told to stop. A lost connection may have lost hints,
+/// so a new one starts with a sweep.
+pub(crate) async fn receive(target: Target, local: mpsc::UnboundedSender<Hint>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        if let Ok((client, mut notifications)) = target.listen(CHANNEL).await {
+            let _keeps_listening = client;
+            if local.send(Hint::Sweep).is_err() {
+                return;
+            }
+            while let Some(payload) = tokio::select! {
+                got = notifications.recv() => got,
+                () = stop.cancelled() => None,
+            } {
+                for hint in read(&payload) {
+                    let _gone = local.send(hint);
+                }
+            }
+        }
+        tokio::select! { () = tokio::time::sleep(Duration::from_secs(1)) => {}, () = stop.cancelled() => {} }
+    }
+}
+
+fn read(payload: &str) -> Vec<Hint> {
+    if payload == "*" {
+        return vec![Hint::Sweep];
+    }
+    payload.split(',').filter_map(|id| id.parse().ok()).map(Hint::Workspace).collect()
+}

@@ -1,0 +1,145 @@
+//! HTTP: the API under `/api/v1`, health, readiness and metrics.
+//!
+//! Invariants
+//! - The router denies by default: everything under `/api` passes `auth` first, and bodies are read
+//!   after that.
+//! - Every answer that is no success is an RFC 9457 problem with a stable code, the framework's own
+//!   included.
+//!
+//! Not here: what crosses the wire (`crate::wire`), any decision.
+
+mod auth;
+mod body;
+mod definitions;
+mod executions;
+mod health;
+mod keys;
+mod problem;
+mod queue;
+mod workspaces;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch, post};
+use engine::embedded::Embedded;
+use kernel::explain::EngineState;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use store::Store;
+use store::key::Secret;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::config::Settings;
+use crate::heartbeat::Alive;
+use crate::hints::Hints;
+use crate::waiters::Waiters;
+
+pub use problem::{Code, Problem};
+
+/// What the handlers share.
+pub(crate) type Api = Arc<ApiParts>;
+
+pub(crate) struct ApiParts {
+    pub(crate) store: Store,
+    pub(crate) settings: Settings,
+    pub(crate) keys: auth::Keys,
+    pub(crate) hints: Hints,
+    pub(crate) waiters: Waiters,
+    pub(crate) engine: Option<Embedded>,
+    pub(crate) alive: watch::Receiver<Option<Alive>>,
+    /// Wakes the background loops.
+    pub(crate) rouse: Arc<Notify>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl ApiParts {
+    /// What the engine of this installation can do, as far as this process knows.
+    pub(crate) fn engine_state(&self) -> EngineState {
+        use engine::Engine as _;
+        match &self.engine {
+            _ if !self.settings.workflow.engine.enabled => EngineState::Off,
+            Some(engine) if engine.capacity() == 0 => EngineState::Full,
+            _ => EngineState::Takes,
+        }
+    }
+}
+
+/// Root keys beside the stored ones.
+pub(crate) fn keys(roots: Vec<Secret>) -> auth::Keys {
+    auth::Keys::new(roots)
+}
+
+/// The whole router.
+pub(crate) fn router(api: Api) -> Router {
+    let v1 = Router::new()
+        .route("/workspaces", post(workspaces::create).get(workspaces::list))
+        .route("/workspaces/{id}", patch(workspaces::change).get(workspaces::get))
+        .route("/keys", post(keys::create))
+        .route("/workflow/definitions", post(definitions::create).get(definitions::list))
+        .route("/workflow/definitions/validate", post(definitions::validate))
+        .route("/workflow/definitions/apply", post(definitions::apply))
+        .route("/workflow/definitions/{id}", get(definitions::get))
+        .route("/workflow/definitions/{id}/versions", post(definitions::add_version))
+        .route("/workflow/definitions/{id}/publish", post(definitions::publish))
+        .route("/workflow/executions/start", post(executions::start))
+        .route("/workflow/executions/{id}", get(executions::get))
+        .route("/workflow/executions/{id}/nodes", get(executions::nodes))
+        .route("/workflow/executions/{id}/summary", get(executions::summary))
+        .route("/workflow/executions/{id}/cancel", post(executions::cancel))
+        .route("/workflow/queue/{id}", get(queue::get))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(Arc::clone(&api), auth::require));
+    Router::new()
+        .nest("/api/v1", v1)
+        .route("/healthz", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
+            tracing::error!("A request handler panicked");
+            Problem::of(Code::Internal).into_response()
+        }))
+        .layer(from_fn(measure))
+        .with_state(api)
+}
+
+async fn not_found() -> Problem {
+    Problem::new(Code::NotFound, "there is nothing at this address")
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::new(Code::MethodNotAllowed, "this address does not take that method")
+}
+
+/// Counts and times requests by route, never by address: an id is no label.
+async fn measure(request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let method = request.method().to_string();
+    let response = next.run(request).await;
+    let status = response.status().as_u16().to_string();
+    ::metrics::histogram!(crate::metrics::HTTP_DURATION, "route" => route, "method" => method, "status" => status)
+        .record(started.elapsed());
+    response
+}
+
+/// The process's metrics, in one recorder however many services run in it.
+pub(crate) fn recorder() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        if ::metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("Another metrics recorder is installed; /metrics stays empty");
+        }
+        handle
+    })
+}

@@ -1,0 +1,114 @@
+//! Who is asking: the workspace comes from the credential, never from the request.
+//!
+//! Invariants
+//! - A request without a valid key goes no further: its body is not read.
+//! - A revoked key stops working within `FRESH`.
+//! - Keys are looked up by hash; none is ever logged.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::Response;
+use kernel::ids::WorkspaceId;
+use store::Store;
+use store::key::{Key, Secret};
+
+use super::{Api, Code, Problem};
+
+/// How long a key that was found is trusted without looking again.
+const FRESH: Duration = Duration::from_secs(3);
+/// The most keys remembered at once.
+const REMEMBERED: usize = 10_000;
+
+/// The credential behind a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// What the audit log calls it.
+    pub(crate) actor: String,
+    /// The one workspace it may see; none for the root key, which may see all.
+    pub(crate) workspace: Option<WorkspaceId>,
+}
+
+impl Caller {
+    /// The workspace a request is about: the key's own, which the body may repeat, or with the root
+    /// key the one the body names.
+    pub(crate) fn workspace(&self, named: Option<WorkspaceId>) -> Result<WorkspaceId, Problem> {
+        match (self.workspace, named) {
+            (Some(own), Some(named)) if own != named => Err(Problem::of(Code::WorkspaceMismatch)),
+            (Some(own), _) => Ok(own),
+            (None, Some(named)) => Ok(named),
+            (None, None) => {
+                Err(Problem::new(Code::ValidationFailed, "say which workspace: workspaceId is required with a root key"))
+            }
+        }
+    }
+
+    /// Only the root key goes on.
+    pub(crate) fn root(&self) -> Result<(), Problem> {
+        match self.workspace {
+            None => Ok(()),
+            Some(_) => Err(Problem::new(Code::Forbidden, "this needs a root key; yours is a workspace's")),
+        }
+    }
+}
+
+/// The keys of this process: configured root keys, and stored ones remembered for a moment.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    roots: Vec<Secret>,
+    seen: Mutex<BTreeMap<Vec<u8>, (Key, Instant)>>,
+}
+
+impl Keys {
+    pub(crate) fn new(roots: Vec<Secret>) -> Keys {
+        Keys { roots, seen: Mutex::new(BTreeMap::new()) }
+    }
+
+    async fn caller(&self, store: &Store, secret: &Secret) -> Result<Caller, Problem> {
+        if self.roots.iter().any(|root| root.is(secret)) {
+            return Ok(Caller { actor: "root".to_owned(), workspace: None });
+        }
+        let hash = secret.hash();
+        let remembered = {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.get(&hash).filter(|(_, at)| at.elapsed() < FRESH).map(|(key, _)| *key)
+        };
+        let key = match remembered {
+            Some(key) => key,
+            None => {
+                let key = store.find_key(secret).await.map_err(|error| match error {
+                    store::Error::NotFound => Problem::of(Code::Unauthenticated),
+                    other => other.into(),
+                })?;
+                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                if seen.len() >= REMEMBERED {
+                    seen.clear();
+                }
+                seen.insert(hash, (key, Instant::now()));
+                key
+            }
+        };
+        Ok(Caller { actor: format!("key:{}", key.id), workspace: key.workspace })
+    }
+}
+
+/// Lets a request through with its caller, or answers 401.
+pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: Next) -> Result<Response, Problem> {
+    let missing = || {
+        Problem::new(Code::Unauthenticated, "send `Authorization: Bearer KEY`; `forebay dev` prints a key, and `forebay workspace key` makes one")
+    };
+    let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (given.next(), given.next()) else { return Err(missing()) };
+    let (scheme, token) = value.to_str().ok().and_then(|value| value.split_once(' ')).ok_or_else(missing)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(missing());
+    }
+    let secret = Secret::parse(token.trim()).map_err(|_| missing())?;
+    let caller = api.keys.caller(&api.store, &secret).await?;
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}

@@ -1,0 +1,92 @@
+//! Reading request bodies and parameters: bounded, of one media type, every mistake named.
+
+use axum::RequestExt;
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use kernel::parse;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Api, Code, Problem};
+
+/// A JSON body.
+#[derive(Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
+        let bytes = read(request, api.settings.http.max_body_bytes).await?;
+        parse(&bytes).map(Json)
+    }
+}
+
+async fn read(request: Request, limit: usize) -> Result<Vec<u8>, Problem> {
+    if !is_json(request.headers()) {
+        return Err(Problem::new(Code::UnsupportedMediaType, "send JSON, with content-type: application/json"));
+    }
+    let too_large = || Problem::new(Code::PayloadTooLarge, format!("the body is larger than {limit} bytes"));
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: usize| length > limit) {
+        return Err(too_large());
+    }
+    let body: Body = request.with_limited_body().into_body();
+    to_bytes(body, limit).await.map(|bytes| bytes.to_vec()).map_err(|_| too_large())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// Reads JSON into a type; a mistake says where it is.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let malformed = |error: &dyn std::fmt::Display| Problem::new(Code::Malformed, format!("the body is not JSON: {error}"));
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
+    if !engine::nodes::is_storable(&value) {
+        return Err(Problem::new(Code::ValidationFailed, "a text in the body holds a NUL character, which cannot be stored"));
+    }
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let pointer: String = error
+            .path()
+            .iter()
+            .map(|segment| format!("/{}", segment.to_string().trim_matches(['[', ']'])))
+            .filter(|segment| segment != "/?" && segment != "/.")
+            .collect();
+        let message = error.inner().to_string();
+        let problem = Problem::new(Code::ValidationFailed, format!("{}{}{message}", pointer, if pointer.is_empty() { "" } else { ": " }));
+        Problem { problems: vec![parse::Problem { pointer, message }], ..problem }
+    })
+}
+
+/// A path parameter; one that cannot be an id is an address that does not exist.
+#[derive(Debug)]
+pub(crate) struct Id<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Id<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+        let path = Path::<T>::from_request_parts(parts, api).await;
+        path.map(|Path(id)| Id(id)).map_err(|_| Problem::new(Code::NotFound, "this is not an id"))
+    }
+}
+
+/// Query parameters.
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Api> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
+        let query = Query::<T>::from_request_parts(parts, api).await;
+        query.map(|Query(query)| Params(query)).map_err(|error| {
+            Problem::new(Code::Malformed, format!("a query parameter cannot be read: {}", error.body_text()))
+        })
+    }
+}

@@ -1,0 +1,211 @@
+//! Definitions: checked whole, stored as immutable versions, published.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::{Extension, Json as Reply};
+use kernel::ids::{DefinitionId, WorkspaceId};
+use kernel::parse;
+use serde::Deserialize;
+use store::definition::{NewVersion, StoredVersion, Which};
+
+use super::auth::Caller;
+use super::body::{Id, Json, Params};
+use super::workspaces::check_name;
+use super::{Api, Code, Problem};
+use crate::wire::{Applied, Definition, Page, Publish, SubmitDefinition, Validated};
+
+/// The most items of one page.
+const PAGE: i64 = 100;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct List {
+    name: Option<String>,
+    workspace_id: Option<WorkspaceId>,
+    after: Option<DefinitionId>,
+    limit: Option<i64>,
+}
+
+/// Checks a document and stores nothing.
+pub(crate) async fn validate(Json(body): Json<SubmitDefinition>) -> Result<Reply<Validated>, Problem> {
+    let (definition, plan) = check(&body)?;
+    Ok(Reply(Validated {
+        valid: true,
+        nodes: plan.nodes().len(),
+        edges: definition.edges.len(),
+        content_hash: parse::content_hash(&definition),
+    }))
+}
+
+/// A new definition, a draft.
+pub(crate) async fn create(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Json(body): Json<SubmitDefinition>,
+) -> Result<impl IntoResponse, Problem> {
+    let workspace = living(&api, &caller, body.workspace_id).await?;
+    let (name, version) = read(&body)?;
+    let (id, stored) = api.store.create_definition(workspace, &name, &version, &caller.actor).await?;
+    let applied = answer(&api, workspace, id, stored).await?;
+    Ok((StatusCode::CREATED, Reply(applied)))
+}
+
+/// Creates a definition, or adds a version to the one of that name, and publishes it.
+pub(crate) async fn apply(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Json(body): Json<SubmitDefinition>,
+) -> Result<Reply<Applied>, Problem> {
+    let workspace = living(&api, &caller, body.workspace_id).await?;
+    let (name, version) = read(&body)?;
+    let (id, stored) = match api.store.definition(Which::Name(&name), Some(workspace)).await {
+        Ok(known) => {
+            let stored = api.store.add_version(workspace, known.id, &version, &caller.actor).await?;
+            if stored.unchanged && known.published_version == Some(stored.id) {
+                return Ok(Reply(answer(&api, workspace, known.id, stored).await?));
+            }
+            (known.id, stored)
+        }
+        Err(store::Error::NotFound) => api.store.create_definition(workspace, &name, &version, &caller.actor).await?,
+        Err(error) => return Err(error.into()),
+    };
+    api.store.publish(workspace, id, stored.id, &version, &caller.actor).await?;
+    Ok(Reply(answer(&api, workspace, id, stored).await?))
+}
+
+/// A new version of a definition, not yet published.
+pub(crate) async fn add_version(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<DefinitionId>,
+    Json(body): Json<SubmitDefinition>,
+) -> Result<impl IntoResponse, Problem> {
+    let known = find(&api, &caller, id).await?;
+    caller.workspace(Some(body.workspace_id.unwrap_or(known.workspace)))?;
+    let (_, version) = read(&SubmitDefinition { name: Some(known.name.clone()), ..body })?;
+    let stored = api.store.add_version(known.workspace, id, &version, &caller.actor).await?;
+    let status = if stored.unchanged { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Reply(answer(&api, known.workspace, id, stored).await?)))
+}
+
+/// Publishes the latest version: new executions pin it.
+pub(crate) async fn publish(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<DefinitionId>,
+    Json(Publish {}): Json<Publish>,
+) -> Result<Reply<Applied>, Problem> {
+    let known = find(&api, &caller, id).await?;
+    let (stored, graph) = api.store.latest_version(id).await?;
+    let (definition, _) = parse::check_stored(&graph).map_err(|problems| invalid(&problems))?;
+    let limits = new_version(&definition, None)?;
+    api.store.publish(known.workspace, id, stored.id, &limits, &caller.actor).await?;
+    Ok(Reply(answer(&api, known.workspace, id, stored).await?))
+}
+
+pub(crate) async fn get(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<DefinitionId>,
+) -> Result<Reply<Definition>, Problem> {
+    Ok(Reply(wire(find(&api, &caller, id).await?)))
+}
+
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(params): Params<List>,
+) -> Result<Reply<Page<Definition>>, Problem> {
+    let workspace = caller.workspace(params.workspace_id)?;
+    if let Some(name) = params.name {
+        let items = match api.store.definition(Which::Name(&name), Some(workspace)).await {
+            Ok(definition) => vec![wire(definition)],
+            Err(store::Error::NotFound) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        return Ok(Reply(Page { items, next: None }));
+    }
+    let limit = params.limit.unwrap_or(PAGE).clamp(1, PAGE);
+    let found = api.store.definitions(workspace, params.after, limit).await?;
+    let items: Vec<Definition> = found.into_iter().map(wire).collect();
+    let full = i64::try_from(items.len()).is_ok_and(|count| count == limit);
+    let next = items.last().filter(|_| full).map(|last| last.id.to_string());
+    Ok(Reply(Page { items, next }))
+}
+
+async fn living(api: &Api, caller: &Caller, named: Option<WorkspaceId>) -> Result<WorkspaceId, Problem> {
+    let workspace = caller.workspace(named)?;
+    api.store.workspace(workspace).await.map_err(|error| match error {
+        store::Error::NotFound => Problem::not_found("workspace"),
+        other => other.into(),
+    })?;
+    Ok(workspace)
+}
+
+async fn find(api: &Api, caller: &Caller, id: DefinitionId) -> Result<store::definition::Definition, Problem> {
+    api.store.definition(Which::Id(id), caller.workspace).await.map_err(|error| match error {
+        store::Error::NotFound => Problem::not_found("definition"),
+        other => other.into(),
+    })
+}
+
+fn check(body: &SubmitDefinition) -> Result<(kernel::definition::Definition, kernel::plan::Plan), Problem> {
+    parse::check(&body.document).map_err(|problems| invalid(&problems))
+}
+
+fn invalid(problems: &[parse::Problem]) -> Problem {
+    let detail = match problems {
+        [only] => only.to_string(),
+        many => format!("the definition has {} problems", many.len()),
+    };
+    Problem { problems: problems.to_vec(), ..Problem::new(Code::DefinitionInvalid, detail) }
+}
+
+fn read(body: &SubmitDefinition) -> Result<(String, NewVersion), Problem> {
+    let (definition, _) = check(body)?;
+    let name = definition.name.clone().or_else(|| body.name.clone()).ok_or_else(|| {
+        Problem::new(Code::ValidationFailed, "the definition has no name: put `name:` at the top of the document")
+    })?;
+    check_name(&name)?;
+    Ok((name, new_version(&definition, body.source.clone())?))
+}
+
+fn new_version(definition: &kernel::definition::Definition, source: Option<String>) -> Result<NewVersion, Problem> {
+    let small = |number: Option<u32>| number.and_then(|number| i32::try_from(number).ok());
+    Ok(NewVersion {
+        graph: serde_json::to_value(definition).map_err(|_| Problem::of(Code::Internal))?,
+        content_hash: parse::content_hash(definition),
+        source,
+        timeout_ms: definition.timeout_ms.and_then(|timeout| i64::try_from(timeout).ok()),
+        concurrency: small(definition.concurrency),
+        key_concurrency: small(definition.key_concurrency),
+        max_attempts: small(definition.max_attempts),
+    })
+}
+
+async fn answer(
+    api: &Api,
+    workspace: WorkspaceId,
+    id: DefinitionId,
+    stored: StoredVersion,
+) -> Result<Applied, Problem> {
+    let definition = wire(api.store.definition(Which::Id(id), Some(workspace)).await?);
+    Ok(Applied { definition, version: stored.number, version_id: stored.id, unchanged: stored.unchanged })
+}
+
+fn wire(definition: store::definition::Definition) -> Definition {
+    Definition {
+        id: definition.id,
+        workspace_id: definition.workspace,
+        name: definition.name,
+        status: definition.status,
+        published_version: definition.published_number,
+        published_version_id: definition.published_version,
+        concurrency: definition.concurrency,
+        key_concurrency: definition.key_concurrency,
+        max_attempts: definition.max_attempts,
+        created_at: definition.created_at,
+        updated_at: definition.updated_at,
+    }
+}

@@ -1,0 +1,102 @@
+//! Runs whose owner is gone: resumed here, where their rows left them.
+//!
+//! Invariants
+//! - The ownership update fences the last owner before the run's rows are read.
+//! - A death is counted before the run is resumed, so that the next one finds it; a run that keeps
+//!   killing its processes is put alone, and in the end given up (`kernel::crash`).
+//! - What this process owns in the database but does not hold (a lost answer) is resumed too.
+//!
+//! Not here: claimed items that never began (`takeover`), parked runs (`waker`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Engine as _;
+use engine::embedded::{Embedded, NAME};
+use kernel::crash::{self, Verdict};
+use kernel::execution;
+use kernel::failure::{Class, Failure};
+use kernel::ids::{ExecutionId, ProcessId};
+use store::Store;
+use store::run::{End, Orphan, Record};
+use tokio::sync::watch;
+
+use crate::config::{Process, ms};
+use crate::heartbeat::Alive;
+use crate::hints::Hints;
+use crate::metrics;
+
+pub(crate) struct Orphans {
+    pub(crate) store: Store,
+    pub(crate) engine: Embedded,
+    pub(crate) settings: Process,
+    pub(crate) alive: watch::Receiver<Option<Alive>>,
+    pub(crate) hints: Hints,
+}
+
+impl Orphans {
+    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
+        let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
+        let silence = alive.silence(ms(self.settings.runs_after_ms));
+        if silence.steady {
+            for dead in self.store.end_silent(silence.dead_after).await? {
+                tracing::warn!(process_id = %dead, "A process fell silent; its runs are taken over");
+            }
+        }
+        for shard in Arc::clone(&alive.shards).iter().copied() {
+            let room = self.engine.capacity();
+            if room == 0 {
+                break;
+            }
+            for orphan in self.store.adopt_orphans(shard, alive.process, silence, NAME, room).await? {
+                self.adopt(alive.process, orphan).await?;
+            }
+        }
+        self.find_lost(alive.process).await?;
+        // While somebody is known to be dead, each second counts.
+        Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms)))
+    }
+
+    async fn adopt(&self, process: ProcessId, orphan: Orphan) -> Result<(), store::Error> {
+        let (deaths, verdict) = crash::after_death(orphan.deaths, orphan.progressed);
+        if !self.store.note_deaths(process, &orphan, deaths).await? {
+            return Ok(());
+        }
+        ::metrics::counter!(metrics::RUNS_ADOPTED).increment(1);
+        tracing::info!(execution_id = %orphan.execution, deaths = deaths.count, ?verdict, "Resuming a run whose owner is gone");
+        match verdict {
+            Verdict::Resume => self.engine.resume(process, &[orphan.execution], false).await,
+            Verdict::ResumeAlone => self.engine.resume(process, &[orphan.execution], true).await,
+            Verdict::GiveUp => self.give_up(process, &orphan).await,
+        }
+    }
+
+    async fn give_up(&self, process: ProcessId, orphan: &Orphan) -> Result<(), store::Error> {
+        let message = "every process that ran it died; it was given up after ten deaths without progress";
+        let error = Some(Failure::new(Class::CrashLoop, message));
+        let end = End { outcome: execution::Status::Failed, output: None, error };
+        let record =
+            Record { execution: orphan.execution, epoch: orphan.epoch, facts: Vec::new(), end: Some(end), park: false };
+        let recorded = self.store.record(process, &[record], "orphans").await?;
+        tracing::warn!(execution_id = %orphan.execution, "An execution was given up: CRASH_LOOP");
+        for workspace in recorded.iter().filter_map(|recorded| recorded.freed) {
+            self.hints.ready(workspace);
+        }
+        Ok(())
+    }
+
+    /// Compares the runs this process owns with those it holds.
+    async fn find_lost(&self, process: ProcessId) -> Result<(), store::Error> {
+        let held = self.engine.held();
+        let owned = self.store.owned(process).await?;
+        let lacking: Vec<ExecutionId> = owned
+            .into_iter()
+            .filter(|(id, epoch)| held.get(id).is_none_or(|held| held < epoch))
+            .map(|(id, _)| id)
+            .collect();
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        self.engine.resume(process, &lacking, false).await
+    }
+}

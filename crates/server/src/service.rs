@@ -1,0 +1,388 @@
+//! The service as one thing: what runs in this process, started and stopped together.
+//!
+//! Invariants
+//! - Migrations are done, and the first heartbeat has been answered, before anything is claimed.
+//! - Stopping claims nothing more, drops its runs where their rows can be taken up, and says goodbye,
+//!   so that others go on at once.
+//!
+//! Not here: reading settings (`app`).
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::embedded::{self, Embedded, Left};
+use engine::outbound::{self, Outbound};
+use engine::pulse::Pulse;
+use kernel::ids::ProcessId;
+use store::Store;
+use store::connect::{Target, UrlError};
+use store::key::{Malformed, Secret};
+use store::migrate::{MigrateError, migrate};
+use store::process::Registration;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Invalid, Settings, ms};
+use crate::deadlines::Deadlines;
+use crate::dispatcher::{Dispatcher, Starter};
+use crate::heartbeat::{Alive, Heartbeat};
+use crate::hints::{self, Hints};
+use crate::http;
+use crate::orphans::Orphans;
+use crate::pass::repeat;
+use crate::promoter::Promoter;
+use crate::takeover::Takeover;
+use crate::waiters::Waiters;
+use crate::waker::Waker;
+
+/// How often ended processes are forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(600);
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Answers requests.
+    Api,
+    /// Hands waiting items to the engine.
+    Dispatcher,
+    /// Runs executions.
+    Worker,
+}
+
+impl Role {
+    pub const ALL: [Role; 3] = [Role::Api, Role::Dispatcher, Role::Worker];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Api => "api",
+            Role::Dispatcher => "dispatcher",
+            Role::Worker => "worker",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Role> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+/// Why the service did not start; each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Setting(#[from] Invalid),
+    #[error("database.url is empty: give a PostgreSQL URL, or use `forebay dev`, which runs one of its own")]
+    NoDatabase,
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
+    #[error("auth.root_key: {0}")]
+    RootKey(#[from] Malformed),
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Outbound(#[from] outbound::Error),
+    #[error("start the heartbeat thread: {0}")]
+    Thread(#[source] std::io::Error),
+    #[error("roles dispatcher and worker go together with the embedded engine: give both or neither")]
+    SplitRoles,
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// A running service.
+#[derive(Debug)]
+pub struct Service {
+    /// Where the API listens, if this process has that role.
+    pub address: Option<SocketAddr>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    engine: Option<Embedded>,
+    store: Store,
+    alive: watch::Receiver<Option<Alive>>,
+    heartbeat: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What an operator decides beside the settings.
+#[derive(Debug, Default)]
+pub struct Options {
+    pub roles: BTreeSet<Role>,
+    /// This process alone can reach the database (it holds the data directory's lock): older ones are gone.
+    pub alone: bool,
+    /// A root key beside the configured and the stored ones.
+    pub root_key: Option<Secret>,
+}
+
+impl Service {
+    /// Starts everything; answers when it is ready.
+    pub async fn start(settings: Settings, options: Options) -> Result<Service, StartError> {
+        settings.check()?;
+        if settings.database.url.is_empty() {
+            return Err(StartError::NoDatabase);
+        }
+        let works = options.roles.contains(&Role::Dispatcher) && settings.workflow.engine.enabled;
+        if options.roles.contains(&Role::Dispatcher) != options.roles.contains(&Role::Worker) {
+            return Err(StartError::SplitRoles);
+        }
+        let configured = settings.auth.root_key.as_deref().map(Secret::parse).transpose()?;
+        let target = Target::new(&settings.database.url)?;
+        migrate(&target).await?;
+        let listener = match options.roles.contains(&Role::Api) {
+            true => Some(listen(settings.http.listen).await?),
+            false => None,
+        };
+        let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let work = Store::new(&target, settings.database.work_connections)?;
+        let mut parts = Parts::new(settings, target, work, works)?;
+        let heartbeat = parts.heartbeat(&options).map_err(StartError::Thread)?;
+        let first = parts.first_beat().await;
+        if options.alone {
+            parts.work.end_all_but(first).await?;
+        }
+        if let Some(engine) = parts.engine.clone() {
+            parts.spawn_loops(engine);
+        }
+        if let Some(listener) = listener {
+            let keys = [configured, options.root_key].into_iter().flatten().collect();
+            parts.spawn_api(listener, keys)?;
+        }
+        Ok(Service {
+            address,
+            stop: parts.stop,
+            tasks: parts.tasks,
+            engine: parts.engine,
+            store: parts.work,
+            alive: parts.alive.1,
+            heartbeat: Some(heartbeat),
+        })
+    }
+
+    /// Stops everything; what runs here is left where another process, or the next start, takes it up.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(Duration::from_secs(10), self.tasks.wait()).await.is_err() {
+            tracing::warn!("Some work did not stop in time");
+        }
+        if let Some(engine) = &self.engine {
+            engine.abandon();
+            engine.gone().await;
+        }
+        let process = self.alive.borrow().as_ref().map(|alive| alive.process);
+        if let Some(process) = process
+            && let Err(error) = self.store.end_process(process).await
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "Could not say goodbye; others go on after the lease");
+        }
+        if let Some(thread) = self.heartbeat.take() {
+            let _ended = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+}
+
+struct Parts {
+    settings: Settings,
+    target: Target,
+    work: Store,
+    works: bool,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    alive: (watch::Sender<Option<Alive>>, watch::Receiver<Option<Alive>>),
+    pulse: Arc<Pulse>,
+    hints: Hints,
+    local: Option<mpsc::UnboundedReceiver<hints::Hint>>,
+    local_send: mpsc::UnboundedSender<hints::Hint>,
+    remote: Option<mpsc::UnboundedReceiver<kernel::ids::WorkspaceId>>,
+    waiters: Waiters,
+    engine: Option<Embedded>,
+    rouse: Arc<Notify>,
+}
+
+impl Parts {
+    fn new(settings: Settings, target: Target, work: Store, works: bool) -> Result<Parts, StartError> {
+        let (local_send, local) = mpsc::unbounded_channel();
+        let (remote_send, remote) = mpsc::unbounded_channel();
+        let listens = settings.dispatch.hints;
+        let hints = Hints::new((works && listens).then(|| local_send.clone()), (!works && listens).then_some(remote_send));
+        let pulse = Arc::new(Pulse::new(ms(settings.process.claims_after_ms)));
+        let waiters = Waiters::default();
+        let engine = match works {
+            true => Some(embedded(&settings, &work, &pulse, &local_send, &waiters)?),
+            false => None,
+        };
+        Ok(Parts {
+            settings,
+            target,
+            work,
+            works,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            alive: watch::channel(None),
+            pulse,
+            hints,
+            local: Some(local),
+            local_send,
+            remote: Some(remote),
+            waiters,
+            engine,
+            rouse: Arc::new(Notify::new()),
+        })
+    }
+
+    fn heartbeat(&self, options: &Options) -> std::io::Result<std::thread::JoinHandle<()>> {
+        let registration = Registration {
+            id: ProcessId(store::new_id()),
+            host: host(),
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            roles: options.roles.iter().map(|role| role.name().to_owned()).collect(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let heartbeat = Heartbeat {
+            target: self.target.clone(),
+            settings: self.settings.process.clone(),
+            registration,
+            dispatches: self.works,
+            pulse: Arc::clone(&self.pulse),
+            engine: self.engine.clone(),
+            alive: self.alive.0.clone(),
+            stop: self.stop.clone(),
+        };
+        heartbeat.spawn()
+    }
+
+    async fn first_beat(&mut self) -> ProcessId {
+        loop {
+            if let Some(alive) = self.alive.1.borrow_and_update().as_ref() {
+                return alive.process;
+            }
+            // The sender lives as long as `self`.
+            let _changed = self.alive.1.changed().await;
+        }
+    }
+
+    fn spawn_loops(&mut self, engine: Embedded) {
+        let (poll, stop) = (ms(self.settings.dispatch.poll_interval_ms), self.stop.clone());
+        let starter = Starter {
+            store: self.work.clone(),
+            engine: Arc::new(engine.clone()),
+            settings: self.settings.dispatch.clone(),
+            hints: self.hints.clone(),
+        };
+        let (met_closed, met) = mpsc::unbounded_channel();
+        if let Some(inbox) = self.local.take() {
+            let dispatcher = Dispatcher::new(starter.clone(), inbox, self.alive.1.clone(), met_closed, stop.clone());
+            self.tasks.spawn(dispatcher.run());
+        }
+        if self.settings.dispatch.hints {
+            self.tasks.spawn(hints::receive(self.target.clone(), self.local_send.clone(), stop.clone()));
+        }
+        let promoter =
+            Arc::new(Promoter { store: self.work.clone(), hints: self.hints.clone(), alive: self.alive.1.clone() });
+        let aside = Arc::clone(&promoter);
+        let aside_stop = stop.clone();
+        self.tasks.spawn(async move { aside.set_aside(met, aside_stop).await });
+        let gates = Arc::clone(&promoter);
+        self.spawn_loop("gates", poll, gates, |it| async move { it.gates().await });
+        self.spawn_loop("promoter", poll, promoter, |it| async move { it.ripen().await });
+        let deadlines = Deadlines { store: self.work.clone() };
+        self.spawn_loop("deadlines", poll, Arc::new(deadlines), |it| async move { it.pass().await });
+        let waker = Waker { store: self.work.clone(), engine: engine.clone(), alive: self.alive.1.clone() };
+        self.spawn_loop("waker", poll, Arc::new(waker), |it| async move { it.pass().await });
+        self.spawn_recovery(starter, engine);
+    }
+
+    /// Takeover and orphans look at every poll, and each second while somebody is known to be dead.
+    fn spawn_recovery(&self, starter: Starter, engine: Embedded) {
+        let (poll, process) = (ms(self.settings.dispatch.poll_interval_ms), self.settings.process.clone());
+        let takeover = Takeover { starter, settings: process.clone(), alive: self.alive.1.clone() };
+        let orphans = Orphans {
+            store: self.work.clone(),
+            engine,
+            settings: process,
+            alive: self.alive.1.clone(),
+            hints: self.hints.clone(),
+        };
+        self.spawn_loop("takeover", poll, Arc::new(takeover), |it| async move { it.pass().await });
+        self.spawn_loop("orphans", poll, Arc::new(orphans), |it| async move { it.pass().await });
+        let store = Arc::new(self.work.clone());
+        self.spawn_loop("processes", FORGET_EVERY, store, |it| async move { it.forget_processes().await.map(|_| None) });
+    }
+
+    fn spawn_loop<T, P, F>(&self, name: &'static str, every: Duration, it: Arc<T>, pass: P)
+    where
+        T: Send + Sync + 'static,
+        P: Fn(Arc<T>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Option<Duration>, store::Error>> + Send,
+    {
+        let (stop, rouse) = (self.stop.clone(), Arc::clone(&self.rouse));
+        self.tasks.spawn(async move { repeat(name, every, &rouse, &stop, || pass(Arc::clone(&it))).await });
+    }
+
+    fn spawn_api(&mut self, listener: TcpListener, root_keys: Vec<Secret>) -> Result<(), StartError> {
+        if let (false, true, Some(inbox)) = (self.works, self.settings.dispatch.hints, self.remote.take()) {
+            self.tasks.spawn(hints::send(self.target.clone(), inbox, self.stop.clone()));
+        }
+        http::recorder();
+        let api = Arc::new(http::ApiParts {
+            store: Store::new(&self.target, self.settings.database.api_connections)?,
+            settings: self.settings.clone(),
+            keys: http::keys(root_keys),
+            hints: self.hints.clone(),
+            waiters: self.waiters.clone(),
+            engine: self.engine.clone(),
+            alive: self.alive.1.clone(),
+            rouse: Arc::clone(&self.rouse),
+            stop: self.stop.clone(),
+        });
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            let serve = axum::serve(listener, http::router(api)).with_graceful_shutdown(stop.cancelled_owned());
+            if let Err(error) = serve.await {
+                tracing::error!(error = &error as &dyn std::error::Error, "The API stopped");
+            }
+        });
+        Ok(())
+    }
+}
+
+fn embedded(
+    settings: &Settings,
+    work: &Store,
+    pulse: &Arc<Pulse>,
+    hints: &mpsc::UnboundedSender<hints::Hint>,
+    waiters: &Waiters,
+) -> Result<Embedded, StartError> {
+    let outbound = Outbound::new(outbound::Settings { allow: settings.outbound.allow.clone(), ..Default::default() })?;
+    let limits = embedded::Settings { max_runs: settings.engine.max_runs, max_calls: settings.engine.max_calls };
+    let (hints, waiters) = (hints.clone(), waiters.clone());
+    let on_left: embedded::OnLeft = Arc::new(move |execution, left| {
+        waiters.wake(execution);
+        // The one that ends an execution claims its workspace's next itself: hints on or off.
+        let hint = match left {
+            Left::Ended { freed: Some(workspace) } => hints::Hint::Workspace(workspace),
+            Left::Ended { freed: None } | Left::Parked | Left::Lost => hints::Hint::Room,
+        };
+        let _stopping = hints.send(hint);
+    });
+    Ok(Embedded::new(work.clone(), outbound, limits, Arc::clone(pulse), on_left))
+}
+
+fn host() -> String {
+    nix_host().unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn nix_host() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned())
+}

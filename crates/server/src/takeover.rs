@@ -1,0 +1,64 @@
+//! Claimed items whose claimer is gone: another claim, the slot kept, the start repeated.
+//!
+//! Invariants
+//! - The slot is never freed here: the start may have happened. The repeat is harmless.
+//! - Never an attempt: a crash is not the item's fault.
+//!
+//! Not here: runs whose owner is gone (`orphans`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::ids::ClaimId;
+use store::admission::Claimed;
+use tokio::sync::watch;
+
+use crate::config::{Process, ms};
+use crate::dispatcher::Starter;
+use crate::heartbeat::Alive;
+use crate::metrics;
+
+pub(crate) struct Takeover {
+    pub(crate) starter: Starter,
+    pub(crate) settings: Process,
+    pub(crate) alive: watch::Receiver<Option<Alive>>,
+}
+
+impl Takeover {
+    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
+        let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
+        let silence = alive.silence(ms(self.settings.claims_after_ms));
+        let stale = ms(self.starter.settings.stale_after_ms);
+        let mut recovered = 0;
+        for shard in Arc::clone(&alive.shards).iter().copied() {
+            let claim = ClaimId(store::new_id());
+            let taken = self.starter.store.take_over(shard, silence, stale, claim, alive.process).await?;
+            if taken.is_empty() {
+                continue;
+            }
+            recovered += taken.len();
+            let items = taken
+                .into_iter()
+                .map(|taken| Claimed {
+                    item: taken.item,
+                    workspace: taken.workspace,
+                    definition: taken.definition,
+                    attempts: taken.attempts,
+                    in_doubt: true,
+                    gone: false,
+                    newer: false,
+                    begun: None,
+                })
+                .collect();
+            let starter = self.starter.clone();
+            let process = alive.process;
+            tokio::spawn(async move { starter.start_all(process, claim, items).await });
+        }
+        if recovered > 0 {
+            tracing::info!(recovered_count = recovered, "Recovered {recovered} stale queue items");
+            ::metrics::counter!(metrics::STALE_RECOVERY).increment(recovered as u64);
+        }
+        // While somebody is known to be dead, each second counts.
+        Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms)))
+    }
+}

@@ -1,0 +1,833 @@
+-- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 writes it anew.
+CREATE FUNCTION public.fb_beat_1(p_process uuid, p_dispatches boolean, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE process p SET seen_at = clock_timestamp() WHERE p.id = p_process AND p.ended_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'gone', NULL::smallint, p_process;
+        RETURN;
+    END IF;
+    IF p_dispatches THEN
+        RETURN QUERY
+        WITH q AS MATERIALIZED (
+            SELECT ceil(64.0 / greatest(1, (
+                SELECT count(*) FROM process p
+                 WHERE p.id <> p_process AND 'dispatcher' = ANY (p.roles) AND p.ended_at IS NULL
+                   AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
+        mine AS MATERIALIZED (
+            SELECT o.shard, count(*) OVER () AS n, row_number() OVER (ORDER BY o.shard) AS rn
+              FROM shard_owner o WHERE o.owner = p_process),
+        take AS MATERIALIZED (
+            SELECT o.shard FROM shard_owner o
+             WHERE o.until <= clock_timestamp() AND o.owner IS DISTINCT FROM p_process
+             ORDER BY random() LIMIT greatest((SELECT share FROM q) - (SELECT count(*) FROM mine), 0)
+             FOR UPDATE SKIP LOCKED),
+        x AS (SELECT mine.shard, mine.n <= q.share OR mine.rn > 1 AS keep FROM mine, q
+              UNION ALL SELECT take.shard, true FROM take),
+        u AS (
+            UPDATE shard_owner o
+               SET owner = CASE WHEN x.keep THEN p_process END,
+                   until = CASE WHEN x.keep THEN clock_timestamp() + make_interval(secs => p_lease_s) ELSE '-infinity' END
+              FROM x WHERE o.shard = x.shard AND (o.owner = p_process OR o.until <= clock_timestamp())
+            RETURNING o.shard, x.keep)
+        SELECT 'shard', u.shard, NULL::uuid FROM u WHERE u.keep;
+    END IF;
+    RETURN QUERY
+    SELECT 'cancel', NULL::smallint, e.id FROM workflow_execution e
+     WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
+    RETURN QUERY
+    SELECT 'dead', NULL::smallint, p.id FROM process p
+     WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
+           OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
+     LIMIT 100;
+END $$;
+
+CREATE FUNCTION public.fb_begin_1(p_ids uuid[], p_engine text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    slots uuid[];
+BEGIN
+    PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
+    -- Locked as well: an item given back at this moment would leave a run without a slot.
+    SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
+        SELECT q.id FROM execution_queue q
+         WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
+    UPDATE workflow_execution e
+       SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
+           started_at = clock_timestamp(),
+           deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
+     WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics;
+    UPDATE execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
+      FROM workflow_execution e
+     WHERE q.id = ANY (slots) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;
+    RETURN QUERY
+    SELECT t.id,
+           CASE WHEN e.id IS NULL THEN 'gone'
+                WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'
+                WHEN e.status = 'PENDING' THEN 'not_yet'
+                ELSE 'ended' END,
+           e.workspace_id, e.workflow_definition_id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at,
+           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint
+      FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
+END $$;
+
+CREATE FUNCTION public.fb_claim_1(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, weight integer)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'fb_claim_1 needs READ COMMITTED';
+    END IF;
+    PERFORM pg_advisory_xact_lock(7001, p_shard::int);
+    RETURN QUERY
+    WITH w AS MATERIALIZED (
+        SELECT ws.id, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
+               CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
+                    ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
+          FROM unnest(p_workspaces, p_wanted) AS t(id, want)
+         -- LIMIT 1: always a primary-key probe, never a scan.
+         CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = t.id LIMIT 1) ws
+         CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier
+         CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM execution_queue r
+                              WHERE r.shard = p_shard AND r.workspace_id = ws.id AND r.stage = 5) u
+         WHERE ws.shard = p_shard),
+    c AS MATERIALIZED (
+        SELECT q.* FROM w CROSS JOIN LATERAL (
+            SELECT q.id, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank
+              FROM execution_queue q
+             WHERE q.shard = p_shard AND q.workspace_id = w.id AND q.stage = 0
+             ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
+    -- A missing definition must not block its workspace's head: it is claimed, then failed.
+    k AS MATERIALIZED (
+        SELECT c.*, d.id IS NULL OR d.deleted_at IS NOT NULL AS gone,
+               CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
+               c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
+                 + (SELECT count(*) FROM execution_queue r
+                     WHERE r.shard = p_shard AND r.workspace_id = c.workspace_id AND r.stage = 5
+                       AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
+                 <= coalesce(d.key_concurrency, 1) AS key_ok
+          FROM c LEFT JOIN workflow_definition d ON d.id = c.def),
+    g AS MATERIALIZED (
+        SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
+                 + (SELECT count(*) FROM execution_queue r
+                     WHERE r.shard = p_shard AND r.workspace_id = k.workspace_id AND r.stage = 5
+                       AND r.workflow_definition_id = k.def) <= dlim) AS ok
+          FROM k),
+    x AS MATERIALIZED (
+        SELECT e.id FROM g CROSS JOIN LATERAL (
+            SELECT e.id FROM workflow_execution e
+             WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics FOR UPDATE SKIP LOCKED) e
+         WHERE p_engine IS NOT NULL AND g.ok AND NOT g.gone),
+    a AS (
+        UPDATE execution_queue q
+           SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = clock_timestamp(),
+               status = CASE WHEN b.begun THEN 'DISPATCHED' ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN b.begun THEN clock_timestamp() END,
+               gated = q.gated OR b.limited
+          FROM (SELECT g.id, g.gone, g.dlim IS NOT NULL AS limited, x.id IS NOT NULL AS begun
+                  FROM g LEFT JOIN x ON x.id = g.id WHERE g.ok) b
+         WHERE q.id = b.id AND q.status = 'PENDING'
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun),
+    s AS (
+        UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
+          FROM g WHERE q.id = g.id AND NOT g.ok AND q.status = 'PENDING'
+        RETURNING q.workspace_id),
+    e AS (
+        UPDATE workflow_execution e
+           SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
+               started_at = clock_timestamp(),
+               deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
+          FROM x WHERE e.id = x.id AND e.status = 'PENDING'
+        RETURNING e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at)
+    SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, coalesce(e.version_id, o.version_id),
+           a.attempt_count, a.in_doubt, a.gone, coalesce(o.semantics > p_semantics, false), a.begun, e.owner_epoch, e.input, e.trigger, e.created_at,
+           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::int
+      FROM a LEFT JOIN e ON e.id = a.id
+      LEFT JOIN LATERAL (SELECT o.version_id, o.semantics FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
+    UNION ALL
+    SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           w.running + (SELECT count(*)::int FROM a WHERE a.workspace_id = w.id), w.lim,
+           (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
+                WHERE r.shard = p_shard AND r.workspace_id = w.id AND r.stage = 0
+                LIMIT 1 + (SELECT count(*) FROM g WHERE g.workspace_id = w.id)) m)
+             > (SELECT count(*) FROM g WHERE g.workspace_id = w.id),
+           EXISTS (SELECT 1 FROM s WHERE s.workspace_id = w.id), w.weight::int
+      FROM w;
+END $$;
+
+CREATE FUNCTION public.fb_complete_1(p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text) RETURNS TABLE(execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    ended uuid[];
+    z record;
+BEGIN
+    PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
+    WITH t AS (
+        SELECT * FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS t(id, outcome, output, error, claim)),
+    e AS (
+        UPDATE workflow_execution e
+           SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
+               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
+               owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL
+          FROM t
+         WHERE e.id = t.id AND e.status IN ('PENDING', 'RUNNING') AND e.status = coalesce(p_from, e.status)
+           AND (t.claim IS NULL OR EXISTS (
+                SELECT 1 FROM execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
+        RETURNING e.id)
+    SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
+
+    WITH n AS (
+        UPDATE workflow_execution_node n
+           SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
+               duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
+          FROM (SELECT n.execution_id, n.node, n.iteration,
+                       e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
+                  FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
+                 WHERE n.execution_id = ANY (ended) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
+         WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
+           AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
+        RETURNING n.execution_id, n.seq)
+    UPDATE workflow_execution e SET last_seq = s.seq
+      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
+     WHERE e.id = s.execution_id;
+
+    WITH t AS MATERIALIZED (
+        SELECT t.id, e.status, e.error
+          FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
+         WHERE e.status NOT IN ('PENDING', 'RUNNING')),
+    d AS (
+        DELETE FROM execution_queue q USING t
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('COMPLETED', 'CANCELED')
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
+    f AS (
+        UPDATE execution_queue q
+           SET status = 'FAILED', stage = 9, last_error = coalesce(t.error ->> 'message', t.status)
+          FROM t
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('FAILED', 'TIMED_OUT')
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed,
+                  t.error),
+    a AS (
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, f.error FROM f),
+    y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
+          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
+    SELECT array_agg(y.id) AS ids, array_agg(y.freed) AS freed,
+           array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
+           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
+           array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
+      INTO z FROM y;
+
+    IF z.ws IS NOT NULL THEN
+        PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    END IF;
+
+    RETURN QUERY
+    SELECT e.id, e.id = ANY (ended), y.id IS NOT NULL, e.workspace_id, coalesce(y.freed, false)
+      FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
+      LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = e.id
+     WHERE e.status NOT IN ('PENDING', 'RUNNING');
+END $$;
+
+CREATE FUNCTION public.fb_enqueue_many_1(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_actor text, p_semantics integer, p_step_ms bigint) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    accepted uuid[];
+    gates record;
+    -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    WITH t AS (
+        SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
+                             p_idempotency, p_fingerprints, p_triggers, p_traces) WITH ORDINALITY
+            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, ord)),
+    d AS MATERIALIZED (
+        SELECT t.*, d.published_version, v.timeout_ms
+          FROM t JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
+          JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
+          JOIN workflow_definition_version v ON v.id = d.published_version
+         WHERE d.status <> 'DRAFT'),
+    e AS (
+        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
+            priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root)
+        SELECT d.id, d.ws, d.def, d.published_version, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
+               d.idempotency, d.fingerprint, d.timeout_ms, v_now, greatest(coalesce(d.run_at, v_now), v_now) + interval '30 days',
+               d.trace, d.id
+          -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
+          FROM d ORDER BY d.ws, d.idempotency, d.ord
+        ON CONFLICT DO NOTHING
+        RETURNING id)
+    SELECT coalesce(array_agg(id), '{}') INTO accepted FROM e;
+
+    INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
+        available_at, rank, gated, stage, concurrency_key)
+    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.id, e.priority, e.created_at, coalesce(t.run_at, e.created_at),
+           (extract(epoch FROM e.created_at) * 1000)::bigint + (e.priority - 3) * p_step_ms,
+           e.concurrency_key IS NOT NULL OR d.concurrency IS NOT NULL OR d.status <> 'ACTIVE',
+           CASE WHEN t.run_at > e.created_at THEN 1 WHEN e.concurrency_key IS NOT NULL THEN 2
+                WHEN d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' THEN 3 ELSE 0 END,
+           e.concurrency_key
+      FROM unnest(p_ids, p_run_at) AS t(id, run_at)
+      JOIN workflow_execution e ON e.id = t.id
+      JOIN workflow_definition d ON d.id = e.workflow_definition_id
+     WHERE t.id = ANY (accepted);
+
+    INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id)
+    SELECT t.ws, p_actor, 'execution.start', 'execution', t.id
+      FROM unnest(p_ids, p_workspaces) AS t(id, ws) WHERE t.id = ANY (accepted);
+
+    SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
+      INTO gates
+      FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
+              FROM execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
+    IF gates.ws IS NOT NULL THEN
+        PERFORM fb_open_1(gates.ws, gates.def, gates.key);
+    END IF;
+
+    RETURN QUERY
+    SELECT t.ord,
+           CASE WHEN t.id = ANY (accepted) THEN 'accepted'
+                WHEN o.id IS NOT NULL AND o.fingerprint IS NOT DISTINCT FROM t.fingerprint THEN 'existing'
+                WHEN o.id IS NOT NULL THEN 'conflict'
+                WHEN d.id IS NOT NULL THEN 'draft'
+                ELSE 'not_found' END,
+           CASE WHEN t.id = ANY (accepted) THEN t.id ELSE o.id END, t.ws,
+           (SELECT q.stage FROM execution_queue q WHERE q.id = t.id)
+      FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
+           AS t(id, ws, def, idempotency, fingerprint, ord)
+      LEFT JOIN workflow_execution o
+             ON NOT t.id = ANY (accepted)
+            AND (o.id = t.id OR (o.workspace_id = t.ws AND o.idempotency_key = t.idempotency))
+      LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL AND d.status = 'DRAFT'
+     ORDER BY t.ord;
+END $$;
+
+CREATE FUNCTION public.fb_fence() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_TABLE_NAME = 'workspace' THEN
+        PERFORM pg_advisory_xact_lock(7001, OLD.shard::int);
+    ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
+        PERFORM pg_advisory_xact_lock(7001, get_byte(uuid_send(OLD.workspace_id), 15) & 63);
+    ELSE
+        PERFORM pg_advisory_xact_lock(7001, s) FROM generate_series(0, 63) s;
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION public.fb_open_1(p_workspaces uuid[], p_definitions uuid[], p_keys text[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+DECLARE
+    k record;
+BEGIN
+    WITH t AS MATERIALIZED (
+        SELECT DISTINCT u.ws, u.def, u.key, (get_byte(uuid_send(u.ws), 15) & 63)::smallint AS shard
+          FROM unnest(p_workspaces, p_definitions, p_keys) AS u(ws, def, key) WHERE u.key IS NOT NULL),
+    p AS MATERIALIZED (
+        SELECT j.id, d.deleted_at IS NULL AND (d.concurrency IS NOT NULL OR d.status <> 'ACTIVE') AS limited
+          FROM t JOIN workflow_definition d ON d.id = t.def
+         CROSS JOIN LATERAL (
+            SELECT q.id FROM execution_queue q
+             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def
+               AND q.concurrency_key = t.key AND q.stage = 2
+             ORDER BY q.rank, q.id
+             LIMIT CASE WHEN d.deleted_at IS NOT NULL THEN 1000 ELSE greatest(d.key_concurrency - (
+                SELECT count(*) FROM execution_queue r
+                 WHERE r.stage IN (0, 3, 5) AND r.workspace_id = t.ws
+                   AND r.workflow_definition_id = t.def AND r.concurrency_key = t.key), 0) END
+             FOR UPDATE SKIP LOCKED) j),
+    o AS (
+        UPDATE execution_queue q SET stage = CASE WHEN p.limited THEN 3 ELSE 0 END
+          FROM p WHERE q.id = p.id AND q.status = 'PENDING'
+        RETURNING q.workspace_id, q.workflow_definition_id, p.limited)
+    SELECT array_agg(DISTINCT o.workspace_id) FILTER (WHERE NOT o.limited) AS opened,
+           array_agg(o.workspace_id) FILTER (WHERE o.limited) AS ws,
+           array_agg(o.workflow_definition_id) FILTER (WHERE o.limited) AS def
+      INTO k FROM o;
+
+    RETURN QUERY
+    WITH t AS MATERIALIZED (
+        SELECT DISTINCT u.ws, u.def, (get_byte(uuid_send(u.ws), 15) & 63)::smallint AS shard
+          FROM (SELECT a.ws, a.def FROM unnest(p_workspaces, p_definitions, p_keys) AS a(ws, def, key) WHERE a.key IS NULL
+                UNION ALL SELECT b.ws, b.def FROM unnest(k.ws, k.def) AS b(ws, def)) u),
+    p AS MATERIALIZED (
+        SELECT j.id FROM t JOIN workflow_definition d ON d.id = t.def AND (d.status = 'ACTIVE' OR d.deleted_at IS NOT NULL)
+         CROSS JOIN LATERAL (
+            SELECT q.id FROM execution_queue q
+             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def AND q.stage = 3
+             ORDER BY q.rank, q.id
+             LIMIT CASE WHEN d.concurrency IS NULL OR d.deleted_at IS NOT NULL THEN 1000 ELSE greatest(d.concurrency - (
+                SELECT count(*) FROM execution_queue r
+                 WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
+                   AND r.workflow_definition_id = t.def), 0) END
+             FOR UPDATE SKIP LOCKED) j),
+    o AS (
+        UPDATE execution_queue q SET stage = 0 FROM p WHERE q.id = p.id AND q.status = 'PENDING'
+        RETURNING q.workspace_id)
+    SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
+END $$;
+
+CREATE FUNCTION public.fb_record_1(p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[], f_ids uuid[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_ids uuid[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(execution uuid, held boolean, ended boolean, workspace uuid, freed boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    held uuid[];
+    ends record;
+BEGIN
+    SELECT coalesce(array_agg(e.id), '{}') INTO held FROM (
+        SELECT e.id FROM unnest(r_ids, r_epochs) AS t(id, epoch)
+          JOIN workflow_execution e ON e.id = t.id
+         WHERE e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
+         ORDER BY e.id FOR UPDATE OF e) e;
+
+    WITH f AS MATERIALIZED (
+        SELECT f.*, e.workspace_id,
+               jsonb_build_object('attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error) AS failed,
+               CASE WHEN f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
+                    THEN e.last_seq + row_number() OVER (
+                         PARTITION BY f.id, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
+                         ORDER BY f.ord) END AS seq
+          FROM unnest(f_ids, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs, f_outputs, f_errors)
+               WITH ORDINALITY AS f(id, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
+          JOIN workflow_execution e ON e.id = f.id
+         WHERE f.id = ANY (held)),
+    n AS (
+        INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
+            next_at, input, output, error, earlier, started_at, completed_at, duration_ms)
+        SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
+               clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error,
+               CASE WHEN f.status = 'RETRYING' THEN jsonb_build_array(f.failed) END,
+               CASE WHEN f.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
+               CASE WHEN f.seq IS NOT NULL THEN clock_timestamp() END,
+               CASE WHEN f.seq IS NOT NULL THEN 0 END
+          FROM f ORDER BY f.id, f.ord
+        ON CONFLICT (execution_id, node, iteration) DO UPDATE
+           SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
+               next_at = excluded.next_at, input = coalesce(excluded.input, n.input), output = excluded.output,
+               error = excluded.error, completed_at = excluded.completed_at,
+               earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
+                    THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
+                    ELSE coalesce(n.earlier, excluded.earlier) END,
+               duration_ms = CASE WHEN excluded.completed_at IS NOT NULL
+                    THEN (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint END
+         WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
+        RETURNING n.execution_id, n.seq)
+    -- Only what was stored counts: a repeated or late fact is no progress.
+    UPDATE workflow_execution e SET last_seq = s.seq
+      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n WHERE n.seq IS NOT NULL GROUP BY n.execution_id) s
+     WHERE e.id = s.execution_id;
+
+    -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost.
+    IF true = ANY (r_park) THEN
+        UPDATE workflow_execution e
+           SET owner = NULL, owner_epoch = e.owner_epoch + 1,
+               wake_at = least(e.wake_at, (SELECT min(o.next_at) FROM workflow_execution_node o
+                                            WHERE o.execution_id = e.id AND o.completed_at IS NULL))
+          FROM unnest(r_ids, r_park) AS t(id, park)
+         WHERE e.id = t.id AND t.park AND e.id = ANY (held);
+    END IF;
+
+    SELECT array_agg(t.id) AS ids, array_agg(t.outcome) AS outcomes, array_agg(t.output) AS outputs,
+           array_agg(t.error) AS errors, array_agg(NULL::uuid) AS claims
+      INTO ends
+      FROM unnest(e_ids, e_outcomes, e_outputs, e_errors) AS t(id, outcome, output, error)
+     WHERE t.id = ANY (held);
+    IF ends.ids IS NULL THEN
+        RETURN QUERY SELECT t.id, t.id = ANY (held), false, NULL::uuid, false FROM unnest(r_ids) AS t(id);
+    ELSE
+        RETURN QUERY
+        SELECT t.id, t.id = ANY (held), coalesce(c.applied, false), c.workspace, coalesce(c.freed, false)
+          FROM unnest(r_ids) AS t(id)
+          LEFT JOIN fb_complete_1(ends.ids, ends.outcomes, ends.outputs, ends.errors, ends.claims, 'RUNNING', p_actor) c
+                 ON c.execution = t.id;
+    END IF;
+END $_$;
+
+CREATE FUNCTION public.fb_uuid7() RETURNS uuid
+    LANGUAGE sql
+    AS $$
+    SELECT encode(
+        set_bit(set_bit(
+            overlay(uuid_send(gen_random_uuid()) PLACING
+                substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
+            52, 1), 53, 1), 'hex')::uuid
+$$;
+
+CREATE FUNCTION public.forebay_enqueue(workspace uuid, definition uuid, input jsonb DEFAULT NULL::jsonb, priority integer DEFAULT 3, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, concurrency_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    new_id uuid := fb_uuid7();
+    r record;
+BEGIN
+    IF priority NOT BETWEEN 1 AND 5 THEN
+        RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT * INTO r FROM fb_enqueue_many_1(
+        ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
+        ARRAY[concurrency_key], ARRAY[idempotency_key],
+        ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
+                   ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], 'sql:' || current_user, 1, 60000);
+    IF r.outcome IN ('accepted', 'existing') THEN
+        RETURN r.execution;
+    END IF;
+    RAISE EXCEPTION '%', CASE r.outcome
+        WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
+        WHEN 'draft' THEN format('definition %s is not published', definition)
+        ELSE format('no definition %s in workspace %s', definition, workspace) END
+        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' ELSE 'no_data_found' END;
+END $$;
+
+CREATE TABLE public.activity (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    workspace_id uuid,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subject_type text NOT NULL,
+    subject_id uuid NOT NULL,
+    detail jsonb
+);
+
+ALTER TABLE public.activity ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.activity_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.api_key (
+    id uuid NOT NULL,
+    workspace_id uuid,
+    name text NOT NULL,
+    hash bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    revoked_at timestamp with time zone,
+    CONSTRAINT api_key_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+);
+
+CREATE TABLE public.execution_queue (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    workflow_definition_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    claim_id uuid,
+    claimed_by uuid,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    available_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    claimed_at timestamp with time zone,
+    dispatched_at timestamp with time zone,
+    rank bigint NOT NULL,
+    attempt_count integer DEFAULT 0 NOT NULL,
+    takeover_count integer DEFAULT 0 NOT NULL,
+    priority smallint DEFAULT 3 NOT NULL,
+    stage smallint DEFAULT 0 NOT NULL,
+    shard smallint GENERATED ALWAYS AS ((get_byte(uuid_send(workspace_id), 15) & 63)) STORED,
+    gated boolean DEFAULT false NOT NULL,
+    in_doubt boolean DEFAULT false NOT NULL,
+    status text DEFAULT 'PENDING'::text NOT NULL,
+    concurrency_key text,
+    last_error text,
+    CONSTRAINT execution_queue_check CHECK ((id = execution_id)),
+    CONSTRAINT execution_queue_check1 CHECK (((stage <> 2) OR (concurrency_key IS NOT NULL))),
+    CONSTRAINT execution_queue_check2 CHECK (
+CASE status
+    WHEN 'PENDING'::text THEN ((stage = ANY (ARRAY[0, 1, 2, 3])) AND (claim_id IS NULL) AND (claimed_by IS NULL) AND (claimed_at IS NULL) AND (dispatched_at IS NULL))
+    WHEN 'CLAIMED'::text THEN ((stage = 5) AND (claim_id IS NOT NULL) AND (claimed_by IS NOT NULL) AND (claimed_at IS NOT NULL) AND (dispatched_at IS NULL))
+    WHEN 'DISPATCHED'::text THEN ((stage = 5) AND (claim_id IS NOT NULL) AND (claimed_by IS NOT NULL) AND (claimed_at IS NOT NULL) AND (dispatched_at IS NOT NULL))
+    WHEN 'FAILED'::text THEN ((stage = 9) AND (last_error IS NOT NULL))
+    ELSE false
+END),
+    CONSTRAINT execution_queue_priority_check CHECK (((priority >= 1) AND (priority <= 5)))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE public.process (
+    id uuid NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    roles text[] NOT NULL,
+    version text NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ended_at timestamp with time zone
+)
+WITH (fillfactor='20');
+
+CREATE TABLE public.shard_owner (
+    shard smallint NOT NULL,
+    owner uuid,
+    until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
+)
+WITH (fillfactor='20');
+
+CREATE TABLE public.tier (
+    name text NOT NULL,
+    max_running integer NOT NULL,
+    CONSTRAINT tier_max_running_check CHECK ((max_running >= 0))
+);
+
+CREATE TABLE public.workflow_definition (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    name text NOT NULL,
+    status text DEFAULT 'DRAFT'::text NOT NULL,
+    published_version uuid,
+    concurrency integer,
+    key_concurrency integer DEFAULT 1 NOT NULL,
+    max_attempts integer DEFAULT 3 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deleted_at timestamp with time zone,
+    CONSTRAINT workflow_definition_check CHECK (((status = 'DRAFT'::text) OR (published_version IS NOT NULL))),
+    CONSTRAINT workflow_definition_concurrency_check CHECK ((concurrency >= 0)),
+    CONSTRAINT workflow_definition_key_concurrency_check CHECK ((key_concurrency >= 0)),
+    CONSTRAINT workflow_definition_max_attempts_check CHECK (((max_attempts >= 1) AND (max_attempts <= 100))),
+    CONSTRAINT workflow_definition_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT workflow_definition_status_check CHECK ((status = ANY (ARRAY['DRAFT'::text, 'ACTIVE'::text, 'PAUSED'::text])))
+);
+
+CREATE TABLE public.workflow_definition_version (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    workflow_definition_id uuid NOT NULL,
+    number integer NOT NULL,
+    graph jsonb NOT NULL,
+    content_hash text NOT NULL,
+    source text,
+    timeout_ms bigint,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT workflow_definition_version_number_check CHECK ((number >= 1)),
+    CONSTRAINT workflow_definition_version_timeout_ms_check CHECK ((timeout_ms > 0))
+);
+
+CREATE TABLE public.workflow_execution (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    workflow_definition_id uuid NOT NULL,
+    version_id uuid NOT NULL,
+    status text DEFAULT 'PENDING'::text NOT NULL,
+    semantics integer NOT NULL,
+    engine text,
+    engine_run_id text,
+    engine_where text,
+    trigger jsonb DEFAULT '{}'::jsonb NOT NULL,
+    input jsonb,
+    output jsonb,
+    error jsonb,
+    priority smallint DEFAULT 3 NOT NULL,
+    concurrency_key text,
+    idempotency_key text,
+    fingerprint bytea,
+    timeout_ms bigint,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    started_at timestamp with time zone,
+    completed_at timestamp with time zone,
+    duration_ms bigint,
+    deadline_at timestamp with time zone NOT NULL,
+    cancel_requested_at timestamp with time zone,
+    owner uuid,
+    owner_epoch bigint DEFAULT 0 NOT NULL,
+    last_seq bigint DEFAULT 0 NOT NULL,
+    wake_at timestamp with time zone,
+    deaths integer DEFAULT 0 NOT NULL,
+    deaths_seq bigint,
+    alone boolean DEFAULT false NOT NULL,
+    parent uuid,
+    root uuid,
+    rerun_of uuid,
+    trace_context text,
+    CONSTRAINT workflow_execution_check CHECK (((idempotency_key IS NULL) = (fingerprint IS NULL))),
+    CONSTRAINT workflow_execution_check1 CHECK (
+CASE status
+    WHEN 'PENDING'::text THEN ((started_at IS NULL) AND (completed_at IS NULL) AND (owner IS NULL))
+    WHEN 'RUNNING'::text THEN ((started_at IS NOT NULL) AND (completed_at IS NULL) AND (engine IS NOT NULL))
+    ELSE ((completed_at IS NOT NULL) AND (owner IS NULL))
+END),
+    CONSTRAINT workflow_execution_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELED'::text, 'TIMED_OUT'::text])))
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05');
+
+CREATE TABLE public.workflow_execution_node (
+    execution_id uuid NOT NULL,
+    node text NOT NULL,
+    iteration integer DEFAULT 0 NOT NULL,
+    workspace_id uuid NOT NULL,
+    status text NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    fence integer DEFAULT 0 NOT NULL,
+    seq bigint,
+    label text,
+    next_at timestamp with time zone,
+    input jsonb,
+    output jsonb,
+    error jsonb,
+    earlier jsonb,
+    started_at timestamp with time zone,
+    completed_at timestamp with time zone,
+    duration_ms bigint,
+    CONSTRAINT workflow_execution_node_check CHECK (((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'RETRYING'::text])) = (completed_at IS NULL))),
+    CONSTRAINT workflow_execution_node_check1 CHECK (((completed_at IS NULL) = (seq IS NULL))),
+    CONSTRAINT workflow_execution_node_check2 CHECK (((status <> 'RETRYING'::text) OR (next_at IS NOT NULL))),
+    CONSTRAINT workflow_execution_node_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'RETRYING'::text, 'COMPLETED'::text, 'FAILED'::text, 'SKIPPED'::text, 'CANCELED'::text, 'UNKNOWN'::text])))
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_insert_scale_factor='0.1');
+
+CREATE VIEW public.workflow_execution_queue AS
+ SELECT execution_queue.id,
+    execution_queue.workspace_id,
+    execution_queue.workflow_definition_id,
+    execution_queue.execution_id,
+    execution_queue.claim_id,
+    execution_queue.claimed_by,
+    execution_queue.created_at,
+    execution_queue.available_at,
+    execution_queue.claimed_at,
+    execution_queue.dispatched_at,
+    execution_queue.rank,
+    execution_queue.attempt_count,
+    execution_queue.takeover_count,
+    execution_queue.priority,
+    execution_queue.stage,
+    execution_queue.shard,
+    execution_queue.gated,
+    execution_queue.in_doubt,
+    execution_queue.status,
+    execution_queue.concurrency_key,
+    execution_queue.last_error
+   FROM public.execution_queue;
+
+CREATE TABLE public.workspace (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    tier text NOT NULL,
+    limit_override integer,
+    paused boolean DEFAULT false NOT NULL,
+    weight smallint DEFAULT 1 NOT NULL,
+    max_backlog integer,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deleted_at timestamp with time zone,
+    shard smallint GENERATED ALWAYS AS ((get_byte(uuid_send(id), 15) & 63)) STORED,
+    CONSTRAINT workspace_limit_override_check CHECK ((limit_override >= 0)),
+    CONSTRAINT workspace_max_backlog_check CHECK ((max_backlog >= 0)),
+    CONSTRAINT workspace_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT workspace_weight_check CHECK (((weight >= 1) AND (weight <= 100)))
+);
+
+ALTER TABLE ONLY public.activity
+    ADD CONSTRAINT activity_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.api_key
+    ADD CONSTRAINT api_key_hash_key UNIQUE (hash);
+
+ALTER TABLE ONLY public.api_key
+    ADD CONSTRAINT api_key_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.execution_queue
+    ADD CONSTRAINT execution_queue_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.process
+    ADD CONSTRAINT process_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.shard_owner
+    ADD CONSTRAINT shard_owner_pkey PRIMARY KEY (shard);
+
+ALTER TABLE ONLY public.tier
+    ADD CONSTRAINT tier_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY public.workflow_definition
+    ADD CONSTRAINT workflow_definition_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.workflow_definition_version
+    ADD CONSTRAINT workflow_definition_version_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.workflow_definition_version
+    ADD CONSTRAINT workflow_definition_version_workflow_definition_id_number_key UNIQUE (workflow_definition_id, number);
+
+ALTER TABLE ONLY public.workflow_execution_node
+    ADD CONSTRAINT workflow_execution_node_pkey PRIMARY KEY (execution_id, node, iteration);
+
+ALTER TABLE ONLY public.workflow_execution
+    ADD CONSTRAINT workflow_execution_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.workspace
+    ADD CONSTRAINT workspace_pkey PRIMARY KEY (id);
+
+CREATE INDEX activity_by_workspace ON public.activity USING btree (workspace_id, id);
+
+CREATE INDEX api_key_by_workspace ON public.api_key USING btree (workspace_id, id);
+
+CREATE INDEX execution_queue_definition ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
+
+CREATE INDEX execution_queue_due ON public.execution_queue USING btree (available_at) WHERE (stage = 1);
+
+CREATE INDEX execution_queue_gated ON public.execution_queue USING btree (workspace_id, workflow_definition_id) WHERE (gated AND (stage = ANY (ARRAY[0, 5])));
+
+CREATE INDEX execution_queue_key ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, concurrency_key, rank, id) WHERE (stage = 2);
+
+CREATE INDEX execution_queue_keyed ON public.execution_queue USING btree (workspace_id, workflow_definition_id, concurrency_key) WHERE ((concurrency_key IS NOT NULL) AND (stage = ANY (ARRAY[0, 3, 5])));
+
+CREATE INDEX execution_queue_ready ON public.execution_queue USING btree (shard, workspace_id, rank, id) WHERE (stage = 0);
+
+CREATE INDEX execution_queue_slot ON public.execution_queue USING btree (shard, workspace_id) WHERE (stage = 5);
+
+CREATE UNIQUE INDEX workflow_definition_living_name ON public.workflow_definition USING btree (workspace_id, name) WHERE (deleted_at IS NULL);
+
+CREATE INDEX workflow_execution_canceling ON public.workflow_execution USING btree (owner) WHERE ((cancel_requested_at IS NOT NULL) AND (completed_at IS NULL));
+
+CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btree (deadline_at) WHERE (completed_at IS NULL);
+
+CREATE UNIQUE INDEX workflow_execution_idempotency ON public.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
+
+CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
+
+CREATE UNIQUE INDEX workspace_living_name ON public.workspace USING btree (name) WHERE (deleted_at IS NULL);
+
+CREATE TRIGGER fence BEFORE UPDATE OF max_running ON public.tier FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
+
+CREATE TRIGGER fence BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at ON public.workflow_definition FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
+
+CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON public.workspace FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
+
+ALTER TABLE ONLY public.api_key
+    ADD CONSTRAINT api_key_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+
+ALTER TABLE ONLY public.workflow_definition_version
+    ADD CONSTRAINT workflow_definition_version_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+
+ALTER TABLE ONLY public.workflow_definition
+    ADD CONSTRAINT workflow_definition_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+
+ALTER TABLE ONLY public.workspace
+    ADD CONSTRAINT workspace_tier_fkey FOREIGN KEY (tier) REFERENCES public.tier(name);

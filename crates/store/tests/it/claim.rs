@@ -1,0 +1,273 @@
+//! The claim: how many, in which order, and what it says of the workspaces it asked.
+
+use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
+use kernel::queue::{PRIORITY_STEP_MS, Priority};
+use kernel::ring::{Ask, Ring};
+use store::admission::Claims;
+use store::enqueue::Start;
+use store::{Error, new_id};
+
+use crate::support::{ENGINE, Limits, World, keyed, start};
+
+/// The items of a claim by id, which is by age.
+fn claimed(claims: &Claims) -> Vec<ExecutionId> {
+    let mut ids: Vec<ExecutionId> = claims.items.iter().map(|item| item.item.execution()).collect();
+    ids.sort();
+    ids
+}
+
+/// Takes the items one at a time: the order in which they would start.
+async fn order(world: &World, workspace: WorkspaceId) -> Vec<ExecutionId> {
+    let mut order = Vec::new();
+    while let Some(item) = world.claim(workspace, 1).await.items.first() {
+        order.push(item.item.execution());
+    }
+    order
+}
+
+#[tokio::test]
+async fn a_tier_runs_as_many_as_it_allows() {
+    let world = World::new().await;
+    for (tier, limit) in [("FREE", 1), ("PRO", 5), ("ENTERPRISE", 20)] {
+        let (workspace, definition) = world.tenant(tier).await;
+        world.accept_many(workspace, definition, 25).await;
+        let claims = world.claim(workspace, 100).await;
+        assert_eq!(claims.items.len(), limit, "{tier}");
+        let asked = claims.asked[0];
+        let told = (asked.workspace, asked.running, asked.limit, asked.more, asked.parked, asked.weight);
+        let limit = i32::try_from(limit).expect("small");
+        assert_eq!(told, (workspace, limit, limit, true, false, 1), "{tier}");
+        assert!(asked.at_capacity());
+        assert_eq!(world.claim(workspace, 100).await.items.len(), 0, "{tier} is full");
+    }
+}
+
+#[tokio::test]
+async fn a_workspace_row_tells_full_from_empty_from_busy() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let told = async |want| {
+        let claims = world.claim(workspace, want).await;
+        let asked = claims.asked[0];
+        (claims.items.len(), asked.running, asked.more, asked.at_capacity())
+    };
+    assert_eq!(told(5).await, (0, 0, false, false), "empty");
+    world.accept_many(workspace, definition, 7).await;
+    assert_eq!(told(0).await, (0, 0, true, false), "asked for nothing");
+    assert_eq!(told(2).await, (2, 2, true, false), "more to be had");
+    assert_eq!(told(10).await, (3, 5, true, true), "full, with more waiting");
+    assert_eq!(told(10).await, (0, 5, true, true), "still full");
+    world.limit(workspace, 7).await;
+    assert_eq!(told(10).await, (2, 7, false, false), "full, and nobody waits");
+}
+
+#[tokio::test]
+async fn a_workspace_of_another_shard_is_not_answered() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 1).await;
+    let asks = [Ask { workspace, want: 1 }];
+    let other = (workspace.shard() + 1) % 64;
+    let claims = world.store.claim(other, &asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
+    assert_eq!((claims.items.len(), claims.asked.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_workspace_asked_twice_in_one_call_keeps_its_limit() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 20).await;
+    let asks = [Ask { workspace, want: 5 }, Ask { workspace, want: 3 }, Ask { workspace, want: 5 }];
+    let claims = world.store.claim(workspace.shard(), &asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
+    assert_eq!(claims.items.len(), 5);
+    assert_eq!(world.stages(workspace).await, "ready 15, slot 5");
+}
+
+#[tokio::test]
+async fn limits_of_workspace_definition_and_key_hold_together() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let limits = Limits { concurrency: Some(3), key_concurrency: Some(2), ..Limits::default() };
+    let limited = world.definition(workspace, limits).await;
+    let free = world.definition(workspace, Limits::default()).await;
+    let mut starts: Vec<Start> = (0..4).map(|_| keyed(workspace, limited, "a")).collect();
+    starts.extend((0..4).map(|_| keyed(workspace, limited, "b")));
+    starts.extend((0..4).map(|_| start(workspace, free)));
+    world.accept(&starts).await;
+    world.judge().await;
+    let mut taken = Vec::new();
+    for _ in 0..10 {
+        taken.extend(world.claim(workspace, 10).await.items);
+    }
+    let of = |key: Option<&str>| {
+        let keyed = starts.iter().filter(|start| start.concurrency_key.as_deref() == key);
+        keyed.filter(|start| taken.iter().any(|item| item.item == start.execution.queue_item())).count()
+    };
+    assert_eq!((of(Some("a")), of(Some("b")), of(None)), (2, 1, 2));
+}
+
+#[tokio::test]
+async fn a_lowered_limit_ends_nothing_and_admits_nothing_until_below_it() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 20).await;
+    let mut running = claimed(&world.claim(workspace, 10).await);
+    world.limit(workspace, 2).await;
+    for left in (2..5).rev() {
+        let claims = world.claim(workspace, 10).await;
+        assert_eq!((claims.items.len(), claims.asked[0].running, claims.asked[0].limit), (0, left + 1, 2));
+        world.finish(running.pop().expect("one that runs"), kernel::execution::Status::Completed).await;
+    }
+    assert_eq!(world.claim(workspace, 10).await.items.len(), 0, "at the limit");
+    world.finish(running.pop().expect("one that runs"), kernel::execution::Status::Completed).await;
+    assert_eq!(world.claim(workspace, 10).await.items.len(), 1, "below it");
+    world.limit(workspace, 4).await;
+    assert_eq!(world.claim(workspace, 10).await.items.len(), 2, "raised");
+}
+
+#[tokio::test]
+async fn a_paused_workspace_starts_nothing_until_it_goes_on() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 2).await;
+    world.run_sql("UPDATE workspace SET paused = true WHERE id = $1", &[&workspace.0]).await;
+    let claims = world.claim(workspace, 10).await;
+    assert_eq!((claims.items.len(), claims.asked[0].more, claims.asked[0].at_capacity()), (0, true, false));
+    assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), [], "nor is it asked");
+    world.run_sql("UPDATE workspace SET paused = false WHERE id = $1", &[&workspace.0]).await;
+    assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), [(workspace, 1)]);
+    assert_eq!(world.claim(workspace, 10).await.items.len(), 2);
+}
+
+#[tokio::test]
+async fn a_paused_definition_starts_nothing_and_does_not_block_the_others() {
+    let world = World::new().await;
+    let (workspace, paused) = world.tenant("PRO").await;
+    let other = world.definition(workspace, Limits::default()).await;
+    world.accept_many(workspace, paused, 5).await;
+    let behind = world.accept_many(workspace, other, 2).await;
+    world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&paused.0]).await;
+    let first = world.claim(workspace, 10).await;
+    assert_eq!((first.items.len(), first.asked[0].parked, first.asked[0].more), (0, true, true), "ask again");
+    assert_eq!(claimed(&world.claim(workspace, 10).await), behind);
+    assert_eq!(world.stages(workspace).await, "definition 5, slot 2");
+}
+
+#[tokio::test]
+async fn lower_priorities_go_first_and_equals_in_the_order_they_came() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("ENTERPRISE").await;
+    let with = |priority| Start { priority: Priority::new(priority).expect("1 to 5"), ..start(workspace, definition) };
+    let starts = [5, 3, 1, 4, 1, 2, 3, 5].map(with);
+    for start in &starts {
+        world.accept(std::slice::from_ref(start)).await;
+    }
+    let expected = [2, 4, 5, 1, 6, 3, 0, 7].map(|at: usize| starts[at].execution);
+    assert_eq!(order(&world, workspace).await, expected);
+}
+
+#[tokio::test]
+async fn a_batch_of_several_definitions_runs_in_the_order_it_was_given() {
+    let world = World::new().await;
+    let workspace = world.workspace("ENTERPRISE").await;
+    let one = world.definition(workspace, Limits::default()).await;
+    let other = world.definition(workspace, Limits::default()).await;
+    world.limit(workspace, 300).await;
+    let starts: Vec<Start> = (0..300).map(|n| start(workspace, if n % 3 == 0 { one } else { other })).collect();
+    let accepted = world.accept(&starts).await;
+    assert!(order(&world, workspace).await == accepted, "another order than the batch's");
+}
+
+#[tokio::test]
+async fn waiting_is_worth_priority() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("ENTERPRISE").await;
+    let with = |priority| Start { priority: Priority::new(priority).expect("1 to 5"), ..start(workspace, definition) };
+    let starts = [with(5), with(5), with(1)];
+    world.accept(&starts).await;
+    // Four steps lie between the two priorities: one has waited for longer than that, one not quite.
+    for (start, waited_ms) in [(&starts[0], 4 * PRIORITY_STEP_MS + 1), (&starts[1], 4 * PRIORITY_STEP_MS - 1_000)] {
+        let earlier = "UPDATE execution_queue SET rank = rank - $2 WHERE id = $1";
+        world.run_sql(earlier, &[&start.execution.0, &waited_ms]).await;
+    }
+    let expected = [0, 2, 1].map(|at: usize| starts[at].execution);
+    assert_eq!(order(&world, workspace).await, expected);
+}
+
+#[tokio::test]
+async fn under_saturation_turns_follow_weights() {
+    let world = World::new().await;
+    let light = world.workspace_weighing("ENTERPRISE", 1, Some(7)).await;
+    let heavy = world.workspace_weighing("ENTERPRISE", 3, Some(7)).await;
+    let mut ring = Ring::default();
+    for workspace in [light, heavy] {
+        world.limit(workspace, 1_000).await;
+        let definition = world.definition(workspace, Limits::default()).await;
+        world.accept_many(workspace, definition, 200).await;
+    }
+    for (workspace, weight) in world.store.sweep(7).await.expect("a sweep") {
+        ring.add(workspace, weight);
+    }
+    let mut served = [0, 0];
+    for _ in 0..20 {
+        let asks = ring.take(8);
+        let claims = world.store.claim(7, &asks, ClaimId(new_id()), world.me, Some(ENGINE)).await.expect("a claim");
+        for item in &claims.items {
+            served[usize::from(item.workspace == heavy)] += 1;
+        }
+        for asked in claims.asked.iter().filter(|asked| asked.more) {
+            ring.add(asked.workspace, asked.weight);
+        }
+    }
+    assert_eq!(served, [40, 120]);
+}
+
+#[tokio::test]
+async fn an_item_of_a_deleted_definition_is_claimed_to_be_failed() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let limits = Limits { concurrency: Some(1), ..Limits::default() };
+    let definition = world.definition(workspace, limits).await;
+    let accepted = world.accept_many(workspace, definition, 3).await;
+    let sql = "UPDATE workflow_definition SET deleted_at = now(), status = 'PAUSED' WHERE id = $1";
+    world.run_sql(sql, &[&definition.0]).await;
+    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    assert_eq!(world.store.open(&gates).await.expect("opened"), [workspace]);
+    let claim = ClaimId(new_id());
+    let claims = world.claim_as(world.me, claim, Some(ENGINE), workspace, 10).await;
+    assert_eq!(claimed(&claims), accepted);
+    assert!(claims.items.iter().all(|item| item.gone && item.begun.is_none()), "{claims:?}");
+    assert_eq!(world.state(accepted[0]).await, "PENDING, CLAIMED");
+}
+
+#[tokio::test]
+async fn nothing_is_claimed_for_a_deleted_workspace_and_its_ready_items_are_found() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let accepted = world.accept_many(workspace, definition, 2).await;
+    world.run_sql("UPDATE workspace SET deleted_at = now() WHERE id = $1", &[&workspace.0]).await;
+    assert_eq!(world.claim(workspace, 5).await.items.len(), 0);
+    assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), []);
+    let found = world.store.orphaned_items(workspace.shard()).await.expect("orphaned items");
+    assert_eq!(found, accepted.iter().map(|id| id.queue_item()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_claim_under_an_older_snapshot_is_refused() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 1).await;
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        world.client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.expect("begin");
+        let sql = "SELECT * FROM fb_claim_1($1, ARRAY[$2::uuid], ARRAY[1], $3, $3, NULL, 1)";
+        let error = world
+            .client
+            .query(sql, &[&workspace.shard(), &workspace.0, &new_id()])
+            .await
+            .expect_err("an older snapshot fences nothing");
+        world.client.batch_execute("ROLLBACK").await.expect("rollback");
+        let error = Error::from(error);
+        assert!(matches!(&error, Error::Statement(source) if source.to_string().contains("db error")), "{error:?}");
+    }
+    assert_eq!(world.stages(workspace).await, "ready 1");
+}

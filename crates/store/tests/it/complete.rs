@@ -1,0 +1,193 @@
+//! Ending executions: once, for every caller, and never with a ticket left behind.
+
+use kernel::execution::Status;
+use kernel::failure::{Class, Failure};
+use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
+use kernel::node;
+use serde_json::json;
+use store::new_id;
+use store::run::{End, Ended, Ending};
+
+use crate::support::{ENGINE, World, end, fact, race, record};
+
+async fn waiting(world: &World, count: usize) -> (WorkspaceId, Vec<ExecutionId>) {
+    let (workspace, definition) = world.tenant("PRO").await;
+    (workspace, world.accept_many(workspace, definition, count).await)
+}
+
+#[tokio::test]
+async fn the_first_outcome_wins_and_the_second_is_told() {
+    let world = World::new().await;
+    let (workspace, accepted) = waiting(&world, 1).await;
+    let execution = accepted[0];
+    world.run(workspace, 1).await;
+    let first = world.finish(execution, Status::Completed).await;
+    assert_eq!(first, [Ended { execution, applied: true, ticket: true, workspace, freed: true }]);
+    let second = world.finish(execution, Status::Failed).await;
+    assert_eq!(second, [Ended { execution, applied: false, ticket: false, workspace, freed: false }]);
+    assert_eq!(world.state(execution).await, "COMPLETED, no ticket");
+    assert_eq!(world.count("activity WHERE action = 'queue_item.fail'").await, 0);
+}
+
+#[tokio::test]
+async fn of_outcomes_that_race_one_stands() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let outcomes = [Status::Completed, Status::Failed, Status::Canceled, Status::TimedOut];
+    for _ in 0..25 {
+        let execution = world.accept_many(workspace, definition, 1).await[0];
+        world.run(workspace, 1).await;
+        let told = race(&world.store, 4, |racer, store| async move {
+            let ending = Ending { execution, claim: None, end: end(outcomes[racer]) };
+            store.complete(&[ending], None, "test").await.expect("an ending").remove(0)
+        })
+        .await;
+        let applied: Vec<usize> = (0..4).filter(|racer| told[*racer].applied).collect();
+        assert_eq!(applied.len(), 1, "{told:?}");
+        assert_eq!(told.iter().filter(|ended| ended.freed).count(), 1, "one slot, freed once");
+        let stored = world.store.execution(execution, None).await.expect("an execution");
+        assert_eq!(stored.status, outcomes[applied[0]]);
+        assert_eq!(world.store.workspace(workspace).await.expect("a workspace").running, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_item_stays_as_the_dead_letter_with_its_reason() {
+    let world = World::new().await;
+    let (workspace, accepted) = waiting(&world, 3).await;
+    let failure = Failure::new(Class::DispatchRefused, "the engine refused it");
+    let ends = [
+        End { outcome: Status::Failed, output: None, error: Some(failure.clone()) },
+        End { outcome: Status::TimedOut, output: None, error: None },
+        End { outcome: Status::Completed, output: Some(json!(1)), error: None },
+    ];
+    world.run(workspace, 3).await;
+    let endings: Vec<Ending> =
+        accepted.iter().zip(ends).map(|(execution, end)| Ending { execution: *execution, claim: None, end }).collect();
+    let told = world.store.complete(&endings, None, "the test").await.expect("an ending");
+    assert!(told.iter().all(|ended| ended.applied && ended.ticket && ended.freed), "{told:?}");
+    let rows = world.client.query("SELECT id, status, last_error FROM execution_queue ORDER BY id", &[]).await;
+    let rows: Vec<(uuid::Uuid, String, String)> =
+        rows.expect("tickets").iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let letter = |at: usize, why: &str| (accepted[at].0, "FAILED".to_owned(), why.to_owned());
+    assert_eq!(rows, [letter(0, "the engine refused it"), letter(1, "TIMED_OUT")]);
+    assert_eq!(world.stages(workspace).await, "failed 2");
+    let noted = "activity WHERE action = 'queue_item.fail' AND actor = 'the test' AND subject_type = 'queue_item'";
+    assert_eq!(world.count(noted).await, 2);
+    let error = world.store.execution(accepted[0], None).await.expect("an execution").error;
+    assert_eq!(error, Some(serde_json::to_value(failure).expect("json")));
+}
+
+#[tokio::test]
+async fn a_ticket_that_an_ended_execution_kept_is_removed_by_the_next_call() {
+    let world = World::new().await;
+    for (outcome, state) in [(Status::Completed, "COMPLETED, no ticket"), (Status::Failed, "FAILED, FAILED")] {
+        let (workspace, accepted) = waiting(&world, 1).await;
+        world.run(workspace, 1).await;
+        let sql = "UPDATE workflow_execution SET status = $2, completed_at = now(), owner = NULL WHERE id = $1";
+        world.run_sql(sql, &[&accepted[0].0, &outcome.name()]).await;
+        let told = world.finish(accepted[0], Status::Canceled).await;
+        assert_eq!(told, [Ended { execution: accepted[0], applied: false, ticket: true, workspace, freed: true }]);
+        assert_eq!(world.state(accepted[0]).await, state);
+    }
+}
+
+#[tokio::test]
+async fn open_nodes_are_canceled_in_order_after_the_settled_ones() {
+    let world = World::new().await;
+    let (workspace, _) = waiting(&world, 1).await;
+    let run = world.run(workspace, 1).await.remove(0);
+    use node::Status::{Canceled, Completed, Running};
+    let facts = vec![fact("c", Running), fact("x", Completed), fact("b", Running)];
+    world.store.record(world.me, &[record(&run, facts)], "test").await.expect("recorded");
+    world.finish(run.execution, Status::TimedOut).await;
+    let nodes = world.store.nodes(run.execution).await.expect("nodes");
+    let told: Vec<(&str, node::Status)> = nodes.iter().map(|node| (node.node.as_str(), node.status)).collect();
+    assert_eq!(told, [("x", Completed), ("b", Canceled), ("c", Canceled)]);
+    let sequence: Vec<i64> = world.get("SELECT array_agg(seq ORDER BY seq) FROM workflow_execution_node", &[]).await;
+    assert_eq!(sequence, [1, 2, 3]);
+    assert_eq!(world.store.execution(run.execution, None).await.expect("an execution").last_seq, 3);
+}
+
+#[tokio::test]
+async fn without_its_claim_a_dispatcher_ends_nothing() {
+    let world = World::new().await;
+    let (workspace, accepted) = waiting(&world, 1).await;
+    let execution = accepted[0];
+    let (_, claim) = world.claim_one(world.me, workspace).await;
+    let give_up = |claim| [Ending { execution, claim: Some(claim), end: end(Status::Failed) }];
+    let lost = world.store.complete(&give_up(ClaimId(new_id())), None, "test").await.expect("an answer");
+    assert_eq!(lost, [], "a claim it does not hold");
+    assert_eq!(world.state(execution).await, "PENDING, CLAIMED");
+    let held = world.store.complete(&give_up(claim), None, "test").await.expect("an answer");
+    assert_eq!(held, [Ended { execution, applied: true, ticket: true, workspace, freed: true }]);
+    assert_eq!(world.state(execution).await, "FAILED, FAILED");
+}
+
+#[tokio::test]
+async fn a_run_that_has_begun_is_not_ended_by_the_claim_that_started_it() {
+    let world = World::new().await;
+    let (workspace, accepted) = waiting(&world, 1).await;
+    let (_, claim) = world.claim_one(world.me, workspace).await;
+    world.store.begin(&accepted, ENGINE, world.me).await.expect("begun");
+    let ending = Ending { execution: accepted[0], claim: Some(claim), end: end(Status::Failed) };
+    assert_eq!(world.store.complete(&[ending], None, "test").await.expect("an answer"), []);
+    assert_eq!(world.state(accepted[0]).await, "RUNNING, DISPATCHED");
+}
+
+#[tokio::test]
+async fn only_the_status_that_was_meant_is_ended() {
+    let world = World::new().await;
+    let (workspace, accepted) = waiting(&world, 2).await;
+    world.run(workspace, 1).await;
+    let endings: Vec<Ending> = accepted
+        .iter()
+        .map(|execution| Ending { execution: *execution, claim: None, end: end(Status::TimedOut) })
+        .collect();
+    let told = world.store.complete(&endings, Some(Status::Pending), "test").await.expect("an answer");
+    assert_eq!(told, [Ended { execution: accepted[1], applied: true, ticket: true, workspace, freed: false }]);
+    assert_eq!(world.state(accepted[0]).await, "RUNNING, DISPATCHED");
+    assert_eq!(world.state(accepted[1]).await, "TIMED_OUT, FAILED");
+}
+
+#[tokio::test]
+async fn an_execution_that_does_not_exist_is_not_answered() {
+    let world = World::new().await;
+    assert_eq!(world.finish(ExecutionId(new_id()), Status::Completed).await, []);
+}
+
+#[tokio::test]
+async fn a_missing_ticket_does_not_keep_an_execution_from_ending() {
+    let world = World::new().await;
+    let (workspace, accepted) = waiting(&world, 1).await;
+    world.run(workspace, 1).await;
+    world.run_sql("DELETE FROM execution_queue", &[]).await;
+    let told = world.finish(accepted[0], Status::Completed).await;
+    assert_eq!(told, [Ended { execution: accepted[0], applied: true, ticket: false, workspace, freed: false }]);
+    assert_eq!(world.state(accepted[0]).await, "COMPLETED, no ticket");
+}
+
+#[tokio::test]
+async fn endings_of_the_same_executions_in_opposite_orders_do_not_deadlock() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("ENTERPRISE").await;
+    for _ in 0..10 {
+        let accepted = world.accept_many(workspace, definition, 20).await;
+        world.run(workspace, 20).await;
+        let applied = race(&world.store, 6, |racer, store| {
+            let mut ids = accepted.clone();
+            if racer % 2 == 1 {
+                ids.reverse();
+            }
+            async move {
+                let endings: Vec<Ending> =
+                    ids.iter().map(|id| Ending { execution: *id, claim: None, end: end(Status::Completed) }).collect();
+                let told = store.complete(&endings, None, "test").await.expect("no deadlock");
+                told.iter().filter(|ended| ended.applied).count()
+            }
+        })
+        .await;
+        assert_eq!(applied.iter().sum::<usize>(), 20);
+    }
+    assert_eq!(world.stages(workspace).await, "nothing");
+}

@@ -1,0 +1,234 @@
+//! Accepting starts: each answered on its own, in order, once.
+
+use jiff::{SignedDuration, Timestamp};
+use kernel::ids::ExecutionId;
+use serde_json::json;
+use store::Error;
+use store::batch::{Fate, by_halves};
+use store::enqueue::{Accepted, Start};
+
+use crate::support::{Limits, World, keyed, new_version, race, start};
+
+fn with_key(start: Start, key: &str, content: &str) -> Start {
+    Start { idempotency: Some((key.to_owned(), content.as_bytes().to_vec())), ..start }
+}
+
+fn in_an_hour() -> Timestamp {
+    Timestamp::now() + SignedDuration::from_hours(1)
+}
+
+#[tokio::test]
+async fn a_hundred_starts_are_answered_in_order() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let starts: Vec<Start> = (0..100).map(|_| start(workspace, definition)).collect();
+    let answers = world.store.enqueue(&starts, "test").await.expect("an enqueue");
+    let expected: Vec<Accepted> =
+        starts.iter().map(|start| Accepted::New { execution: start.execution, ready: true }).collect();
+    assert_eq!(answers, expected);
+    assert_eq!(world.stages(workspace).await, "ready 100");
+    assert_eq!(world.count("activity WHERE action = 'execution.start' AND actor = 'test'").await, 100);
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_is_told_and_spoils_nothing_else() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let (_, of_another) = world.tenant("PRO").await;
+    let deleted = world.definition(workspace, Limits::default()).await;
+    world.run_sql("UPDATE workflow_definition SET deleted_at = now() WHERE id = $1", &[&deleted.0]).await;
+    let version = new_version(Limits::default());
+    let (draft, _) = world.store.create_definition(workspace, "draft", &version, "test").await.expect("a draft");
+    let good = [start(workspace, definition), start(workspace, definition)];
+    let starts = [
+        good[0].clone(),
+        start(workspace, kernel::ids::DefinitionId(store::new_id())),
+        start(workspace, of_another),
+        start(workspace, deleted),
+        start(workspace, draft),
+        good[1].clone(),
+    ];
+    let answers = world.store.enqueue(&starts, "test").await.expect("an enqueue");
+    let new = |start: &Start| Accepted::New { execution: start.execution, ready: true };
+    use Accepted::{Draft, NotFound};
+    assert_eq!(answers, [new(&good[0]), NotFound, NotFound, NotFound, Draft, new(&good[1])]);
+    assert_eq!(world.count("workflow_execution").await, 2);
+    assert_eq!(world.count("activity WHERE action = 'execution.start'").await, 2);
+}
+
+#[tokio::test]
+async fn a_deleted_workspace_accepts_nothing() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.run_sql("UPDATE workspace SET deleted_at = now() WHERE id = $1", &[&workspace.0]).await;
+    let answers = world.store.enqueue(&[start(workspace, definition)], "test").await.expect("an enqueue");
+    assert_eq!(answers, [Accepted::NotFound]);
+}
+
+#[tokio::test]
+async fn an_idempotency_key_stands_for_one_content_in_one_workspace() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let (elsewhere, its_definition) = world.tenant("PRO").await;
+    let first = with_key(start(workspace, definition), "k", "content");
+    let same = with_key(start(workspace, definition), "k", "content");
+    let other = with_key(start(workspace, definition), "k", "other content");
+    let theirs = with_key(start(elsewhere, its_definition), "k", "content");
+    let new = |start: &Start| Accepted::New { execution: start.execution, ready: true };
+    let existing = Accepted::Existing { execution: first.execution };
+    let expected = [new(&first), existing, Accepted::Conflict, new(&theirs)];
+    let batch = [first.clone(), same.clone(), other.clone(), theirs.clone()];
+    assert_eq!(world.store.enqueue(&batch, "test").await.expect("an enqueue"), expected, "within one call");
+    for (start, expected) in [(same, existing), (other, Accepted::Conflict), (first, existing)] {
+        assert_eq!(world.store.enqueue(&[start], "test").await.expect("an enqueue"), [expected], "in a later call");
+    }
+    assert_eq!(world.count("workflow_execution").await, 2);
+    assert_eq!(world.count("execution_queue").await, 2);
+}
+
+#[tokio::test]
+async fn a_key_stands_for_its_execution_after_the_end_too() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let first = with_key(start(workspace, definition), "k", "content");
+    let execution = world.accept(std::slice::from_ref(&first)).await[0];
+    world.finish(execution, kernel::execution::Status::Canceled).await;
+    let again = with_key(start(workspace, definition), "k", "content");
+    let answers = world.store.enqueue(&[again], "test").await.expect("an enqueue");
+    assert_eq!(answers, [Accepted::Existing { execution }]);
+    assert_eq!(world.stages(workspace).await, "nothing");
+}
+
+#[tokio::test]
+async fn a_call_repeated_with_the_same_ids_changes_nothing() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let starts = [start(workspace, definition), start(workspace, definition)];
+    world.accept(&starts).await;
+    let again = world.store.enqueue(&starts, "test").await.expect("an enqueue");
+    let expected = starts.each_ref().map(|start| Accepted::Existing { execution: start.execution });
+    assert_eq!(again, expected);
+    assert_eq!(world.stages(workspace).await, "ready 2");
+    assert_eq!(world.count("activity WHERE action = 'execution.start'").await, 2);
+}
+
+#[tokio::test]
+async fn of_twenty_calls_at_once_with_one_key_one_is_accepted() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let answers = race(&world.store, 20, |_, store| async move {
+        let start = with_key(start(workspace, definition), "k", "content");
+        store.enqueue(&[start], "test").await.expect("an enqueue")[0]
+    })
+    .await;
+    let new = |answer: &&Accepted| matches!(answer, Accepted::New { .. });
+    assert_eq!(answers.iter().filter(new).count(), 1, "{answers:?}");
+    let mut told: Vec<ExecutionId> = answers
+        .iter()
+        .map(|answer| match answer {
+            Accepted::New { execution, .. } | Accepted::Existing { execution } => *execution,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    told.dedup();
+    assert_eq!(told.len(), 1, "all are told of the same execution");
+    assert_eq!(world.stages(workspace).await, "ready 1");
+}
+
+#[tokio::test]
+async fn batches_that_share_keys_in_opposite_orders_do_not_deadlock() {
+    let world = World::new().await;
+    let tenants = [world.tenant("PRO").await, world.tenant("PRO").await];
+    for round in 0..20 {
+        let accepted = race(&world.store, 8, |racer, store| async move {
+            let mut starts: Vec<Start> = (0..20)
+                .flat_map(|n| tenants.map(|(ws, def)| with_key(start(ws, def), &format!("{round}/{n}"), "content")))
+                .collect();
+            if racer % 2 == 1 {
+                starts.reverse();
+            }
+            let answers = store.enqueue(&starts, "test").await.expect("no deadlock");
+            answers.iter().filter(|answer| matches!(answer, Accepted::New { .. })).count()
+        })
+        .await;
+        assert_eq!(accepted.iter().sum::<usize>(), 40);
+    }
+}
+
+#[tokio::test]
+async fn a_start_waits_where_what_holds_it_back_is() {
+    let world = World::new().await;
+    let workspace = world.workspace("ENTERPRISE").await;
+    let free = world.definition(workspace, Limits::default()).await;
+    let limited = world.definition(workspace, Limits { concurrency: Some(0), ..Limits::default() }).await;
+    let closed = world.definition(workspace, Limits { key_concurrency: Some(0), ..Limits::default() }).await;
+    let paused = world.definition(workspace, Limits::default()).await;
+    world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&paused.0]).await;
+    let later = |start: Start| Start { run_at: Some(in_an_hour()), ..start };
+    let past = Start { run_at: Some(Timestamp::now() - SignedDuration::from_hours(1)), ..start(workspace, free) };
+    let table = [
+        (start(workspace, free), 0),
+        (past, 0),
+        (later(start(workspace, free)), 1),
+        (later(keyed(workspace, free, "a")), 1),
+        (keyed(workspace, free, "b"), 0),
+        (keyed(workspace, free, "b"), 2),
+        (keyed(workspace, closed, "c"), 2),
+        (start(workspace, limited), 3),
+        (later(start(workspace, limited)), 1),
+        (start(workspace, paused), 3),
+        (later(start(workspace, paused)), 1),
+    ];
+    for (at, (start, expected)) in table.into_iter().enumerate() {
+        let ready = expected == 0;
+        let answer = world.store.enqueue(std::slice::from_ref(&start), "test").await.expect("an enqueue");
+        let stage: i16 =
+            world.get("SELECT stage FROM execution_queue WHERE id = $1", &[&start.execution.0]).await;
+        assert_eq!(stage, expected, "line {at}");
+        assert_eq!(answer, [Accepted::New { execution: start.execution, ready }], "line {at}");
+    }
+}
+
+#[tokio::test]
+async fn a_paused_definition_keeps_keyed_starts_out_of_the_ready_line_too() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&definition.0]).await;
+    let starts: Vec<Start> = (0..10).map(|n| keyed(workspace, definition, &format!("key {n}"))).collect();
+    world.accept(&starts).await;
+    assert_eq!(world.stages(workspace).await, "definition 10");
+}
+
+#[tokio::test]
+async fn a_start_pins_the_version_published_at_that_moment() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let before = world.accept_many(workspace, definition, 1).await[0];
+    let version = new_version(Limits::default());
+    let stored = world.store.add_version(workspace, definition, &version, "test").await.expect("a version");
+    world.store.publish(workspace, definition, stored.id, &version, "test").await.expect("published");
+    let after = world.accept_many(workspace, definition, 1).await[0];
+    let number = async |id| world.store.execution(id, None).await.expect("an execution").version_number;
+    assert_eq!((number(before).await, number(after).await), (Some(1), Some(2)));
+}
+
+#[tokio::test]
+async fn an_input_that_cannot_be_stored_is_found_by_halves_and_refused_alone() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let mut starts: Vec<Start> =
+        (0..16).map(|n| Start { input: Some(json!({ "n": n })), ..start(workspace, definition) }).collect();
+    starts[11].input = Some(json!({ "n": "a\0b" }));
+    let whole = world.store.enqueue(&starts, "test").await.expect_err("one of them is bad");
+    assert!(matches!(&whole, Error::Refused { code, .. } if code == "22P05"), "{whole:?}");
+    assert_eq!(world.count("workflow_execution").await, 0, "a refused batch leaves nothing");
+    let fates = by_halves(&starts, |some| world.store.enqueue(some, "test")).await.expect("the others are accepted");
+    for (at, fate) in fates.iter().enumerate() {
+        match fate {
+            Fate::Done(Accepted::New { execution, .. }) => assert_eq!(*execution, starts[at].execution),
+            Fate::Refused(_) => assert_eq!(at, 11),
+            other => panic!("{at}: {other:?}"),
+        }
+    }
+    assert_eq!(world.stages(workspace).await, "ready 15");
+}

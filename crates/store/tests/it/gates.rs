@@ -1,0 +1,235 @@
+//! Keys and definitions with limits: who waits, who opens the way, and what nobody opened is found.
+
+use jiff::{SignedDuration, Timestamp};
+use kernel::execution::Status;
+use kernel::ids::ExecutionId;
+use store::admission::Gate;
+use store::enqueue::Start;
+use store::run::Record;
+
+use crate::support::{Limits, World, end, keyed, record, start};
+
+const ONE_OF_A_KEY: Limits = Limits { concurrency: None, key_concurrency: Some(1), timeout_ms: None };
+const ONE: Limits = Limits { concurrency: Some(1), key_concurrency: None, timeout_ms: None };
+
+/// Ends a run as its owner does, and tells the ids that then can be claimed.
+async fn end_by_record(world: &World, run: &store::admission::Begun) {
+    let record = Record { end: Some(end(Status::Completed)), ..record(run, vec![]) };
+    let told = world.store.record(world.me, &[record], "test").await.expect("recorded");
+    assert!(told[0].held && told[0].ended && told[0].freed == Some(run.workspace), "{told:?}");
+}
+
+/// Three starts behind one gate, with room for one: each end lets the next through in the same call.
+async fn check_hand_over(limits: Limits, key: Option<&str>, waiting: &str) {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let definition = world.definition(workspace, limits).await;
+    let start = || Start { concurrency_key: key.map(str::to_owned), ..start(workspace, definition) };
+    let accepted = world.accept(&[start(), start(), start()]).await;
+    assert_eq!(world.stages(workspace).await, format!("ready 1, {waiting} 2"));
+    let first = world.run(workspace, 5).await;
+    assert_eq!(first.len(), 1);
+    assert_eq!(world.run(workspace, 5).await.len(), 0, "the gate is full");
+    world.finish(first[0].execution, Status::Completed).await;
+    assert_eq!(world.stages(workspace).await, format!("ready 1, {waiting} 1"), "opened by complete");
+    let second = world.run(workspace, 5).await;
+    end_by_record(&world, &second[0]).await;
+    assert_eq!(world.stages(workspace).await, "ready 1", "opened by record");
+    let third = world.run(workspace, 5).await;
+    let ran: Vec<ExecutionId> = [&first, &second, &third].iter().map(|runs| runs[0].execution).collect();
+    assert_eq!(ran, accepted, "in the order in which they came");
+}
+
+#[tokio::test]
+async fn the_end_of_a_keys_execution_opens_the_next_in_the_same_call() {
+    check_hand_over(ONE_OF_A_KEY, Some("k"), "key").await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_definitions_execution_opens_the_next_in_the_same_call() {
+    check_hand_over(ONE, None, "definition").await;
+}
+
+#[tokio::test]
+async fn an_end_opens_another_key_of_a_limited_definition() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let definition = world.definition(workspace, ONE).await;
+    let starts = ["a", "b", "c"].map(|key| keyed(workspace, definition, key));
+    let accepted = world.accept(&starts).await;
+    assert_eq!(world.stages(workspace).await, "ready 1, definition 2", "their keys are free, their definition is not");
+    for expected in accepted {
+        let runs = world.run(workspace, 5).await;
+        assert_eq!(runs.iter().map(|run| run.execution).collect::<Vec<_>>(), [expected]);
+        end_by_record(&world, &runs[0]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_failed_or_canceled_execution_opens_the_way_as_well() {
+    for outcome in [Status::Failed, Status::TimedOut, Status::Canceled] {
+        let world = World::new().await;
+        let workspace = world.workspace("PRO").await;
+        let definition = world.definition(workspace, ONE_OF_A_KEY).await;
+        world.accept(&[keyed(workspace, definition, "k"), keyed(workspace, definition, "k")]).await;
+        let first = world.run(workspace, 5).await;
+        world.finish(first[0].execution, outcome).await;
+        assert_eq!(world.run(workspace, 5).await.len(), 1, "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_opened_item_that_is_canceled_lets_the_next_through() {
+    for limits in [ONE_OF_A_KEY, ONE] {
+        let world = World::new().await;
+        let workspace = world.workspace("PRO").await;
+        let definition = world.definition(workspace, limits).await;
+        let accepted = world.accept(&[keyed(workspace, definition, "k"), keyed(workspace, definition, "k")]).await;
+        world.store.cancel(accepted[0], workspace, "test").await.expect("canceled");
+        assert_eq!(world.stages(workspace).await, "ready 1");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_put_on_a_definition_with_running_executions_is_obeyed_and_then_handed_over() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 4).await;
+    let early = world.run(workspace, 1).await;
+    world.run_sql("UPDATE workflow_definition SET concurrency = 1 WHERE id = $1", &[&definition.0]).await;
+    assert_eq!(world.run(workspace, 5).await.len(), 0);
+    assert_eq!(world.stages(workspace).await, "definition 3, slot 1");
+    // What ran before the limit came is not known at the gate; the sweep finds the way free.
+    world.finish(early[0].execution, Status::Completed).await;
+    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    world.store.open(&gates).await.expect("opened");
+    let second = world.run(workspace, 5).await;
+    assert_eq!((second.len(), world.stages(workspace).await), (1, "definition 2, slot 1".to_owned()));
+    end_by_record(&world, &second[0]).await;
+    assert_eq!(world.stages(workspace).await, "ready 1, definition 1", "from then on ends open it");
+}
+
+#[tokio::test]
+async fn a_sweep_finds_gates_that_nobody_opened() {
+    let world = World::new().await;
+    let workspace = world.workspace("ENTERPRISE").await;
+    let keys = world.definition(workspace, Limits { key_concurrency: Some(0), ..Limits::default() }).await;
+    let whole = world.definition(workspace, Limits { concurrency: Some(0), ..Limits::default() }).await;
+    let mut starts: Vec<Start> = ["a", "b", "b"].map(|key| keyed(workspace, keys, key)).to_vec();
+    starts.extend([start(workspace, whole), start(workspace, whole)]);
+    world.accept(&starts).await;
+    assert_eq!(world.stages(workspace).await, "key 3, definition 2");
+    let gate = |definition, key: Option<&str>| Gate { workspace, definition, key: key.map(str::to_owned) };
+    let mut gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    gates.sort();
+    let mut expected = vec![gate(keys, Some("a")), gate(keys, Some("b")), gate(whole, None)];
+    expected.sort();
+    assert_eq!(gates, expected);
+    assert_eq!(world.store.open(&gates).await.expect("opened"), [], "none has room");
+    world.run_sql("UPDATE workflow_definition SET key_concurrency = 1 WHERE id = $1", &[&keys.0]).await;
+    world.run_sql("UPDATE workflow_definition SET concurrency = 1 WHERE id = $1", &[&whole.0]).await;
+    assert_eq!(world.store.open(&gates).await.expect("opened"), [workspace]);
+    assert_eq!(world.stages(workspace).await, "ready 3, key 1, definition 1");
+    assert_eq!(world.store.open(&gates).await.expect("opened"), [], "full now");
+}
+
+#[tokio::test]
+async fn a_definition_whose_limit_is_lifted_is_opened_a_thousand_at_a_time() {
+    let world = World::new().await;
+    let workspace = world.workspace("ENTERPRISE").await;
+    let definition = world.definition(workspace, Limits { concurrency: Some(0), ..Limits::default() }).await;
+    world.accept_many(workspace, definition, 1_500).await;
+    world.run_sql("UPDATE workflow_definition SET concurrency = NULL WHERE id = $1", &[&definition.0]).await;
+    let gates = [Gate { workspace, definition, key: None }];
+    for expected in ["ready 1000, definition 500", "ready 1500"] {
+        world.store.open(&gates).await.expect("opened");
+        assert_eq!(world.stages(workspace).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_paused_definitions_ready_items_are_set_aside_a_thousand_at_a_time() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("FREE").await;
+    let other = world.definition(workspace, Limits::default()).await;
+    world.accept_many(workspace, definition, 2_500).await;
+    world.accept_many(workspace, other, 10).await;
+    world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&definition.0]).await;
+    let stages = ["ready 1510, definition 1000", "ready 510, definition 2000", "ready 10, definition 2500"];
+    let mut place = None;
+    for (expected, stages) in [1_000, 1_000, 500].into_iter().zip(stages) {
+        let (moved, last) = world.store.set_aside(workspace, definition, true, place).await.expect("set aside");
+        assert_eq!((moved, world.stages(workspace).await), (expected, stages.to_owned()));
+        assert!(last > place, "it goes on behind {place:?}");
+        place = last;
+    }
+    assert_eq!(world.store.set_aside(workspace, definition, true, None).await.expect("set aside"), (0, None));
+    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    assert_eq!(world.store.open(&gates).await.expect("opened"), [], "it stays paused");
+    world.run_sql("UPDATE workflow_definition SET status = 'ACTIVE' WHERE id = $1", &[&definition.0]).await;
+    assert_eq!(world.store.open(&gates).await.expect("opened"), [workspace]);
+    assert_eq!(world.stages(workspace).await, "ready 1010, definition 1500");
+}
+
+#[tokio::test]
+async fn a_lowered_definition_keeps_what_was_let_through_and_sets_the_rest_aside() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let free = world.definition(workspace, Limits::default()).await;
+    world.accept_many(workspace, definition, 10).await;
+    assert_eq!(world.store.closed_definitions(workspace).await.expect("definitions"), []);
+    world.run_sql("UPDATE workflow_definition SET concurrency = 2 WHERE id = $1", &[&definition.0]).await;
+    let paused = "UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1";
+    world.run_sql(paused, &[&free.0]).await;
+    let mut closed = world.store.closed_definitions(workspace).await.expect("definitions");
+    closed.sort();
+    assert_eq!(closed, [(definition, false), (free, true)]);
+    assert_eq!(world.store.set_aside(workspace, definition, false, None).await.expect("set aside").0, 10);
+    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    world.store.open(&gates).await.expect("opened");
+    assert_eq!(world.stages(workspace).await, "ready 2, definition 8");
+    assert_eq!(world.store.set_aside(workspace, definition, false, None).await.expect("set aside").0, 0);
+    assert_eq!(world.store.set_aside(workspace, definition, true, None).await.expect("set aside").0, 2);
+}
+
+#[tokio::test]
+async fn delayed_items_ripen_into_the_stage_that_holds_them_next() {
+    let world = World::new().await;
+    let workspace = world.workspace("ENTERPRISE").await;
+    let free = world.definition(workspace, Limits::default()).await;
+    let keys = world.definition(workspace, ONE_OF_A_KEY).await;
+    let closed = world.definition(workspace, Limits { concurrency: Some(0), ..Limits::default() }).await;
+    let run_at = Some(Timestamp::now() + SignedDuration::from_hours(1));
+    let starts = [
+        start(workspace, free),
+        keyed(workspace, keys, "k"),
+        keyed(workspace, keys, "k"),
+        start(workspace, closed),
+        start(workspace, free),
+    ]
+    .map(|start| Start { run_at, ..start });
+    world.accept(&starts).await;
+    assert_eq!(world.store.ripen().await.expect("ripened"), (vec![], 0));
+    let due = world.store.next_due().await.expect("a time").expect("something is delayed");
+    assert!((3_500..=3_600).contains(&due.as_secs()), "{due:?}");
+    let sql = "UPDATE execution_queue SET available_at = now() WHERE id <> $1";
+    world.run_sql(sql, &[&starts[4].execution.0]).await;
+    assert_eq!(world.store.next_due().await.expect("a time"), Some(std::time::Duration::ZERO));
+    assert_eq!(world.store.ripen().await.expect("ripened"), (vec![workspace], 4));
+    assert_eq!(world.stages(workspace).await, "ready 2, delayed 1, key 1, definition 1");
+    world.run_sql("DELETE FROM execution_queue WHERE stage = 1", &[]).await;
+    assert_eq!(world.store.next_due().await.expect("a time"), None);
+}
+
+#[tokio::test]
+async fn an_item_delayed_before_its_definition_was_paused_waits_for_it_once_claimed() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let run_at = Some(Timestamp::now() + SignedDuration::from_hours(1));
+    world.accept(&[Start { run_at, ..start(workspace, definition) }]).await;
+    world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&definition.0]).await;
+    world.run_sql("UPDATE execution_queue SET available_at = now()", &[]).await;
+    world.store.ripen().await.expect("ripened");
+    assert_eq!(world.run(workspace, 5).await.len(), 0);
+    assert_eq!(world.stages(workspace).await, "definition 1");
+}

@@ -1,0 +1,172 @@
+//! Runs whose owner died: adopted once, fenced from their last owner, and their deaths counted.
+
+use kernel::crash::{Deaths, Verdict, after_death};
+use kernel::execution;
+use kernel::ids::{ProcessId, WorkspaceId};
+use kernel::node::Status;
+use store::Store;
+use store::admission::{Begun, Silence};
+use store::run::{Orphan, Record};
+
+use crate::support::{ENGINE, STEADY, UNSTEADY, World, end, fact, race, record};
+
+async fn adopt(store: &Store, workspace: WorkspaceId, process: ProcessId, silence: Silence) -> Vec<Orphan> {
+    store.adopt_orphans(workspace.shard(), process, silence, ENGINE, 100).await.expect("an answer")
+}
+
+/// Two runs of one workspace, each with an owner of its own.
+async fn two_runs(world: &World) -> (WorkspaceId, [(ProcessId, Begun); 2]) {
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 2).await;
+    let owners = [world.process().await, world.process().await];
+    let first = world.run_as(owners[0], workspace, 1).await.remove(0);
+    let second = world.run_as(owners[1], workspace, 1).await.remove(0);
+    (workspace, [(owners[0], first), (owners[1], second)])
+}
+
+#[tokio::test]
+async fn only_runs_of_the_dead_are_adopted() {
+    let world = World::new().await;
+    let (workspace, [(dead, run), (living, other)]) = two_runs(&world).await;
+    assert!(adopt(&world.store, workspace, world.me, STEADY).await.is_empty(), "both live");
+    world.silence(dead).await;
+    assert!(adopt(&world.store, workspace, world.me, UNSTEADY).await.is_empty(), "the caller itself was away");
+    let adopted = adopt(&world.store, workspace, world.me, STEADY).await;
+    assert_eq!((adopted.len(), adopted[0].execution, adopted[0].epoch), (1, run.execution, run.epoch + 1));
+    assert_eq!(world.store.owned(world.me).await.expect("owned"), [(run.execution, run.epoch + 1)]);
+    world.store.end_process(living).await.expect("it ends");
+    let adopted = adopt(&world.store, workspace, world.me, UNSTEADY).await;
+    assert_eq!((adopted.len(), adopted[0].execution), (1, other.execution), "one that ended is dead at once");
+    assert_eq!(world.stages(workspace).await, "slot 2", "slots are kept");
+}
+
+#[tokio::test]
+async fn no_more_are_adopted_than_there_is_room_and_only_for_this_engine_and_these_rules() {
+    let world = World::new().await;
+    let (workspace, [(dead, _), (also_dead, newer)]) = two_runs(&world).await;
+    for process in [dead, also_dead] {
+        world.store.end_process(process).await.expect("it ends");
+    }
+    let ask = async |engine, room| {
+        let orphans = world.store.adopt_orphans(workspace.shard(), world.me, STEADY, engine, room).await;
+        orphans.expect("an answer").len()
+    };
+    assert_eq!(ask(ENGINE, 0).await, 0);
+    assert_eq!(ask("temporal", 10).await, 0);
+    let sql = "UPDATE workflow_execution SET semantics = semantics + 1 WHERE id = $1";
+    world.run_sql(sql, &[&newer.execution.0]).await;
+    assert_eq!(ask(ENGINE, 10).await, 1);
+}
+
+#[tokio::test]
+async fn a_dead_owners_record_is_fenced_after_the_adoption() {
+    let world = World::new().await;
+    let (workspace, [(zombie, run), _]) = two_runs(&world).await;
+    world.silence(zombie).await;
+    let adopted = adopt(&world.store, workspace, world.me, STEADY).await.remove(0);
+    let late = Record { end: Some(end(execution::Status::Completed)), ..record(&run, vec![fact("a", Status::Completed)]) };
+    let told = world.store.record(zombie, std::slice::from_ref(&late), "test").await.expect("an answer");
+    assert!(!told[0].held);
+    let told = world.store.record(world.me, &[late], "test").await.expect("an answer");
+    assert!(!told[0].held, "nor under the old epoch by the new owner");
+    let now = Record { epoch: adopted.epoch, ..record(&run, vec![fact("a", Status::Completed)]) };
+    assert!(world.store.record(world.me, &[now], "test").await.expect("an answer")[0].held);
+    assert!(world.store.load_runs(zombie, &[run.execution]).await.expect("loaded").is_empty());
+}
+
+#[tokio::test]
+async fn of_several_adopters_at_once_one_gets_the_run() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("ENTERPRISE").await;
+    let adopters = [world.process().await, world.process().await, world.process().await, world.process().await];
+    for round in 0..100 {
+        let accepted = world.accept_many(workspace, definition, 10).await;
+        let dead = world.process().await;
+        world.run_as(dead, workspace, 10).await;
+        world.store.end_process(dead).await.expect("it ends");
+        let adopted = race(&world.store, 4, |racer, store| async move {
+            adopt(&store, workspace, adopters[racer], STEADY).await.len()
+        })
+        .await;
+        // One may skip what another holds at that moment; nobody takes what another has.
+        assert_eq!(adopted.iter().sum::<usize>(), 10, "round {round}: {adopted:?}");
+        assert_eq!(world.count("workflow_execution WHERE status = 'RUNNING' AND owner_epoch = 2").await, 10);
+        for execution in accepted {
+            world.finish(execution, execution::Status::Completed).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn deaths_without_progress_are_counted_and_progress_starts_again() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 1).await;
+    let mut owner = world.process().await;
+    let run = world.run_as(owner, workspace, 1).await.remove(0);
+    let mut told = Vec::new();
+    for death in 0..12 {
+        world.store.end_process(owner).await.expect("it ends");
+        owner = world.process().await;
+        let orphan = adopt(&world.store, workspace, owner, UNSTEADY).await.remove(0);
+        let (deaths, verdict) = after_death(orphan.deaths, orphan.progressed);
+        told.push((deaths.count, verdict));
+        assert!(world.store.note_deaths(owner, &orphan, deaths).await.expect("noted"));
+        if death == 3 {
+            let progress = Record { epoch: orphan.epoch, ..record(&run, vec![fact("a", Status::Completed)]) };
+            assert!(world.store.record(owner, &[progress], "test").await.expect("an answer")[0].held);
+        }
+    }
+    use Verdict::{Resume, ResumeAlone};
+    let mut expected = vec![(1, Resume), (2, Resume), (3, ResumeAlone), (4, ResumeAlone), (1, Resume), (2, Resume)];
+    expected.extend((3..=8).map(|count| (count, ResumeAlone)));
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn deaths_are_noted_by_the_present_owner_only() {
+    let world = World::new().await;
+    let (workspace, [(dead, _), _]) = two_runs(&world).await;
+    world.store.end_process(dead).await.expect("it ends");
+    let orphan = adopt(&world.store, workspace, world.me, UNSTEADY).await.remove(0);
+    let deaths = Deaths { count: 1, alone: false };
+    assert!(!world.store.note_deaths(dead, &orphan, deaths).await.expect("an answer"));
+    let older = Orphan { epoch: orphan.epoch - 1, ..orphan };
+    assert!(!world.store.note_deaths(world.me, &older, deaths).await.expect("an answer"));
+    assert!(world.store.note_deaths(world.me, &orphan, deaths).await.expect("an answer"));
+}
+
+#[tokio::test]
+async fn no_fact_of_a_zombie_gets_in_after_its_successor_has_read() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let (mut before, mut after) = (0, 0);
+    for round in 0..200 {
+        world.accept_many(workspace, definition, 1).await;
+        let (zombie, successor) = (world.process().await, world.process().await);
+        let run = world.run_as(zombie, workspace, 1).await.remove(0);
+        world.silence(zombie).await;
+        let (run, execution) = (&run, run.execution);
+        let told = race(&world.store, 2, |racer, store| {
+            let fact = record(run, vec![fact("a", Status::Completed)]);
+            async move {
+                if racer == 0 {
+                    return store.record(zombie, &[fact], "test").await.expect("an answer")[0].held;
+                }
+                // The row may be locked by the zombie's record: then the next pass finds it.
+                while adopt(&store, workspace, successor, STEADY).await.is_empty() {}
+                let loaded = store.load_runs(successor, &[execution]).await.expect("loaded");
+                !loaded[0].nodes.is_empty()
+            }
+        })
+        .await;
+        let (stored, read) = (told[0], told[1]);
+        assert_eq!(stored, read, "round {round}: what was stored is what the successor read");
+        let rows: i64 =
+            world.get("SELECT count(*) FROM workflow_execution_node WHERE execution_id = $1", &[&execution.0]).await;
+        assert_eq!(rows, i64::from(stored));
+        if stored { before += 1 } else { after += 1 }
+        world.finish(execution, execution::Status::Completed).await;
+    }
+    assert_eq!(before + after, 200);
+}

@@ -1,0 +1,179 @@
+//! What a call touches depends on what it is asked for, not on how much waits or has ended.
+//!
+//! Counted in buffers, never in time. Each call is made before and after the tables are analysed:
+//! statistics of a quiet moment must not change its plan.
+
+use kernel::ids::{DefinitionId, WorkspaceId};
+use serde_json::{Value, json};
+use tokio_postgres::types::ToSql;
+
+use crate::support::{DEAD_AFTER, ENGINE, Limits, STALE_AFTER, World};
+
+const SHARD: i16 = 9;
+const MANY: i32 = 50_000;
+
+/// The text of a statement of the store.
+macro_rules! sql {
+    ($path:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sql"))
+    };
+}
+
+struct Busy {
+    world: World,
+    workspace: WorkspaceId,
+    definition: DefinitionId,
+}
+
+/// A shard with a full workspace and its backlog, and another workspace with delayed items, items
+/// of a paused definition and of many keys, dead letters and a long history, and a few ready ones.
+async fn busy() -> Busy {
+    let world = World::new().await;
+    let full = world.workspace_weighing("FREE", 1, Some(9)).await;
+    let flood = world.definition(full, Limits::default()).await;
+    world.accept_many(full, flood, 1).await;
+    world.run(full, 1).await;
+    let workspace = world.workspace_weighing("ENTERPRISE", 1, Some(9)).await;
+    let definition = world.definition(workspace, Limits::default()).await;
+    let paused = world.definition(workspace, Limits::default()).await;
+    world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&paused.0]).await;
+    world
+        .client
+        .batch_execute("ALTER TABLE execution_queue SET (autovacuum_enabled = off); ALTER TABLE workflow_execution SET (autovacuum_enabled = off)")
+        .await
+        .expect("no autovacuum");
+    wait(&world, full, flood, 0, "NULL").await;
+    wait(&world, workspace, definition, 1, "NULL").await;
+    wait(&world, workspace, paused, 3, "NULL").await;
+    wait(&world, workspace, paused, 2, "n::text").await;
+    wait(&world, workspace, definition, 9, "NULL").await;
+    let history = "INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics,
+            idempotency_key, fingerprint, completed_at, deadline_at)
+        SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'COMPLETED', 1, n::text, 'x', now(), now()
+          FROM generate_series(1, $3::int) n";
+    world.run_sql(history, &[&workspace.0, &definition.0, &MANY]).await;
+    world.accept_many(workspace, definition, 100).await;
+    Busy { world, workspace, definition }
+}
+
+/// Many items of one definition at one stage.
+async fn wait(world: &World, workspace: WorkspaceId, definition: DefinitionId, stage: i16, key: &str) {
+    let sql = format!(
+        "INSERT INTO execution_queue (id, execution_id, workspace_id, workflow_definition_id, rank, stage, gated, status,
+                concurrency_key, last_error, available_at)
+         SELECT i.id, i.id, $1, $2, n, $3::smallint, $3::smallint IN (2, 3), CASE WHEN $3 = 9 THEN 'FAILED' ELSE 'PENDING' END,
+                {key}, CASE WHEN $3 = 9 THEN 'x' END, now() + interval '1 day'
+           FROM generate_series(1, $4::int) n CROSS JOIN LATERAL (SELECT gen_random_uuid() AS id, n AS m) i"
+    );
+    world.run_sql(&sql, &[&workspace.0, &definition.0, &stage, &MANY]).await;
+}
+
+/// How many buffers a call touches once its session is warm.
+async fn touched(world: &World, sql: &str, params: &[&(dyn ToSql + Sync)]) -> i64 {
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}");
+    let mut touched = 0;
+    for _ in 0..2 {
+        world.client.batch_execute("BEGIN").await.expect("begin");
+        let row = world.client.query_one(&explain, params).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        world.client.batch_execute("ROLLBACK").await.expect("rollback");
+        let plan: Value = row.get(0);
+        let of = |what: &str| plan[0]["Plan"][what].as_i64().expect("a number of buffers");
+        touched = of("Shared Hit Blocks") + of("Shared Read Blocks");
+    }
+    touched
+}
+
+#[tokio::test]
+async fn a_claim_beside_a_flood_touches_few_buffers() {
+    let Busy { world, workspace, .. } = busy().await;
+    let claim = sql!("execution_queue/claim");
+    let id = store::new_id();
+    for analysed in [false, true] {
+        if analysed {
+            world.client.batch_execute("ANALYZE").await.expect("statistics");
+        }
+        for (engine, bound) in [(None, 300), (Some(ENGINE), 300)] {
+            let (wanted, asked) = (vec![10], vec![workspace.0]);
+            let buffers =
+                touched(&world, claim, &[&SHARD, &asked, &wanted, &id, &world.me.0, &engine, &kernel::SEMANTICS]).await;
+            eprintln!("claim {buffers} {analysed}");
+            assert!(buffers < bound, "{buffers} buffers for ten items, analysed: {analysed}, engine: {engine:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
+    let Busy { world, workspace, definition } = busy().await;
+    let begun = world.run(workspace, 2).await;
+    let (claimed, claim) = world.claim_one(world.me, workspace).await;
+    let run = vec![begun[0].execution.0];
+    let (me, none) = (world.me.0, Vec::<uuid::Uuid>::new());
+    let (nothing, no_text) = (Vec::<Value>::new(), Vec::<String>::new());
+    for analysed in [false, true] {
+        if analysed {
+            world.client.batch_execute("ANALYZE").await.expect("statistics");
+        }
+        let check = async |what: &str, bound: i64, sql: &str, params: &[&(dyn ToSql + Sync)]| {
+            let buffers = touched(&world, sql, params).await;
+            eprintln!("{what} {buffers} {analysed}");
+            assert!(buffers < bound, "{what}: {buffers} buffers, analysed: {analysed}");
+        };
+        let enqueue = "SELECT forebay_enqueue($1, $2, '{}', idempotency_key => $3)";
+        for key in [None, Some("7"), Some("new")] {
+            let sql = format!("{enqueue} WHERE $3::text IS DISTINCT FROM '7'");
+            check("enqueue", 200, &sql, &[&workspace.0, &definition.0, &key]).await;
+        }
+        let old = "SELECT outcome FROM fb_enqueue_many_1(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
+            ARRAY[NULL::jsonb], ARRAY[3::smallint], ARRAY[NULL::timestamptz], ARRAY[NULL::text], ARRAY['7'], ARRAY['x'::bytea],
+            ARRAY[NULL::jsonb], ARRAY[NULL::text], 'test', 1, 60000)";
+        check("enqueue of what exists", 100, old, &[&workspace.0, &definition.0]).await;
+        let (engine, semantics) = (ENGINE, kernel::SEMANTICS);
+        check("begin", 100, sql!("workflow_execution/begin"), &[&vec![claimed.0], &engine, &me, &semantics]).await;
+        check("dispatched", 50, sql!("execution_queue/dispatched"), &[&vec![claimed.0], &claim.0]).await;
+        let facts = json!({ "a": 1 });
+        let end: (&[&str], &[Option<Value>], Option<&str>) = (&["COMPLETED"], &[None], None);
+        let complete = sql!("workflow_execution/complete");
+        let claims = vec![None::<uuid::Uuid>];
+        check("complete", 150, complete, &[&run, &end.0, &end.1, &end.1, &claims, &end.2, &"test"]).await;
+        let record = sql!("workflow_execution/record");
+        let (epochs, park, node, one, status) = (vec![1i64], vec![true], vec!["a"], vec![1], vec!["COMPLETED"]);
+        let (no_ms, no_label, no_json) = (vec![None::<i64>], vec![None::<String>], vec![None::<Value>]);
+        let params: [&(dyn ToSql + Sync); 19] = [
+            &me, &run, &epochs, &park, &run, &node, &one, &status, &one, &no_ms, &no_label, &no_json, &vec![facts], &no_json,
+            &none, &no_text, &nothing, &nothing, &"test",
+        ];
+        check("record", 150, record, &params).await;
+    }
+}
+
+#[tokio::test]
+async fn the_loops_that_look_for_work_hop_over_the_backlog() {
+    let Busy { world, .. } = busy().await;
+    let me = world.me.0;
+    let (dead, stale, id) = (DEAD_AFTER.as_secs_f64(), STALE_AFTER.as_secs_f64(), store::new_id());
+    let (engine, room, semantics) = (ENGINE, 100i64, kernel::SEMANTICS);
+    for analysed in [false, true] {
+        if analysed {
+            world.client.batch_execute("ANALYZE").await.expect("statistics");
+        }
+        let check = async |what: &str, sql: &str, params: &[&(dyn ToSql + Sync)]| {
+            let buffers = touched(&world, sql, params).await;
+            eprintln!("{what} {buffers} {analysed}");
+            assert!(buffers < 200000, "{what}: {buffers} buffers, analysed: {analysed}");
+        };
+        check("sweep", sql!("execution_queue/sweep"), &[&SHARD]).await;
+        check("orphaned items", sql!("execution_queue/orphaned_items"), &[&SHARD]).await;
+        check("ripen", sql!("execution_queue/ripen"), &[]).await;
+        check("next due", sql!("execution_queue/next_due"), &[]).await;
+        check("takeover", sql!("execution_queue/takeover"), &[&SHARD, &dead, &stale, &id, &me, &true]).await;
+        let orphans = sql!("workflow_execution/adopt_orphans");
+        check("orphans", orphans, &[&SHARD, &me, &dead, &true, &engine, &room, &semantics]).await;
+        check("wake", sql!("workflow_execution/wake"), &[&me, &room, &engine, &semantics]).await;
+        check("next wake", sql!("workflow_execution/next_wake"), &[]).await;
+        check("overdue", sql!("workflow_execution/overdue"), &[]).await;
+        check("owned", sql!("workflow_execution/owned"), &[&me]).await;
+        let beat = (3.0, 10.0);
+        check("beat", sql!("process/beat"), &[&me, &true, &beat.0, &beat.1]).await;
+    }
+}

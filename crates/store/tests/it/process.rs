@@ -1,0 +1,159 @@
+//! Who is alive: heartbeats, what they tell, and how shards are shared out.
+
+use std::time::Duration;
+
+use kernel::ids::ProcessId;
+use store::process::News;
+
+use crate::support::{DEAD_AFTER, ENGINE, UNSTEADY, World};
+
+const LEASE: Duration = Duration::from_secs(3);
+
+async fn beat(world: &World, process: ProcessId) -> News {
+    store::process::beat(&world.client, process, true, LEASE, DEAD_AFTER).await.expect("a beat")
+}
+
+/// Beats in turn, as often as it takes to share the shards out.
+async fn settle(world: &World, processes: &[ProcessId]) -> Vec<Vec<i16>> {
+    let mut shards = Vec::new();
+    for _ in 0..64 {
+        shards.clear();
+        for process in processes {
+            let mut held = beat(world, *process).await.shards;
+            held.sort_unstable();
+            shards.push(held);
+        }
+    }
+    shards
+}
+
+#[tokio::test]
+async fn a_beat_keeps_a_process_alive() {
+    let world = World::new().await;
+    world.silence(world.me).await;
+    assert!(!beat(&world, world.me).await.gone);
+    assert_eq!(world.store.end_silent(DEAD_AFTER).await.expect("an answer"), []);
+}
+
+#[tokio::test]
+async fn a_process_declared_dead_is_told_by_its_next_beat_and_stays_dead() {
+    let world = World::new().await;
+    let zombie = world.process().await;
+    world.silence(zombie).await;
+    assert_eq!(world.store.end_silent(DEAD_AFTER).await.expect("an answer"), [zombie]);
+    assert_eq!(world.store.end_silent(DEAD_AFTER).await.expect("an answer"), [], "once");
+    for _ in 0..2 {
+        let news = beat(&world, zombie).await;
+        assert_eq!(news, News { gone: true, ..News::default() }, "and it gets no shards");
+    }
+    let unknown = ProcessId(store::new_id());
+    assert!(beat(&world, unknown).await.gone);
+}
+
+#[tokio::test]
+async fn one_process_looks_after_every_shard() {
+    let world = World::new().await;
+    let mut shards = beat(&world, world.me).await.shards;
+    shards.sort_unstable();
+    assert_eq!(shards, (0..64).collect::<Vec<i16>>());
+}
+
+#[tokio::test]
+async fn a_process_that_does_not_dispatch_gets_no_shard() {
+    let world = World::new().await;
+    let news = store::process::beat(&world.client, world.me, false, LEASE, DEAD_AFTER).await.expect("a beat");
+    assert_eq!(news, News::default());
+}
+
+#[tokio::test]
+async fn two_processes_settle_at_half_of_the_shards_each_and_never_share_one() {
+    let world = World::new().await;
+    let other = world.process().await;
+    assert_eq!(beat(&world, world.me).await.shards.len(), 32, "both are known to live");
+    let shards = settle(&world, &[world.me, other]).await;
+    assert_eq!((shards[0].len(), shards[1].len()), (32, 32));
+    let mut all = shards.concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..64).collect::<Vec<i16>>());
+}
+
+#[tokio::test]
+async fn a_newcomer_gets_its_share_from_those_who_have_too_many() {
+    let world = World::new().await;
+    assert_eq!(beat(&world, world.me).await.shards.len(), 64);
+    let mut processes = vec![world.me];
+    for count in 2..=3 {
+        processes.push(world.process().await);
+        let shards = settle(&world, &processes).await;
+        let held: Vec<usize> = shards.iter().map(Vec::len).collect();
+        let share = 64_usize.div_ceil(count);
+        assert!(held.iter().all(|held| (share - 2..=share).contains(held)), "{held:?}");
+        assert_eq!(held.iter().sum::<usize>(), 64);
+    }
+}
+
+#[tokio::test]
+async fn the_shards_of_a_dead_process_are_taken_after_their_lease_and_of_an_ended_one_at_once() {
+    let world = World::new().await;
+    let (dead, ended) = (world.process().await, world.process().await);
+    settle(&world, &[world.me, dead, ended]).await;
+    world.store.end_process(ended).await.expect("it ends");
+    let after_the_end = settle(&world, &[world.me, dead]).await;
+    assert_eq!((after_the_end[0].len(), after_the_end[1].len()), (32, 32));
+    world.silence(dead).await;
+    assert_eq!(beat(&world, world.me).await.shards.len(), 32, "its lease still runs");
+    world.run_sql("UPDATE shard_owner SET until = now() WHERE owner = $1", &[&dead.0]).await;
+    assert_eq!(beat(&world, world.me).await.shards.len(), 64);
+}
+
+#[tokio::test]
+async fn a_beat_tells_which_own_runs_are_to_end_and_who_is_dead() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 3).await;
+    let (silent, ended) = (world.process().await, world.process().await);
+    let mine = world.run(workspace, 2).await;
+    let theirs = world.run_as(ended, workspace, 1).await;
+    for run in [&mine[0], &theirs[0]] {
+        world.store.cancel(run.execution, workspace, "test").await.expect("canceled");
+    }
+    world.silence(silent).await;
+    world.store.end_process(ended).await.expect("it ends");
+    let mut news = beat(&world, world.me).await;
+    news.dead.sort();
+    let mut dead = [silent, ended];
+    dead.sort();
+    assert_eq!((news.cancel, &news.dead[..]), (vec![mine[0].execution], &dead[..]));
+}
+
+#[tokio::test]
+async fn whoever_alone_can_reach_the_database_declares_all_others_ended() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 1).await;
+    let others = [world.process().await, world.process().await];
+    let run = world.run_as(others[0], workspace, 1).await.remove(0);
+    assert_eq!(world.store.end_all_but(world.me).await.expect("an answer"), 2);
+    assert!(beat(&world, others[0]).await.gone && beat(&world, others[1]).await.gone);
+    assert!(!beat(&world, world.me).await.gone);
+    let adopted = world.store.adopt_orphans(workspace.shard(), world.me, UNSTEADY, ENGINE, 10).await.expect("an answer");
+    assert_eq!(adopted[0].execution, run.execution, "without waiting for a lease");
+}
+
+#[tokio::test]
+async fn a_process_is_forgotten_a_day_after_its_end_unless_something_names_it() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 2).await;
+    let (owner, claimer, idle) = (world.process().await, world.process().await, world.process().await);
+    world.run_as(owner, workspace, 1).await;
+    world.claim_one(claimer, workspace).await;
+    for process in [owner, claimer, idle] {
+        world.store.end_process(process).await.expect("it ends");
+    }
+    assert_eq!(world.store.forget_processes().await.expect("an answer"), 0, "too early");
+    let sql = "UPDATE process SET ended_at = ended_at - interval '2 days' WHERE ended_at IS NOT NULL";
+    world.run_sql(sql, &[]).await;
+    assert_eq!(world.store.forget_processes().await.expect("an answer"), 1);
+    assert_eq!(world.count(&format!("process WHERE id = '{idle}'")).await, 0);
+}
