@@ -40,6 +40,7 @@ pub struct Database {
     pub url: String,
     pub api_connections: usize,
     pub work_connections: usize,
+    pub migrate: bool,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -102,7 +103,7 @@ impl Default for Http {
 
 impl Default for Database {
     fn default() -> Self {
-        Database { url: String::new(), api_connections: 8, work_connections: 8 }
+        Database { url: String::new(), api_connections: 8, work_connections: 8, migrate: true }
     }
 }
 
@@ -159,7 +160,8 @@ pub const REASONS: &[(&str, &str)] = &[
     ("database.url", "PostgreSQL 15 or later; `forebay dev` runs one of its own"),
     ("database.api_connections", "connections for requests; small, because the database shares the cores"),
     ("database.work_connections", "connections for dispatching and recording, apart from requests"),
-    ("auth.root_key", "the key that may do everything; `forebay key generate` makes one"),
+    ("database.migrate", "false: somebody else migrates, with `forebay migrate`"),
+    ("auth.root_key", "the key that may do everything; `forebay dev` makes one of its own"),
     ("workflow.engine.enabled", "false: the API accepts, items wait, nothing is dispatched or run"),
     ("dispatch.poll_interval_ms", "how long a lost hint can delay anything"),
     ("dispatch.batch_min", "items per claim when little is waiting"),

@@ -134,7 +134,9 @@ impl Service {
         }
         let configured = settings.auth.root_key.as_deref().map(Secret::parse).transpose()?;
         let target = Target::new(&settings.database.url)?;
-        migrate(&target).await?;
+        if settings.database.migrate {
+            migrate(&target).await?;
+        }
         let listener = match options.roles.contains(&Role::Api) {
             true => Some(listen(settings.http.listen).await?),
             false => None,
