@@ -1,1 +1,8 @@
-//! placeholder
+//! Benchmarks and the chaos harness: each prints its figures, and the machine and settings behind them.
+
+pub mod chaos;
+pub mod cluster;
+pub mod random;
+pub mod receiver;
+pub mod report;
+pub mod service;

@@ -314,9 +314,14 @@ BEGIN
            (SELECT q.stage FROM execution_queue q WHERE q.id = t.id)
       FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
            AS t(id, ws, def, idempotency, fingerprint, ord)
-      LEFT JOIN workflow_execution o
-             ON NOT t.id = ANY (accepted)
-            AND (o.id = t.id OR (o.workspace_id = t.ws AND o.idempotency_key = t.idempotency))
+      -- Two probes, never one condition with OR: that read every execution there ever was.
+      LEFT JOIN LATERAL (
+            SELECT o.id, o.fingerprint FROM workflow_execution o
+             WHERE o.id = t.id AND NOT t.id = ANY (accepted)
+            UNION ALL
+            SELECT o.id, o.fingerprint FROM workflow_execution o
+             WHERE o.workspace_id = t.ws AND o.idempotency_key = t.idempotency AND NOT t.id = ANY (accepted)
+             LIMIT 1) o ON true
       LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL AND d.status = 'DRAFT'
      ORDER BY t.ord;
 END $$;

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - What others wrote (a server, a document) never reaches a terminal with a control character in it.
-//! - Colours and wrapping are for terminals; elsewhere lines are plain and whole.
+//! - Colours are for terminals; lines are whole everywhere, so that ids can be copied.
 //! - JSON for scripts is what the server sent, byte for byte; a terminal gets the same value, indented.
 //!
 //! Not here: what to say (`client`), the live view of an execution (`client::watch`).
@@ -147,9 +147,9 @@ pub(crate) fn record(pairs: &[(&str, Cell)], look: Look) -> anyhow::Result<()> {
 fn render(head: &[&str], rows: Vec<Vec<Cell>>, look: Look) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(head.iter().map(comfy_table::Cell::new).collect::<Vec<_>>());
-    if look.terminal {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-    } else {
+    // A line that the terminal wraps can still be copied; an id that we wrap cannot.
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    if !look.terminal {
         table.force_no_tty();
     }
     for row in rows {

@@ -275,6 +275,17 @@ impl Engine for Embedded {
         })
     }
 
+    /// The store is this engine's own memory: what has begun is known.
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<bool, String>> {
+        Box::pin(async move {
+            match self.shared.store.execution(execution, None).await {
+                Ok(found) => Ok(found.status != execution::Status::Pending),
+                Err(Error::NotFound) => Ok(false),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+    }
+
     fn cancel(&self, execution: ExecutionId) {
         let runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = runs.get(&execution) {

@@ -35,6 +35,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Starts a claimed execution under its one id; a repeat is harmless in every state.
     fn start(&self, process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, Answer>;
 
+    /// Does it know this execution? Asked when a start was in doubt and then refused.
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<bool, String>>;
+
     /// Tells a run that somebody wants it to end. A hint: the request is stored before.
     fn cancel(&self, execution: ExecutionId);
 }

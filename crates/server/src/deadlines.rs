@@ -21,7 +21,8 @@ pub(crate) struct Deadlines {
 impl Deadlines {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let overdue = self.store.overdue().await?;
-        let (waiting, parked): (Vec<_>, Vec<_>) = overdue.into_iter().partition(|(_, status)| *status == Status::Pending);
+        let (waiting, parked): (Vec<_>, Vec<_>) =
+            overdue.into_iter().partition(|(_, status)| *status == Status::Pending);
         let error = Failure::new(Class::DeadlinePassed, "its deadline passed before it could start");
         let endings: Vec<Ending> = waiting
             .iter()

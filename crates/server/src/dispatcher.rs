@@ -24,6 +24,7 @@ use kernel::queue::{self, Answer, Decision};
 use kernel::ring::{Ask, Ring};
 use store::Store;
 use store::admission::{Asked, Claimed, Claims};
+use store::definition::Which;
 use store::run::{End, Ending};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,8 @@ use crate::metrics;
 const PARALLEL_CLAIMS: usize = 4;
 /// The most hints taken in before the next turn.
 const HINTS: usize = 1_000;
+/// How often an engine may refuse a start, where the definition does not say.
+const DEFAULT_ATTEMPTS: u32 = 3;
 /// How long an item of a newer build waits before it is offered again.
 const NEWER_DELAY: Duration = Duration::from_secs(5);
 
@@ -219,18 +222,37 @@ impl Starter {
     async fn claim(&self, process: ProcessId, shard: i16, asks: &[Ask]) -> Result<Claims, store::Error> {
         let claim = ClaimId(store::new_id());
         let engine = self.engine.begins_with_claim().then(|| self.engine.name());
-        let mut claims = self.store.claim(shard, asks, claim, process, engine).await?;
+        let mut claims = match self.store.claim(shard, asks, claim, process, engine).await {
+            Ok(claims) => claims,
+            Err(error) => {
+                // It may have been committed. What it began is found among the runs this process
+                // owns; what it only claimed is asked for under the same claim.
+                let starter = self.clone();
+                tokio::spawn(async move { starter.find_claimed(process, shard, claim).await });
+                return Err(error);
+            }
+        };
         let begun: Vec<_> = claims.items.iter_mut().filter_map(|item| item.begun.take()).collect();
         ::metrics::counter!(metrics::DISPATCHED).increment(begun.len() as u64);
         let begun_ids: BTreeSet<QueueItemId> = begun.iter().map(|run| run.execution.queue_item()).collect();
         self.engine.adopt(process, begun);
-        let rest: Vec<Claimed> =
-            claims.items.iter().filter(|item| !begun_ids.contains(&item.item)).cloned().collect();
+        let rest: Vec<Claimed> = claims.items.iter().filter(|item| !begun_ids.contains(&item.item)).cloned().collect();
         if !rest.is_empty() {
             let starter = self.clone();
             tokio::spawn(async move { starter.start_all(process, claim, rest).await });
         }
         Ok(claims)
+    }
+
+    /// Starts what a claim took whose answer was lost.
+    async fn find_claimed(&self, process: ProcessId, shard: i16, claim: ClaimId) {
+        for pause in [1, 2, 4, 8, 16] {
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            if let Ok(items) = self.store.claimed_under(shard, claim).await {
+                return self.start_all(process, claim, items).await;
+            }
+        }
+        // The database has been away for so long that this process lapsed; a takeover finds them.
     }
 
     /// Starts claimed items side by side, each on its own.
@@ -269,29 +291,54 @@ impl Starter {
                 Ok(answer) => answer,
                 Err(_) => Answer::Ambiguous("the engine did not answer in time".to_owned()),
             };
-            match queue::decide(answer, item.attempts, 3, in_doubt) {
-                Decision::MarkDispatched => {
-                    self.store.dispatched(&[item.item], claim).await?;
-                    tracing::info!(queue_item_id = %item.item, execution_id = %item.item.execution(), "Dispatched execution");
-                    ::metrics::counter!(metrics::DISPATCHED).increment(1);
-                    return Ok(());
-                }
-                Decision::Requeue { reason, backoff } => {
-                    self.store.requeue(item.item, claim, &reason, backoff).await?;
-                    ::metrics::counter!(metrics::DISPATCH_FAILURES, "reason" => "refused").increment(1);
-                    self.hints.ready(item.workspace);
-                    return Ok(());
-                }
-                Decision::GiveUp { reason } => return self.fail(claim, item, Class::DispatchRefused, &reason).await,
-                Decision::Hold { reason } | Decision::Repeat { reason } | Decision::Describe { reason } => {
-                    tracing::error!(queue_item_id = %item.item, reason, "Failed to start workflow, trying again");
-                    ::metrics::counter!(metrics::DISPATCH_FAILURES, "reason" => "ambiguous").increment(1);
-                    in_doubt = true;
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(5));
-                }
+            let decision = self.decide(item, answer, in_doubt).await;
+            if self.carry_out(claim, item, &decision).await? {
+                return Ok(());
             }
+            tracing::error!(queue_item_id = %item.item, ?decision, "Failed to start workflow, trying again");
+            ::metrics::counter!(metrics::DISPATCH_FAILURES, "reason" => "ambiguous").increment(1);
+            in_doubt = true;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(5));
         }
+    }
+
+    async fn decide(&self, item: &Claimed, answer: Answer, in_doubt: bool) -> Decision {
+        let max = match &answer {
+            Answer::Refused(_) => self.max_attempts(item).await,
+            _ => DEFAULT_ATTEMPTS,
+        };
+        match queue::decide(answer, item.attempts, max, in_doubt) {
+            Decision::Describe { reason } => match self.engine.describe(item.item.execution()).await {
+                Ok(known) => queue::described(known, reason, item.attempts, max),
+                Err(reason) => Decision::Repeat { reason },
+            },
+            decision => decision,
+        }
+    }
+
+    async fn max_attempts(&self, item: &Claimed) -> u32 {
+        let definition = self.store.definition(Which::Id(item.definition), Some(item.workspace)).await;
+        definition.ok().and_then(|found| u32::try_from(found.max_attempts).ok()).unwrap_or(DEFAULT_ATTEMPTS)
+    }
+
+    /// True when the item is settled; otherwise its start is to be repeated.
+    async fn carry_out(&self, claim: ClaimId, item: &Claimed, decision: &Decision) -> Result<bool, store::Error> {
+        match decision {
+            Decision::MarkDispatched => {
+                self.store.dispatched(&[item.item], claim).await?;
+                tracing::info!(queue_item_id = %item.item, execution_id = %item.item.execution(), "Dispatched execution");
+                ::metrics::counter!(metrics::DISPATCHED).increment(1);
+            }
+            Decision::Requeue { reason, backoff } => {
+                self.store.requeue(item.item, claim, reason, *backoff).await?;
+                ::metrics::counter!(metrics::DISPATCH_FAILURES, "reason" => "refused").increment(1);
+                self.hints.ready(item.workspace);
+            }
+            Decision::GiveUp { reason } => self.fail(claim, item, Class::DispatchRefused, reason).await?,
+            Decision::Hold { .. } | Decision::Repeat { .. } | Decision::Describe { .. } => return Ok(false),
+        }
+        Ok(true)
     }
 
     async fn fail(&self, claim: ClaimId, item: &Claimed, class: Class, reason: &str) -> Result<(), store::Error> {

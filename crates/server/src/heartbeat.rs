@@ -133,12 +133,8 @@ impl Heartbeat {
                 engine.cancel(*execution);
             }
         }
-        let alive = Alive {
-            process: self.registration.id,
-            shards: news.shards.into(),
-            steady_since,
-            dead: news.dead.len(),
-        };
+        let alive =
+            Alive { process: self.registration.id, shards: news.shards.into(), steady_since, dead: news.dead.len() };
         self.alive.send_replace(Some(alive));
     }
 

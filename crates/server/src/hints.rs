@@ -56,7 +56,6 @@ impl Hints {
             (None, None) => {}
         }
     }
-
 }
 
 /// Sends hints to other processes until told to stop.

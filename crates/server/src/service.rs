@@ -182,7 +182,10 @@ impl Service {
         if let Some(process) = process
             && let Err(error) = self.store.end_process(process).await
         {
-            tracing::warn!(error = &error as &dyn std::error::Error, "Could not say goodbye; others go on after the lease");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "Could not say goodbye; others go on after the lease"
+            );
         }
         if let Some(thread) = self.heartbeat.take() {
             let _ended = tokio::task::spawn_blocking(move || thread.join()).await;
@@ -217,7 +220,8 @@ impl Parts {
         let (local_send, local) = mpsc::unbounded_channel();
         let (remote_send, remote) = mpsc::unbounded_channel();
         let listens = settings.dispatch.hints;
-        let hints = Hints::new((works && listens).then(|| local_send.clone()), (!works && listens).then_some(remote_send));
+        let hints =
+            Hints::new((works && listens).then(|| local_send.clone()), (!works && listens).then_some(remote_send));
         let pulse = Arc::new(Pulse::new(ms(settings.process.claims_after_ms)));
         let waiters = Waiters::default();
         let engine = match works {
@@ -319,7 +323,12 @@ impl Parts {
         self.spawn_loop("takeover", poll, Arc::new(takeover), |it| async move { it.pass().await });
         self.spawn_loop("orphans", poll, Arc::new(orphans), |it| async move { it.pass().await });
         let store = Arc::new(self.work.clone());
-        self.spawn_loop("processes", FORGET_EVERY, store, |it| async move { it.forget_processes().await.map(|_| None) });
+        self.spawn_loop(
+            "processes",
+            FORGET_EVERY,
+            store,
+            |it| async move { it.forget_processes().await.map(|_| None) },
+        );
     }
 
     fn spawn_loop<T, P, F>(&self, name: &'static str, every: Duration, it: Arc<T>, pass: P)

@@ -261,6 +261,24 @@ impl Store {
         attempts(&row, "attempt_count")
     }
 
+    /// What a claim took, when its answer was lost.
+    pub async fn claimed_under(&self, shard: i16, claim: ClaimId) -> Result<Vec<Claimed>, Error> {
+        let rows = self.query(sql!("execution_queue/claimed_under"), &[&shard, &claim.0]).await?;
+        let item = |row: &Row| {
+            Ok(Claimed {
+                item: QueueItemId(row.try_get("id")?),
+                workspace: WorkspaceId(row.try_get("workspace_id")?),
+                definition: DefinitionId(row.try_get("workflow_definition_id")?),
+                attempts: attempts(row, "attempt_count")?,
+                in_doubt: false,
+                gone: row.try_get("gone")?,
+                newer: false,
+                begun: None,
+            })
+        };
+        rows.iter().map(item).collect()
+    }
+
     /// Claimed items of a shard whose claimer is gone, under a new claim; their slots stay taken.
     pub async fn take_over(
         &self,
@@ -307,11 +325,7 @@ fn claimed(row: &Row) -> Result<Claimed, Error> {
     let item = QueueItemId(row.try_get("item")?);
     let workspace = WorkspaceId(row.try_get("workspace")?);
     let definition = DefinitionId(row.try_get("definition")?);
-    let begun = if row.try_get("begun")? {
-        Some(begun(row, item.execution(), workspace, definition)?)
-    } else {
-        None
-    };
+    let begun = if row.try_get("begun")? { Some(begun(row, item.execution(), workspace, definition)?) } else { None };
     Ok(Claimed {
         item,
         workspace,

@@ -25,7 +25,7 @@ where
     R: Future<Output = Result<Vec<T>, Error>>,
 {
     let mut fates: Vec<Option<Fate<T>>> = items.iter().map(|_| None).collect();
-    let mut open = vec![0..items.len()];
+    let mut open: Vec<_> = std::iter::once(0..items.len()).collect();
     while let Some(range) = open.pop() {
         if range.is_empty() {
             continue;

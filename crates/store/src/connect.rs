@@ -10,15 +10,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use tokio_postgres::config::{Host, SslMode};
 pub use tokio_postgres::Client;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::Error;
 
 /// What a session is told at its start.
-const SESSION: &str = "-c idle_in_transaction_session_timeout=10s -c statement_timeout=30s -c lock_timeout=5s -c jit=off";
+const SESSION: &str =
+    "-c idle_in_transaction_session_timeout=10s -c statement_timeout=30s -c lock_timeout=5s -c jit=off";
 
 /// Why a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -100,10 +101,7 @@ impl Target {
     }
 
     /// One connection whose notifications come out of the returned receiver; it closes with the connection.
-    pub async fn listen(
-        &self,
-        channel: &str,
-    ) -> Result<(Client, tokio::sync::mpsc::UnboundedReceiver<String>), Error> {
+    pub async fn listen(&self, channel: &str) -> Result<(Client, tokio::sync::mpsc::UnboundedReceiver<String>), Error> {
         let (send, receive) = tokio::sync::mpsc::unbounded_channel();
         let client = match &self.tls {
             Some(tls) => {

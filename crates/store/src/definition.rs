@@ -118,9 +118,7 @@ impl Store {
         let rows = transaction
             .query(
                 sql!("workflow_definition/publish"),
-                &[
-                    &id.0, &workspace.0, &version.0, &limits.concurrency, &limits.key_concurrency, &limits.max_attempts,
-                ],
+                &[&id.0, &workspace.0, &version.0, &limits.concurrency, &limits.key_concurrency, &limits.max_attempts],
             )
             .await?;
         let status = rows.first().ok_or(Error::NotFound)?.try_get(0)?;

@@ -66,8 +66,20 @@ impl Store {
             .query(
                 sql!("workflow_execution/enqueue"),
                 &[
-                    &ids, &workspaces, &definitions, &inputs, &priorities, &run_at, &keys, &idempotency, &fingerprints,
-                    &triggers, &traces, &actor, &kernel::SEMANTICS, &PRIORITY_STEP_MS,
+                    &ids,
+                    &workspaces,
+                    &definitions,
+                    &inputs,
+                    &priorities,
+                    &run_at,
+                    &keys,
+                    &idempotency,
+                    &fingerprints,
+                    &triggers,
+                    &traces,
+                    &actor,
+                    &kernel::SEMANTICS,
+                    &PRIORITY_STEP_MS,
                 ],
             )
             .await?;

@@ -108,10 +108,7 @@ impl Store {
         };
         let detail = None::<Value>;
         transaction
-            .execute(
-                sql!("activity/add"),
-                &[&workspace.0, &actor, &"execution.cancel", &"execution", &id.0, &detail],
-            )
+            .execute(sql!("activity/add"), &[&workspace.0, &actor, &"execution.cancel", &"execution", &id.0, &detail])
             .await?;
         transaction.commit().await?;
         Ok(canceled)

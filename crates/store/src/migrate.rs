@@ -3,7 +3,7 @@
 //! Invariants
 //! - One process migrates, the others wait for it: an advisory lock is held around everything.
 //! - Migrations only grow; functions are re-applied, and one whose signature changes gets a new
-//!   name, so that two builds can run side by side.
+//!   name, so that two builds can run side by side. The older of two leaves what it finds.
 //!
 //! Not here: the schema itself (`migrations/`, `functions/`).
 
@@ -61,7 +61,10 @@ pub async fn migrate(target: &Target) -> Result<Report, MigrateError> {
 
 async fn check_version(client: &Client) -> Result<(), MigrateError> {
     let row = client
-        .query_one("SELECT current_setting('server_version_num')::int AS number, current_setting('server_version')", &[])
+        .query_one(
+            "SELECT current_setting('server_version_num')::int AS number, current_setting('server_version')",
+            &[],
+        )
         .await
         .map_err(Error::from)?;
     if row.get::<_, i32>(0) < 150_000 {
@@ -71,10 +74,13 @@ async fn check_version(client: &Client) -> Result<(), MigrateError> {
 }
 
 async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
-    let report = embedded::migrations::runner()
-        .run_async(client)
-        .await
-        .map_err(|error| MigrateError::Failed(Box::new(error)))?;
+    let runner = embedded::migrations::runner().set_abort_missing(false);
+    let newest = runner.get_migrations().iter().map(refinery::Migration::version).max();
+    let report = runner.run_async(client).await.map_err(|error| MigrateError::Failed(Box::new(error)))?;
+    let newer = "SELECT EXISTS (SELECT 1 FROM refinery_schema_history WHERE version > $1)";
+    if client.query_one(newer, &[&newest]).await.map_err(Error::from)?.get(0) {
+        return Ok(Report { applied: Vec::new() });
+    }
     let functions: String = FUNCTIONS.iter().map(|(_, text)| format!("{text}\n")).collect();
     client.batch_execute(&format!("BEGIN;\n{functions}COMMIT;")).await.map_err(Error::from)?;
     let applied = report.applied_migrations().iter().map(ToString::to_string).collect();

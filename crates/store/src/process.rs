@@ -53,10 +53,7 @@ pub async fn beat(
     dead_after: Duration,
 ) -> Result<News, Error> {
     let rows = client
-        .query(
-            sql!("process/beat"),
-            &[&process.0, &dispatches, &shard_lease.as_secs_f64(), &dead_after.as_secs_f64()],
-        )
+        .query(sql!("process/beat"), &[&process.0, &dispatches, &shard_lease.as_secs_f64(), &dead_after.as_secs_f64()])
         .await?;
     let mut news = News::default();
     for row in &rows {

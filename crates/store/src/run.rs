@@ -160,10 +160,8 @@ impl Store {
         let runs: Vec<Uuid> = records.iter().map(|record| record.execution.0).collect();
         let epochs: Vec<i64> = records.iter().map(|record| record.epoch).collect();
         let park: Vec<bool> = records.iter().map(|record| record.park).collect();
-        let facts: Vec<(Uuid, &NodeFact)> = records
-            .iter()
-            .flat_map(|record| record.facts.iter().map(move |fact| (record.execution.0, fact)))
-            .collect();
+        let facts: Vec<(Uuid, &NodeFact)> =
+            records.iter().flat_map(|record| record.facts.iter().map(move |fact| (record.execution.0, fact))).collect();
         let ids: Vec<Uuid> = facts.iter().map(|(id, _)| *id).collect();
         let nodes: Vec<&str> = facts.iter().map(|(_, fact)| fact.node.as_str()).collect();
         let iterations: Vec<i32> = facts.iter().map(|(_, fact)| fact.iteration).collect();
@@ -171,8 +169,7 @@ impl Store {
         let attempts: Vec<i32> =
             facts.iter().map(|(_, fact)| i32::try_from(fact.attempt).unwrap_or(i32::MAX)).collect();
         let next: Vec<Option<i64>> = facts.iter().map(|(_, fact)| fact.next_in.map(whole_ms)).collect();
-        let labels: Vec<Option<&str>> =
-            facts.iter().map(|(_, fact)| fact.label.as_ref().map(Label::as_str)).collect();
+        let labels: Vec<Option<&str>> = facts.iter().map(|(_, fact)| fact.label.as_ref().map(Label::as_str)).collect();
         let inputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.input.as_ref()).collect();
         let outputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.output.as_ref()).collect();
         let errors: Vec<Option<Value>> = facts.iter().map(|(_, fact)| fact.error.as_ref().map(json)).collect();
@@ -186,8 +183,25 @@ impl Store {
             .query(
                 sql!("workflow_execution/record"),
                 &[
-                    &process.0, &runs, &epochs, &park, &ids, &nodes, &iterations, &statuses, &attempts, &next, &labels,
-                    &inputs, &outputs, &errors, &end_ids, &outcomes, &end_outputs, &end_errors, &actor,
+                    &process.0,
+                    &runs,
+                    &epochs,
+                    &park,
+                    &ids,
+                    &nodes,
+                    &iterations,
+                    &statuses,
+                    &attempts,
+                    &next,
+                    &labels,
+                    &inputs,
+                    &outputs,
+                    &errors,
+                    &end_ids,
+                    &outcomes,
+                    &end_outputs,
+                    &end_errors,
+                    &actor,
                 ],
             )
             .await?;
@@ -195,8 +209,11 @@ impl Store {
         for row in &rows {
             let freed: bool = row.try_get("freed")?;
             let workspace = row.try_get::<_, Option<Uuid>>("workspace")?.map(WorkspaceId);
-            let recorded =
-                Recorded { held: row.try_get("held")?, ended: row.try_get("ended")?, freed: workspace.filter(|_| freed) };
+            let recorded = Recorded {
+                held: row.try_get("held")?,
+                ended: row.try_get("ended")?,
+                freed: workspace.filter(|_| freed),
+            };
             by_id.insert(row.try_get::<_, Uuid>("execution")?, recorded);
         }
         let missing = || Error::Corrupt("a record was not answered".to_owned());
@@ -237,7 +254,12 @@ impl Store {
             .query(
                 sql!("workflow_execution/adopt_orphans"),
                 &[
-                    &shard, &process.0, &silence.dead_after.as_secs_f64(), &silence.steady, &engine, &room,
+                    &shard,
+                    &process.0,
+                    &silence.dead_after.as_secs_f64(),
+                    &silence.steady,
+                    &engine,
+                    &room,
                     &kernel::SEMANTICS,
                 ],
             )

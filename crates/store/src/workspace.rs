@@ -57,7 +57,9 @@ impl Store {
             .execute(sql!("workspace/create"), &[&id.0, name, tier, limit_override, weight])
             .await
             .map_err(Error::from)
-            .map_err(|error| taken(error, "workspace_living_name", || format!("a workspace is called {name:?} already")))?;
+            .map_err(|error| {
+                taken(error, "workspace_living_name", || format!("a workspace is called {name:?} already"))
+            })?;
         let detail = json!({ "name": name, "tier": tier });
         audit(&transaction, Some(*id), actor, "workspace.create", "workspace", id.0, &detail).await?;
         Ok(transaction.commit().await?)

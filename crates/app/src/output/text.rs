@@ -7,7 +7,7 @@
 //!
 //! Not here: where text goes (`output`).
 
-use jiff::{Timestamp, Unit};
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use serde_json::Value;
 
 const ESCAPE: char = '\u{1b}';
@@ -63,7 +63,7 @@ pub(crate) fn took(ms: i64) -> String {
 
 /// A time, to the second.
 pub(crate) fn time(at: Timestamp) -> String {
-    at.round(Unit::Second).unwrap_or(at).to_string()
+    at.round(TimestampRound::new().smallest(Unit::Second).mode(RoundMode::Floor)).unwrap_or(at).to_string()
 }
 
 /// A number that was counted only to a thousand.

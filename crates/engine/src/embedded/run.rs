@@ -31,9 +31,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Left, Shared};
 use super::versions::Version;
 use super::writer::Told;
+use super::{Left, Shared};
 use crate::nodes::{self, Call, Done, Work};
 
 /// A run is given up by its process when nothing happens for longer than this.
@@ -179,9 +179,9 @@ impl Driver {
                 }
             }
             let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT;
-            let Some((node, attempt)) = self.ready.pop_front_if(|(node, _)| {
-                room || self.version.plan.node(*node).kind.is_light()
-            }) else {
+            let Some((node, attempt)) =
+                self.ready.pop_front_if(|(node, _)| room || self.version.plan.node(*node).kind.is_light())
+            else {
                 return;
             };
             self.perform(node, attempt);
@@ -237,7 +237,9 @@ impl Driver {
     fn ended(&mut self, node: NodeIx, result: Result<Done, Failure>) {
         let result = result.and_then(|done| match nodes::is_storable(&done.output) {
             true => Ok(done),
-            false => Err(Failure::new(Class::UnstorableOutput, "the output holds a NUL character, which cannot be stored")),
+            false => {
+                Err(Failure::new(Class::UnstorableOutput, "the output holds a NUL character, which cannot be stored"))
+            }
         });
         self.timers.remove(&node);
         let attempt = self.attempts.get(&node).copied().unwrap_or(1);
@@ -308,7 +310,8 @@ impl Driver {
                 End { error: Some(error), ..plain(execution::Status::TimedOut) }
             }
             Outcome::Stalled => {
-                let error = Failure::new(Class::Stalled, "the graph stopped with unsettled nodes: a fault of Forebay's");
+                let error =
+                    Failure::new(Class::Stalled, "the graph stopped with unsettled nodes: a fault of Forebay's");
                 End { error: Some(error), ..plain(execution::Status::Failed) }
             }
         }
@@ -402,7 +405,8 @@ impl Driver {
                 }
             }
             Err(error) => {
-                let Some(node) = self.handles.iter().find(|(_, handle)| handle.id() == error.id()).map(|(node, _)| *node)
+                let Some(node) =
+                    self.handles.iter().find(|(_, handle)| handle.id() == error.id()).map(|(node, _)| *node)
                 else {
                     return;
                 };

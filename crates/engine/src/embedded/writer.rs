@@ -87,7 +87,11 @@ async fn write_batch(store: &Store, process: ProcessId, jobs: Vec<Job>) {
         match by_halves(&records, |some| store.record(process, some, "engine")).await {
             Ok(fates) => break fates,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, runs = records.len(), "Recording failed, trying again");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    runs = records.len(),
+                    "Recording failed, trying again"
+                );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(2));
                 if told.iter().all(oneshot::Sender::is_closed) {

@@ -1,3 +1,6 @@
-//! Tests of the engine against real listeners and stores.
+//! Tests of the engine: against a real database, real listeners, and processes that give up.
 
+mod conformance;
 mod outbound;
+mod runs;
+mod world;

@@ -41,9 +41,10 @@ impl Caller {
             (Some(own), Some(named)) if own != named => Err(Problem::of(Code::WorkspaceMismatch)),
             (Some(own), _) => Ok(own),
             (None, Some(named)) => Ok(named),
-            (None, None) => {
-                Err(Problem::new(Code::ValidationFailed, "say which workspace: workspaceId is required with a root key"))
-            }
+            (None, None) => Err(Problem::new(
+                Code::ValidationFailed,
+                "say which workspace: workspaceId is required with a root key",
+            )),
         }
     }
 
@@ -99,7 +100,10 @@ impl Keys {
 /// Lets a request through with its caller, or answers 401.
 pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: Next) -> Result<Response, Problem> {
     let missing = || {
-        Problem::new(Code::Unauthenticated, "send `Authorization: Bearer KEY`; `forebay dev` prints a key, and `forebay workspace key` makes one")
+        Problem::new(
+            Code::Unauthenticated,
+            "send `Authorization: Bearer KEY`; `forebay dev` prints a key, and `forebay workspace key` makes one",
+        )
     };
     let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
     let (Some(value), None) = (given.next(), given.next()) else { return Err(missing()) };

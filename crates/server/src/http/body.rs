@@ -45,10 +45,14 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// Reads JSON into a type; a mistake says where it is.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    let malformed = |error: &dyn std::fmt::Display| Problem::new(Code::Malformed, format!("the body is not JSON: {error}"));
+    let malformed =
+        |error: &dyn std::fmt::Display| Problem::new(Code::Malformed, format!("the body is not JSON: {error}"));
     let value: Value = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
     if !engine::nodes::is_storable(&value) {
-        return Err(Problem::new(Code::ValidationFailed, "a text in the body holds a NUL character, which cannot be stored"));
+        return Err(Problem::new(
+            Code::ValidationFailed,
+            "a text in the body holds a NUL character, which cannot be stored",
+        ));
     }
     serde_path_to_error::deserialize(value).map_err(|error| {
         let pointer: String = error
@@ -58,7 +62,10 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             .filter(|segment| segment != "/?" && segment != "/.")
             .collect();
         let message = error.inner().to_string();
-        let problem = Problem::new(Code::ValidationFailed, format!("{}{}{message}", pointer, if pointer.is_empty() { "" } else { ": " }));
+        let problem = Problem::new(
+            Code::ValidationFailed,
+            format!("{}{}{message}", pointer, if pointer.is_empty() { "" } else { ": " }),
+        );
         Problem { problems: vec![parse::Problem { pointer, message }], ..problem }
     })
 }

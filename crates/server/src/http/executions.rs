@@ -64,7 +64,10 @@ pub(crate) async fn start(
         }
         Some(Accepted::Conflict) => return Err(Problem::of(Code::IdempotencyConflict)),
         Some(Accepted::Draft) => {
-            return Err(Problem::new(Code::DefinitionNotPublished, "publish the definition first, or use `forebay apply`"));
+            return Err(Problem::new(
+                Code::DefinitionNotPublished,
+                "publish the definition first, or use `forebay apply`",
+            ));
         }
         Some(Accepted::NotFound) | None => return Err(Problem::not_found("definition in this workspace")),
     };

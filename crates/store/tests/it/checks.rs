@@ -132,7 +132,9 @@ async fn a_node_has_a_place_in_the_order_exactly_when_it_is_settled() {
                 format!("status = '{status}', seq = 1"),
             ]
         })
-        .chain(["status = 'RETRYING'", "seq = 1", "completed_at = now(), seq = 1", "status = 'LOST'"].map(str::to_owned))
+        .chain(
+            ["status = 'RETRYING'", "seq = 1", "completed_at = now(), seq = 1", "status = 'LOST'"].map(str::to_owned),
+        )
         .collect();
     let texts = |list: &[String]| list.iter().map(|text| -> &'static str { text.clone().leak() }).collect::<Vec<_>>();
     check("workflow_execution_node", &texts(&legal), &texts(&illegal)).await;
@@ -140,7 +142,8 @@ async fn a_node_has_a_place_in_the_order_exactly_when_it_is_settled() {
 
 #[tokio::test]
 async fn a_definition_without_a_published_version_is_a_draft() {
-    let legal = ["status = 'PAUSED'", "status = 'DRAFT'", "status = 'DRAFT', published_version = NULL", "concurrency = 0"];
+    let legal =
+        ["status = 'PAUSED'", "status = 'DRAFT'", "status = 'DRAFT', published_version = NULL", "concurrency = 0"];
     let illegal = [
         "published_version = NULL",
         "status = 'PAUSED', published_version = NULL",

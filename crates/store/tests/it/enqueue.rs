@@ -3,9 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 use kernel::ids::ExecutionId;
 use serde_json::json;
-use store::Error;
 use store::batch::{Fate, by_halves};
+use store::connect::Target;
 use store::enqueue::{Accepted, Start};
+use store::{Error, Store};
 
 use crate::support::{Limits, World, keyed, new_version, race, start};
 
@@ -136,6 +137,27 @@ async fn of_twenty_calls_at_once_with_one_key_one_is_accepted() {
 }
 
 #[tokio::test]
+async fn a_key_whose_first_use_is_not_committed_yet_is_waited_for_and_then_given_up() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let mut first = world.database.client().await;
+    let transaction = first.transaction().await.expect("begin");
+    let call = "SELECT forebay_enqueue($1, $2, idempotency_key => 'k')";
+    let row = transaction.query_one(call, &[&workspace.0, &definition.0]).await.expect("a start in flight");
+    let hasty = format!("{}&options=-c%20lock_timeout%3D50ms", world.database.url);
+    let hasty = Store::new(&Target::new(&hasty).expect("a URL"), 1).expect("a pool");
+    let second = move || with_key(start(workspace, definition), "k", "content");
+    let error = hasty.enqueue(&[second()], "test").await.expect_err("the first is in flight");
+    assert!(error.is_lock_timeout(), "{error:?}");
+    let store = world.store.clone();
+    let patient = tokio::spawn(async move { store.enqueue(&[second()], "test").await });
+    world.somebody_is_blocked().await;
+    transaction.commit().await.expect("commit");
+    let told = patient.await.expect("a call").expect("an answer");
+    assert_eq!(told, [Accepted::Conflict], "the first is another content, under {:?}", row.get::<_, uuid::Uuid>(0));
+}
+
+#[tokio::test]
 async fn batches_that_share_keys_in_opposite_orders_do_not_deadlock() {
     let world = World::new().await;
     let tenants = [world.tenant("PRO").await, world.tenant("PRO").await];
@@ -182,8 +204,7 @@ async fn a_start_waits_where_what_holds_it_back_is() {
     for (at, (start, expected)) in table.into_iter().enumerate() {
         let ready = expected == 0;
         let answer = world.store.enqueue(std::slice::from_ref(&start), "test").await.expect("an enqueue");
-        let stage: i16 =
-            world.get("SELECT stage FROM execution_queue WHERE id = $1", &[&start.execution.0]).await;
+        let stage: i16 = world.get("SELECT stage FROM execution_queue WHERE id = $1", &[&start.execution.0]).await;
         assert_eq!(stage, expected, "line {at}");
         assert_eq!(answer, [Accepted::New { execution: start.execution, ready }], "line {at}");
     }

@@ -37,6 +37,26 @@ async fn functions_are_applied_again_by_every_run() {
 }
 
 #[tokio::test]
+async fn a_build_older_than_the_database_runs_on_it() {
+    let world = World::new().await;
+    let newer = "INSERT INTO refinery_schema_history SELECT 999, 'of a newer build', applied_on, checksum FROM refinery_schema_history";
+    world.run_sql(newer, &[]).await;
+    world.client.batch_execute("DROP FUNCTION forebay_enqueue").await.expect("a function to drop");
+    assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });
+    assert_eq!(world.count("pg_proc WHERE proname = 'forebay_enqueue'").await, 0, "the newer build's functions stay");
+}
+
+#[tokio::test]
+async fn the_databases_shard_of_a_workspace_is_the_kernels() {
+    let world = World::new().await;
+    for last in [0, 1, 63, 64, 127, 200, 255] {
+        let id = world.workspace_weighing("FREE", 1, Some(last)).await;
+        let shard: i16 = world.get("SELECT shard FROM workspace WHERE id = $1", &[&id.0]).await;
+        assert_eq!(shard, id.shard());
+    }
+}
+
+#[tokio::test]
 async fn the_seeded_tiers_are_the_kernels() {
     let world = World::new().await;
     for tier in kernel::tier::SEEDED {

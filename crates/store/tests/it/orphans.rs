@@ -64,7 +64,8 @@ async fn a_dead_owners_record_is_fenced_after_the_adoption() {
     let (workspace, [(zombie, run), _]) = two_runs(&world).await;
     world.silence(zombie).await;
     let adopted = adopt(&world.store, workspace, world.me, STEADY).await.remove(0);
-    let late = Record { end: Some(end(execution::Status::Completed)), ..record(&run, vec![fact("a", Status::Completed)]) };
+    let late =
+        Record { end: Some(end(execution::Status::Completed)), ..record(&run, vec![fact("a", Status::Completed)]) };
     let told = world.store.record(zombie, std::slice::from_ref(&late), "test").await.expect("an answer");
     assert!(!told[0].held);
     let told = world.store.record(world.me, &[late], "test").await.expect("an answer");
@@ -165,7 +166,11 @@ async fn no_fact_of_a_zombie_gets_in_after_its_successor_has_read() {
         let rows: i64 =
             world.get("SELECT count(*) FROM workflow_execution_node WHERE execution_id = $1", &[&execution.0]).await;
         assert_eq!(rows, i64::from(stored));
-        if stored { before += 1 } else { after += 1 }
+        if stored {
+            before += 1
+        } else {
+            after += 1
+        }
         world.finish(execution, execution::Status::Completed).await;
     }
     assert_eq!(before + after, 200);

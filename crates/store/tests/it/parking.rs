@@ -31,7 +31,8 @@ async fn park(world: &World, run: &Begun) {
 }
 
 async fn wake_in_minutes(world: &World, run: ExecutionId) -> Option<f64> {
-    let sql = "SELECT extract(epoch FROM wake_at - clock_timestamp())::float8 / 60 FROM workflow_execution WHERE id = $1";
+    let sql =
+        "SELECT extract(epoch FROM wake_at - clock_timestamp())::float8 / 60 FROM workflow_execution WHERE id = $1";
     world.get(sql, &[&run.0]).await
 }
 

@@ -109,7 +109,8 @@ async fn its_idempotency_key_makes_one_start_of_many_calls() {
     let first: Uuid = world.get(call, &[&workspace.0, &definition.0, &"{\"a\": 1}"]).await;
     let again: Uuid = world.get(call, &[&workspace.0, &definition.0, &"{ \"a\":1 }"]).await;
     assert_eq!(first, again, "the same content, however it is spaced");
-    let error = world.client.query_one(call, &[&workspace.0, &definition.0, &"{\"a\": 2}"]).await.expect_err("conflict");
+    let error =
+        world.client.query_one(call, &[&workspace.0, &definition.0, &"{\"a\": 2}"]).await.expect_err("conflict");
     assert_eq!(error.code(), Some(&tokio_postgres::error::SqlState::UNIQUE_VIOLATION));
     assert_eq!(world.stages(workspace).await, "ready 1");
 }
@@ -120,9 +121,8 @@ async fn every_way_to_start_notes_the_same_rules_rank_and_deadline() {
     let (workspace, definition) = world.tenant("PRO").await;
     let by_sql: Uuid = world.get("SELECT forebay_enqueue($1, $2, NULL, 1)", &[&workspace.0, &definition.0]).await;
     let by_us = world.accept(&[crate::support::start(workspace, definition)]).await[0];
-    let semantics: Vec<i32> = world
-        .get("SELECT array_agg(semantics ORDER BY created_at) FROM workflow_execution", &[])
-        .await;
+    let semantics: Vec<i32> =
+        world.get("SELECT array_agg(semantics ORDER BY created_at) FROM workflow_execution", &[]).await;
     assert_eq!(semantics, [kernel::SEMANTICS; 2]);
     let earlier: i64 = world
         .get(

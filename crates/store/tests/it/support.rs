@@ -223,9 +223,7 @@ impl World {
     /// Waits until a session waits for a lock that another holds.
     pub(crate) async fn somebody_is_blocked(&self) {
         eventually("a session waits for a lock", async || {
-            self.count("pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
-                .await
-                > 0
+            self.count("pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").await > 0
         })
         .await;
     }

@@ -91,7 +91,8 @@ async fn a_takeover_keeps_the_slot_gives_a_new_claim_and_is_no_attempt() {
     assert_eq!((taken[0].attempts, taken[0].workspace), (0, it.workspace));
     assert_eq!(it.world.stages(it.workspace).await, "ready 1, slot 1");
     assert_eq!(it.world.claim(it.workspace, 1).await.items.len(), 0, "the slot was never free");
-    let row = it.world.client.query_one("SELECT claim_id, claimed_by, in_doubt FROM execution_queue WHERE stage = 5", &[]);
+    let row =
+        it.world.client.query_one("SELECT claim_id, claimed_by, in_doubt FROM execution_queue WHERE stage = 5", &[]);
     let row = row.await.expect("a slot");
     assert_eq!((row.get(0), row.get(1), row.get(2)), (claim.0, it.world.me.0, true));
     assert_eq!(it.world.store.dispatched(&[it.item], claim).await.expect("an answer"), [it.item]);
@@ -138,7 +139,8 @@ async fn of_several_takers_at_once_one_gets_the_item() {
         })
         .await;
         assert_eq!(taken.iter().sum::<usize>(), 1, "round {round}");
-        let takeovers: i32 = world.get("SELECT takeover_count FROM execution_queue WHERE id = $1", &[&execution.0]).await;
+        let takeovers: i32 =
+            world.get("SELECT takeover_count FROM execution_queue WHERE id = $1", &[&execution.0]).await;
         assert_eq!(takeovers, 1);
         world.finish(execution, kernel::execution::Status::Canceled).await;
     }

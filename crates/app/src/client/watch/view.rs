@@ -116,7 +116,8 @@ impl Screen {
 
     fn update(&mut self, nodes: &[Node], width: usize) {
         let open: Vec<&Node> = nodes.iter().filter(|node| is_moving(node)).collect();
-        let shown = &open[..open.len().min(MAX_LINES)];
+        let (shown, hidden) = open.split_at(open.len().min(MAX_LINES));
+        self.count(nodes, hidden.len());
         let (multi, head) = (&self.multi, &self.head);
         self.running.retain(|key, bar| {
             let stays = shown.iter().any(|node| (node.node.as_str(), node.iteration) == (key.0.as_str(), key.1));
@@ -135,12 +136,15 @@ impl Screen {
             bar.set_prefix(format!("{:<width$}  {}", name(node), clean(&node.kind)));
             bar.set_message(detail(node));
         }
+    }
+
+    /// Draws the bar of settled nodes.
+    fn count(&self, nodes: &[Node], hidden: usize) {
         let settled = nodes.iter().filter(|node| node.status.is_settled()).count();
-        head.set_style(style("  [{bar:30}] {pos}/{len} nodes  {elapsed} {wide_msg}").progress_chars("=> "));
-        head.set_length(nodes.len() as u64);
-        head.set_position(settled as u64);
-        let more = open.len() - shown.len();
-        head.set_message(if more == 0 { String::new() } else { format!("and {more} more running") });
+        self.head.set_message(if hidden == 0 { String::new() } else { format!("and {hidden} more running") });
+        self.head.set_style(style("  [{bar:30}] {pos}/{len} nodes  {elapsed} {wide_msg}").progress_chars("=> "));
+        self.head.set_length(nodes.len() as u64);
+        self.head.set_position(settled as u64);
     }
 }
 

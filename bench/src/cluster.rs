@@ -1,0 +1,81 @@
+//! A private PostgreSQL for one run, gone at its end.
+//!
+//! Invariants
+//! - However this process ends, the server stops (`store::embedded` sees to it).
+//! - Two runs share nothing: each has a cluster of its own.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use store::connect::Target;
+use store::embedded::{Embedded, Launcher, Options};
+
+/// What a commit is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commits {
+    /// Flushed to disk, as in production: for figures.
+    Flushed,
+    /// In memory only: for runs in which the server itself is never killed.
+    Fast,
+}
+
+/// A running server with an empty, migrated database.
+#[derive(Debug)]
+pub struct Cluster {
+    embedded: Embedded,
+    /// To be removed at the end; an ephemeral cluster removes its own.
+    dir: Option<PathBuf>,
+}
+
+impl Cluster {
+    /// Starts a server. `forebay` is the service's binary, which launches it.
+    pub async fn start(forebay: &Path, commits: Commits, max_connections: u32) -> anyhow::Result<Cluster> {
+        let launcher = Launcher { program: forebay.to_owned(), args: vec!["postgres-child".into()] };
+        let parent = std::env::temp_dir();
+        let dir = match commits {
+            Commits::Flushed => Some(parent.join(format!("forebay-bench-{}", store::new_id().simple()))),
+            Commits::Fast => None,
+        };
+        let mut options = Options::new(dir.clone().unwrap_or(parent), launcher);
+        options.ephemeral = commits == Commits::Fast;
+        options.postgres_bin = std::env::var_os("FOREBAY_PG_BIN").map(PathBuf::from);
+        options.search_path = std::env::var_os("PATH");
+        options.runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        options.max_connections = max_connections;
+        let embedded = Embedded::start(options).await.context("start PostgreSQL")?;
+        let cluster = Cluster { embedded, dir };
+        store::migrate::migrate(&cluster.target()?).await.context("migrate")?;
+        Ok(cluster)
+    }
+
+    pub fn url(&self) -> String {
+        self.embedded.url()
+    }
+
+    /// A URL whose sessions carry a name, by which a trigger can tell who wrote.
+    pub fn url_as(&self, name: &str) -> String {
+        format!("{}&application_name={name}", self.url())
+    }
+
+    pub fn target(&self) -> anyhow::Result<Target> {
+        Ok(Target::new(&self.url_as("harness"))?)
+    }
+
+    /// Stops the server and removes what it wrote.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.embedded.stop().await.context("stop PostgreSQL")?;
+        if let Some(dir) = self.dir {
+            std::fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The service's binary: given, or the one built beside this program.
+pub fn forebay(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let path = match given {
+        Some(path) => path,
+        None => std::env::current_exe().context("find this program's own file")?.with_file_name("forebay"),
+    };
+    path.canonicalize().with_context(|| format!("find {}: build it with cargo build -p forebay", path.display()))
+}

@@ -1,0 +1,3 @@
+//! The binary and the repository as a whole.
+
+mod tidy;

@@ -1,0 +1,178 @@
+//! What a run does beyond its graph: side by side, canceled, parked, fenced, resumed.
+
+use std::time::{Duration, Instant};
+
+use engine::Engine;
+use engine::embedded::NAME;
+use kernel::execution::Status;
+use serde_json::{Value, json};
+use store::execution::Canceled;
+
+use crate::world::World;
+
+fn slow_call() -> Value {
+    json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/slow" } } } })
+}
+
+#[tokio::test]
+async fn nodes_that_can_run_side_by_side_do() {
+    let world = World::new().await;
+    let nodes: serde_json::Map<String, Value> = (0..20)
+        .map(|n| (format!("d{n}"), json!({ "kind": "DELAY", "needs": "go", "with": { "for": "400ms" } })))
+        .chain([("go".to_owned(), json!({ "kind": "LOG", "with": { "message": "go" } }))])
+        .collect();
+    let definition = world.publish(&json!({ "nodes": nodes })).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process().await;
+    let started = Instant::now();
+    world.dispatch(&process).await;
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+    assert!(started.elapsed() < Duration::from_secs(6), "one after the other would take eight seconds");
+}
+
+#[tokio::test]
+async fn a_cancel_stops_the_call_in_flight_and_frees_the_slot() {
+    let world = World::new().await;
+    let definition = world.publish(&slow_call()).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    world.until(id, |execution| execution.status == Status::Running).await;
+    for _ in 0..500 {
+        if world.receiver.calls("/slow") == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let canceled = world.database.store.cancel(id, world.workspace, "test").await.expect("an answer");
+    assert_eq!(canceled, Canceled::Requested(Some(process.id)));
+    process.engine.cancel(id);
+    let execution = world.ended(id).await;
+    assert_eq!(world.trace(&execution).await, "call CANCELED\nended CANCELED\n");
+    assert_eq!(world.leftovers().await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_long_wait_is_parked_and_woken_by_a_cancel() {
+    let world = World::new().await;
+    let document = json!({ "nodes": { "wait": { "kind": "DELAY", "with": { "for": "1h" } } } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    let mut held = 1;
+    for _ in 0..1_000 {
+        held = process.engine.held().len();
+        if held == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(held, 0, "nobody holds it while it waits");
+    assert_eq!(world.leftovers().await, (1, 1), "it keeps its slot");
+    let store = &world.database.store;
+    assert!(store.wake(process.id, NAME, 10).await.expect("an answer").is_empty(), "it is not due");
+    assert_eq!(store.cancel(id, world.workspace, "test").await.expect("an answer"), Canceled::Requested(None));
+    let woken = store.wake(process.id, NAME, 10).await.expect("an answer");
+    assert_eq!(woken, [id]);
+    process.engine.resume(process.id, &woken, false).await.expect("resumed");
+    let execution = world.ended(id).await;
+    assert_eq!(world.trace(&execution).await, "wait CANCELED\nended CANCELED\n");
+}
+
+#[tokio::test]
+async fn a_parked_wait_ends_at_its_stored_time() {
+    let world = World::new().await;
+    let document = json!({ "nodes": { "wait": { "kind": "DELAY", "with": { "for": "6s" } } } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    for _ in 0..1_000 {
+        if process.engine.held().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Time passes in the database.
+    let client = world.database.client().await;
+    client
+        .batch_execute("UPDATE workflow_execution_node SET next_at = now() WHERE next_at IS NOT NULL")
+        .await
+        .expect("moved");
+    client
+        .batch_execute("UPDATE workflow_execution SET wake_at = now() WHERE wake_at IS NOT NULL")
+        .await
+        .expect("moved");
+    let woken = world.database.store.wake(process.id, NAME, 10).await.expect("an answer");
+    process.engine.resume(process.id, &woken, false).await.expect("resumed");
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+}
+
+#[tokio::test]
+async fn an_interrupted_call_is_made_again_with_the_same_token() {
+    let world = World::new().await;
+    let definition = world.publish(&slow_call()).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let first = world.process().await;
+    world.dispatch(&first).await;
+    let called = |times: usize| {
+        let receiver = world.receiver.clone();
+        async move {
+            for _ in 0..1_000 {
+                if receiver.calls("/slow") >= times {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            panic!("the call was not made {times} times");
+        }
+    };
+    called(1).await;
+    let second = world.take_over(first).await;
+    called(2).await;
+    let token = format!("{id}/call/0");
+    assert_eq!(world.receiver.tokens(), [token.clone(), token]);
+    second.engine.abandon();
+}
+
+#[tokio::test]
+async fn a_process_that_lost_its_run_stops_and_stores_nothing() {
+    let world = World::new().await;
+    let document = json!({ "nodes": {
+        "wait": { "kind": "DELAY", "with": { "for": "300ms" } },
+        "call": { "kind": "HTTP_REQUEST", "needs": "wait", "with": { "url": "BASE/ok" } },
+    } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let zombie = world.process().await;
+    world.dispatch(&zombie).await;
+    world.until(id, |execution| execution.status == Status::Running).await;
+    // Another owner, behind its back.
+    let sql = "UPDATE workflow_execution SET owner = gen_random_uuid(), owner_epoch = owner_epoch + 1";
+    world.database.client().await.batch_execute(sql).await.expect("moved");
+    for _ in 0..1_000 {
+        if zombie.engine.held().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(zombie.engine.held().is_empty(), "it gave the run up");
+    assert_eq!(world.receiver.calls("/ok"), 0, "and made no call for it");
+    let execution = world.database.store.execution(id, None).await.expect("the execution");
+    assert_eq!((execution.status, execution.last_seq), (Status::Running, 0));
+}
+
+#[tokio::test]
+async fn a_version_that_cannot_be_run_ends_its_execution_with_the_reason() {
+    let world = World::new().await;
+    let definition = world.publish(&json!({ "nodes": { "a": { "kind": "LOG", "with": { "message": "x" } } } })).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let client = world.database.client().await;
+    client.batch_execute("UPDATE workflow_definition_version SET graph = '{\"nodes\": 7}'").await.expect("spoilt");
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    let execution = world.ended(id).await;
+    assert_eq!(world.trace(&execution).await, "ended FAILED: BAD_GRAPH\n");
+    assert_eq!(world.leftovers().await, (0, 0));
+}

@@ -1,0 +1,38 @@
+# Rust's tools for development: find them, and install what is missing. To be sourced.
+#
+#   ensure_cargo     puts cargo on PATH if it is where rustup puts it
+#   ensure_lints     rustfmt and clippy
+#   ensure_nextest   cargo-nextest, built from source the first time (a few minutes)
+#
+# shellcheck shell=bash
+
+ensure_cargo() {
+    # An installed cargo that this shell does not know of: rustup's profile is read by login shells only.
+    local bin=${CARGO_HOME:-$HOME/.cargo}/bin
+    if [[ :$PATH: != *:$bin:* ]]; then
+        PATH=$PATH:$bin
+    fi
+    if ! command -v cargo >/dev/null; then
+        echo "install Rust first: https://rustup.rs" >&2
+        return 1
+    fi
+}
+
+ensure_lints() {
+    ensure_cargo || return
+    local tool
+    for tool in fmt clippy; do
+        if ! cargo "$tool" --version >/dev/null 2>&1; then
+            echo "installing cargo $tool…" >&2
+            rustup component add "${tool/#fmt/rustfmt}" || return
+        fi
+    done
+}
+
+ensure_nextest() {
+    ensure_cargo || return
+    if ! cargo nextest --version >/dev/null 2>&1; then
+        echo "installing cargo-nextest, once…" >&2
+        cargo install --locked cargo-nextest || return
+    fi
+}
