@@ -83,10 +83,18 @@ struct Shared {
     writer: Writer,
     pulse: Arc<Pulse>,
     on_left: OnLeft,
-    runs: Mutex<BTreeMap<ExecutionId, Held>>,
+    runs: Mutex<Runs>,
     tasks: TaskTracker,
     /// A run that its processes keep dying of is resumed alone.
     suspects: Arc<Semaphore>,
+}
+
+/// What this process holds, and as whom.
+#[derive(Default)]
+struct Runs {
+    /// The id it lives under now; none while it may act for nobody.
+    process: Option<ProcessId>,
+    held: BTreeMap<ExecutionId, Held>,
 }
 
 struct Held {
@@ -107,7 +115,7 @@ impl Embedded {
             permits: Permits::new(settings.max_calls),
             pulse,
             on_left,
-            runs: Mutex::new(BTreeMap::new()),
+            runs: Mutex::new(Runs::default()),
             tasks: TaskTracker::new(),
             suspects: Arc::new(Semaphore::new(1)),
         };
@@ -117,7 +125,7 @@ impl Embedded {
     /// The runs this process holds, with their epochs.
     pub fn held(&self) -> BTreeMap<ExecutionId, i64> {
         let runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.iter().map(|(id, held)| (*id, held.epoch)).collect()
+        runs.held.iter().map(|(id, held)| (*id, held.epoch)).collect()
     }
 
     /// Takes up runs that this process owns in the store but does not hold. `alone`: one at a time,
@@ -129,11 +137,16 @@ impl Embedded {
         Ok(())
     }
 
-    /// Drops every run, because this process may no longer act for them. Their requests are broken
-    /// off. May be called from any thread.
+    /// From now on this process lives under that id: runs are taken in for it, and for no other.
+    pub fn assume(&self, process: ProcessId) {
+        self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).process = Some(process);
+    }
+
+    /// Drops every run and takes none in, because this process may no longer act for them. Their
+    /// requests are broken off. May be called from any thread.
     pub fn abandon(&self) {
         let runs = std::mem::take(&mut *self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner));
-        for held in runs.values() {
+        for held in runs.held.values() {
             held.task.abort();
         }
     }
@@ -150,7 +163,9 @@ impl Embedded {
         let (id, epoch) = (begun.execution, begun.epoch);
         let shared = Arc::clone(&self.shared);
         let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        if runs.get(&id).is_some_and(|held| held.epoch >= epoch) {
+        // A claim that was answered after this process gave itself up belongs to a dead id: another
+        // owner takes it up.
+        if runs.process != Some(process) || runs.held.get(&id).is_some_and(|held| held.epoch >= epoch) {
             return;
         }
         let task = self.shared.tasks.spawn(async move {
@@ -165,10 +180,10 @@ impl Embedded {
             };
             shared.leave(id, epoch, left);
         });
-        if let Some(old) = runs.insert(id, Held { epoch, inbox, task: task.abort_handle() }) {
+        if let Some(old) = runs.held.insert(id, Held { epoch, inbox, task: task.abort_handle() }) {
             old.task.abort();
         }
-        ::metrics::gauge!(metrics::RUNS_HELD).set(u32::try_from(runs.len()).unwrap_or(u32::MAX));
+        ::metrics::gauge!(metrics::RUNS_HELD).set(u32::try_from(runs.held.len()).unwrap_or(u32::MAX));
     }
 }
 
@@ -220,10 +235,10 @@ impl Shared {
     fn leave(&self, id: ExecutionId, epoch: i64, left: Left) {
         {
             let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-            if runs.get(&id).is_some_and(|held| held.epoch == epoch) {
-                runs.remove(&id);
+            if runs.held.get(&id).is_some_and(|held| held.epoch == epoch) {
+                runs.held.remove(&id);
             }
-            ::metrics::gauge!(metrics::RUNS_HELD).set(u32::try_from(runs.len()).unwrap_or(u32::MAX));
+            ::metrics::gauge!(metrics::RUNS_HELD).set(u32::try_from(runs.held.len()).unwrap_or(u32::MAX));
         }
         if left == Left::Lost {
             ::metrics::counter!(metrics::RECORDS_FENCED).increment(1);
@@ -239,7 +254,7 @@ impl Engine for Embedded {
     }
 
     fn capacity(&self) -> usize {
-        let held = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let held = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).held.len();
         self.shared.settings.max_runs.saturating_sub(held)
     }
 
@@ -288,7 +303,7 @@ impl Engine for Embedded {
 
     fn cancel(&self, execution: ExecutionId) {
         let runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = runs.get(&execution) {
+        if let Some(held) = runs.held.get(&execution) {
             // A run that is just leaving needs no word.
             let _leaving = held.inbox.send(Message::Cancel);
         }

@@ -21,7 +21,7 @@ use engine::pulse::Pulse;
 use kernel::ids::ProcessId;
 use store::admission::Silence;
 use store::connect::Target;
-use store::process::{News, Registration, beat, register};
+use store::process::{News, Registration, beat, end, register};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -66,31 +66,53 @@ impl Heartbeat {
     }
 
     async fn run(mut self) {
+        let mut before = None;
         while !self.stop.is_cancelled() {
             self.registration.id = ProcessId(store::new_id());
-            if let Err(error) = self.live().await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "The heartbeat cannot reach the database");
-                tokio::select! {
-                    () = tokio::time::sleep(ms(self.settings.heartbeat_ms)) => {}
-                    () = self.stop.cancelled() => {}
+            match self.live(before).await {
+                Ok(()) => before = Some(self.registration.id),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "The heartbeat cannot reach the database");
+                    tokio::select! {
+                        () = tokio::time::sleep(ms(self.settings.heartbeat_ms)) => {}
+                        () = self.stop.cancelled() => {}
+                    }
                 }
             }
         }
     }
 
-    /// One life of this process under one id: ends by a lapse, or when told to stop.
-    async fn live(&mut self) -> Result<(), store::Error> {
-        let mut client = Some(self.target.connect().await?);
-        if let Some(client) = &client {
-            register(client, &self.registration).await?;
+    /// One life of this process under one id: ends by a lapse, or when told to stop. `before` is the
+    /// id that lapsed: its runs were dropped here, so others need not wait for them.
+    async fn live(&mut self, before: Option<ProcessId>) -> Result<(), store::Error> {
+        let mut sent = Instant::now();
+        let connection = self.target.connect().await?;
+        register(&connection, &self.registration).await?;
+        if let Some(before) = before {
+            end(&connection, before).await?;
+        }
+        self.pulse.beat(sent);
+        if let Some(engine) = &self.engine {
+            engine.assume(self.registration.id);
         }
         tracing::info!(process_id = %self.registration.id, "This process is registered");
+        let mut client = Some(connection);
         let mut steady_since = Instant::now();
         let mut next = tokio::time::interval(ms(self.settings.heartbeat_ms));
         next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! { _ = next.tick() => {}, () = self.stop.cancelled() => return Ok(()) }
-            let sent = Instant::now();
+            ::metrics::gauge!(metrics::HEARTBEAT_AGE).set(self.pulse.age().as_secs_f64());
+            // Looked at before the next beat is sent: a process that was stopped for too long must
+            // not come back as if nothing had happened.
+            if !self.pulse.is_fresh() {
+                self.lapse("its heartbeats did not reach the database in time").await;
+                return Ok(());
+            }
+            if sent.elapsed() > ms(self.settings.shards_after_ms) {
+                steady_since = Instant::now();
+            }
+            sent = Instant::now();
             match self.beat(&mut client).await {
                 Ok(news) if news.gone => {
                     self.lapse("it was declared dead by another process").await;
@@ -100,12 +122,7 @@ impl Heartbeat {
                     self.pulse.beat(sent);
                     self.publish(news, steady_since);
                 }
-                Err(_) => steady_since = Instant::now(),
-            }
-            ::metrics::gauge!(metrics::HEARTBEAT_AGE).set(self.pulse.age().as_secs_f64());
-            if !self.pulse.is_fresh() {
-                self.lapse("its heartbeats did not reach the database in time").await;
-                return Ok(());
+                Err(()) => steady_since = Instant::now(),
             }
         }
     }

@@ -44,6 +44,12 @@ pub async fn register(client: &Client, registration: &Registration) -> Result<()
     Ok(())
 }
 
+/// A process, or an id it gave up, is over.
+pub async fn end(client: &Client, process: ProcessId) -> Result<(), Error> {
+    client.execute(sql!("process/end"), &[&process.0]).await?;
+    Ok(())
+}
+
 /// One heartbeat.
 pub async fn beat(
     client: &Client,

@@ -2,9 +2,10 @@
 //! and by a row of processes that die after each fact, each taking up what the last one stored.
 
 use expect_test::{Expect, expect};
+use kernel::ids::ExecutionId;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{Process, World};
 
 async fn check(document: Value, input: Value, expected: Expect) {
     let straight = drive(&document, &input, false).await;
@@ -17,20 +18,26 @@ async fn drive(document: &Value, input: &Value, interrupt: bool) -> String {
     let world = World::new().await;
     let definition = world.publish(document).await;
     let id = world.enqueue(definition, input.clone()).await;
-    let mut process = world.process().await;
+    let process = world.process().await;
     world.dispatch(&process).await;
-    let mut seen = 0;
-    while interrupt {
-        let execution = world.until(id, |execution| execution.status.is_terminal() || execution.last_seq > seen).await;
-        if execution.status.is_terminal() {
-            break;
-        }
-        seen = execution.last_seq;
-        process = world.take_over(process).await;
+    if interrupt {
+        interrupt_after_every_fact(&world, id, process).await;
     }
     let execution = world.ended(id).await;
     assert_eq!(world.leftovers().await, (0, 0), "no slot and no ticket is left");
     world.trace(&execution).await
+}
+
+async fn interrupt_after_every_fact(world: &World, id: ExecutionId, mut process: Process) {
+    let mut seen = 0;
+    loop {
+        let execution = world.until(id, |execution| execution.status.is_terminal() || execution.last_seq > seen).await;
+        if execution.status.is_terminal() {
+            return;
+        }
+        seen = execution.last_seq;
+        process = world.take_over(process).await;
+    }
 }
 
 fn http(path: &str) -> Value {

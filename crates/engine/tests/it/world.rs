@@ -115,6 +115,7 @@ impl World {
         let settings = Settings { max_runs: 100, max_calls: 100 };
         let pulse = Arc::new(Pulse::new(Duration::from_secs(3600)));
         let engine = Embedded::new(self.database.store.clone(), outbound, settings, pulse, Arc::new(|_, _| {}));
+        engine.assume(id);
         Process { id, engine }
     }
 

@@ -82,7 +82,9 @@ impl Keys {
             Some(key) => key,
             None => {
                 let key = store.find_key(secret).await.map_err(|error| match error {
-                    store::Error::NotFound => Problem::of(Code::Unauthenticated),
+                    store::Error::NotFound => {
+                        Problem::new(Code::Unauthenticated, "this key is not known here: it was revoked, or belongs to another server")
+                    }
                     other => other.into(),
                 })?;
                 let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

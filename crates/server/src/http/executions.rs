@@ -149,9 +149,23 @@ pub(crate) async fn nodes(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<ExecutionId>,
+    Params(params): Params<NodesParams>,
 ) -> Result<Reply<wire::Nodes>, Problem> {
     let execution = find(&api, &caller, id).await?;
-    Ok(Reply(wire::Nodes { items: all_nodes(&api, &execution).await? }))
+    let mut items = all_nodes(&api, &execution).await?;
+    if params.payloads == Some(false) {
+        for node in &mut items {
+            (node.input, node.output) = (None, None);
+        }
+    }
+    Ok(Reply(wire::Nodes { items }))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodesParams {
+    /// False leaves inputs and outputs out, for those who only watch.
+    payloads: Option<bool>,
 }
 
 pub(crate) async fn summary(

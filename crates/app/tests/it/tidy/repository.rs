@@ -25,6 +25,11 @@ impl File {
     pub(super) fn is_test(&self) -> bool {
         self.path.contains("/tests/")
     }
+
+    /// How many lines come before a source file's own tests.
+    pub(super) fn lines_that_ship(&self) -> usize {
+        self.text.lines().take_while(|line| *line != "#[cfg(test)]").count()
+    }
 }
 
 /// Where the repository is.

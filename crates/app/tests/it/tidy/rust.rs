@@ -11,6 +11,8 @@ pub(super) struct Function {
     pub(super) name: String,
     pub(super) line: usize,
     pub(super) lines: usize,
+    /// Those that are not wholly comment or literal.
+    pub(super) lines_of_code: usize,
 }
 
 /// The text with comments and the insides of literals blanked out.
@@ -44,7 +46,8 @@ pub(super) fn functions(code: &str) -> Vec<Function> {
         }
         if let Some(end) = body_end(&code[at..]) {
             let line = code[..at].matches('\n').count() + 1;
-            found.push(Function { name, line, lines: code[at..at + end].matches('\n').count() + 1 });
+            let lines_of_code = code[at..at + end].lines().filter(|line| !line.trim().is_empty()).count();
+            found.push(Function { name, line, lines: code[at..at + end].matches('\n').count() + 1, lines_of_code });
         }
     }
     found
@@ -119,7 +122,7 @@ fn literals_and_comments_are_no_code() {
     let code = code(text);
     assert_eq!(code.len(), text.len());
     assert_eq!(code.matches('{').count(), 1, "{code}");
-    assert_eq!(functions(&code), [Function { name: "f".to_owned(), line: 2, lines: 2 }]);
+    assert_eq!(functions(&code), [Function { name: "f".to_owned(), line: 2, lines: 2, lines_of_code: 2 }]);
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! Claims beside a backlog on the move: a definition with a million ready items is paused, a million
+//! delayed items come due.
+//!
+//! Invariants
+//! - The mover does what the service's promoter does, call by call and without a pause.
+//! - Claims on an empty database take turns with the measured ones, so that what the mover takes of
+//!   the machine is not counted as the claim's own.
+//!
+//! Not here: backlogs that stand still (`claims`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use kernel::ids::{DefinitionId, WorkspaceId};
+use tokio::task::JoinHandle;
+
+use super::claims::{Probe, WORKSPACES, ms};
+use super::stats::Sample;
+use super::world::World;
+
+/// The most items one statement of the promoter moves.
+const BATCH: usize = 1_000;
+/// How long autovacuum may take to come round.
+const VACUUM_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Claim times while something moved, and of an empty database at the same time.
+#[derive(Debug)]
+pub(super) struct Beside {
+    pub(super) claims: Sample,
+    pub(super) empty: Sample,
+    /// Claims that brought fewer than all ten: a workspace waited behind what moved.
+    pub(super) short: usize,
+}
+
+/// How a move went: while it lasted, right after it, and once autovacuum had been there.
+#[derive(Debug)]
+pub(super) struct Moved {
+    pub(super) items: usize,
+    pub(super) took: Duration,
+    pub(super) during: Beside,
+    pub(super) after: Beside,
+    pub(super) settled: Beside,
+    /// How long after the move autovacuum was done with it.
+    pub(super) vacuumed_after: Duration,
+}
+
+/// Pauses a definition. The trigger takes the shard's lock.
+pub(super) async fn pause(world: &World, definition: DefinitionId) -> Result<()> {
+    let sql = "UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1";
+    ensure!(world.client.execute(sql, &[&definition.0]).await? == 1, "no definition to pause");
+    Ok(())
+}
+
+/// Moves every ready item of what is closed in a workspace aside, as the promoter does.
+pub(super) async fn set_aside(world: Arc<World>, workspace: WorkspaceId) -> Result<usize> {
+    let mut all = 0;
+    for (definition, paused) in world.store.closed_definitions(workspace).await? {
+        let mut from = None;
+        loop {
+            let (moved, last) = world.store.set_aside(workspace, definition, paused, from).await?;
+            all += moved;
+            if moved < BATCH {
+                break;
+            }
+            from = last;
+        }
+    }
+    Ok(all)
+}
+
+/// Ripens whatever is due, as the promoter does.
+pub(super) async fn ripen(world: Arc<World>) -> Result<usize> {
+    let mut all = 0;
+    loop {
+        let (_, moved) = world.store.ripen().await?;
+        all += moved;
+        if moved < BATCH {
+            return Ok(all);
+        }
+    }
+}
+
+/// Claims while a mover is at work, right after it, and after autovacuum.
+pub(super) async fn measure(
+    probe: &Probe,
+    empty: &Probe,
+    rounds: usize,
+    mover: impl Future<Output = Result<usize>> + Send + 'static,
+) -> Result<Moved> {
+    let vacuums = vacuums(&probe.world).await?;
+    let began = Instant::now();
+    let mover = tokio::spawn(async move {
+        let items = mover.await?;
+        Ok::<_, anyhow::Error>((items, began.elapsed()))
+    });
+    let during = beside(probe, empty, |_| !mover.is_finished()).await?;
+    let (items, took) = finished(mover).await?;
+    let moved_at = Instant::now();
+    let after = beside(probe, empty, |round| round < rounds).await?;
+    while self::vacuums(&probe.world).await? == vacuums && moved_at.elapsed() < VACUUM_PATIENCE {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    // One that began during the move leaves the rest to the next.
+    probe.world.settle().await?;
+    let vacuumed_after = moved_at.elapsed();
+    let settled = beside(probe, empty, |round| round < rounds).await?;
+    Ok(Moved { items, took, during, after, settled, vacuumed_after })
+}
+
+async fn finished(mover: JoinHandle<Result<(usize, Duration)>>) -> Result<(usize, Duration)> {
+    mover.await.context("the mover broke off")?
+}
+
+async fn vacuums(world: &World) -> Result<i64> {
+    let sql = "SELECT autovacuum_count FROM pg_stat_user_tables WHERE relname = 'execution_queue'";
+    Ok(world.client.query_one(sql, &[]).await?.try_get(0)?)
+}
+
+async fn beside(probe: &Probe, empty: &Probe, go_on: impl Fn(usize) -> bool) -> Result<Beside> {
+    let (mut claims, mut others, mut short) = (Vec::new(), Vec::new(), 0);
+    while go_on(claims.len()) {
+        let (took, items) = probe.once().await.with_context(|| format!("claim, case {}", probe.name))?;
+        short += usize::from(items < WORKSPACES);
+        claims.push(took);
+        others.push(empty.once().await?.0);
+    }
+    Ok(Beside { claims: Sample::new(claims), empty: Sample::new(others), short })
+}
+
+impl Moved {
+    /// The worst p50 against an empty database at the same time.
+    pub(super) fn ratio(&self) -> f64 {
+        [&self.during, &self.after, &self.settled].map(Beside::ratio).into_iter().fold(0.0, f64::max)
+    }
+
+    pub(super) fn took_ms(&self) -> f64 {
+        ms(self.took)
+    }
+}
+
+impl Beside {
+    pub(super) fn ratio(&self) -> f64 {
+        if self.empty.p50() > 0.0 { self.claims.p50() / self.empty.p50() } else { 0.0 }
+    }
+}

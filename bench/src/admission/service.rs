@@ -1,0 +1,94 @@
+//! The real service as a child process, and requests to it.
+//!
+//! Invariants
+//! - It is the release binary beside this one, with default settings but for what a measurement names.
+//! - It is stopped politely and waited for; if this program dies, so does it.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use kernel::ids::ExecutionId;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use store::key::Secret;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::world::{Tenant, World};
+
+/// How long a start or a stop may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running `forebay serve`.
+#[derive(Debug)]
+pub(super) struct Service {
+    child: Child,
+    address: String,
+    key: Secret,
+    http: reqwest::Client,
+}
+
+impl Service {
+    /// Starts it over a world's database; answers when it says that it is ready.
+    pub(super) async fn start(world: &World, settings: &[String]) -> Result<Service> {
+        let key = Secret::generate()?;
+        let mut command = Command::new(binary()?);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--database-url", &world.url]);
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
+        let ours = std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("FOREBAY_"));
+        for name in ours {
+            command.env_remove(name);
+        }
+        command.env("FOREBAY_AUTH_ROOT_KEY", key.expose());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().context("start forebay")?;
+        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+        let mut address = None;
+        loop {
+            let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.context("wait for forebay to be ready")??;
+            match line.as_deref() {
+                None => bail!("forebay ended before it was ready"),
+                Some("ready") => break,
+                Some(line) => address = line.split_once("http://").map(|(_, address)| address.to_owned()).or(address),
+            }
+        }
+        // What else it says is of no interest, but it must be able to say it.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(Service { child, address: address.context("forebay did not say where it listens")?, key, http: reqwest::Client::new() })
+    }
+
+    /// Accepts one execution.
+    pub(super) async fn enqueue(&self, tenant: Tenant) -> Result<ExecutionId> {
+        let body = json!({ "workflowDefinitionId": tenant.definition, "workspaceId": tenant.workspace, "input": {} });
+        let answer = self
+            .http
+            .post(format!("http://{}/api/v1/workflow/executions/start", self.address))
+            .bearer_auth(self.key.expose())
+            .json(&body)
+            .send()
+            .await
+            .context("enqueue over HTTP")?;
+        ensure!(answer.status().as_u16() == 202, "a start was answered {}", answer.status());
+        let started: serde_json::Value = answer.json().await?;
+        started["executionId"].as_str().context("an execution id")?.parse().context("an execution id")
+    }
+
+    /// Stops it and waits until it is gone.
+    pub(super) async fn stop(mut self) -> Result<()> {
+        let pid = self.child.id().context("forebay ended by itself")?;
+        kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM).context("stop forebay")?;
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.context("wait for forebay to stop")??;
+        ensure!(status.success(), "forebay ended with {status}");
+        Ok(())
+    }
+}
+
+fn binary() -> Result<PathBuf> {
+    let path = std::env::current_exe().context("find this program")?.with_file_name("forebay");
+    ensure!(path.exists(), "{} is missing: start this through ./dev/bench", path.display());
+    Ok(path)
+}
