@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use kernel::ids::{DefinitionId, WorkspaceId};
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::claims::{Probe, WORKSPACES, ms};
-use super::stats::Sample;
-use super::world::World;
+use super::claims::{Probe, WORKSPACES};
+use super::stats::{Sample, round};
+use super::world::{Tenant, World};
 
 /// The most items one statement of the promoter moves.
 const BATCH: usize = 1_000;
@@ -49,6 +50,18 @@ pub(super) struct Moved {
 pub(super) async fn pause(world: &World, definition: DefinitionId) -> Result<()> {
     let sql = "UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1";
     ensure!(world.client.execute(sql, &[&definition.0]).await? == 1, "no definition to pause");
+    Ok(())
+}
+
+/// Pauses every definition of a workspace but the one that is measured.
+pub(super) async fn pause_all(world: &World, workspace: WorkspaceId, measured: &[Tenant]) -> Result<()> {
+    let sql = "SELECT id FROM workflow_definition WHERE workspace_id = $1";
+    for row in world.client.query(sql, &[&workspace.0]).await? {
+        let definition = DefinitionId(row.try_get(0)?);
+        if !measured.iter().any(|tenant| tenant.definition == definition) {
+            pause(world, definition).await?;
+        }
+    }
     Ok(())
 }
 
@@ -131,11 +144,27 @@ async fn beside(probe: &Probe, empty: &Probe, go_on: impl Fn(usize) -> bool) -> 
 impl Moved {
     /// The worst p50 against an empty database at the same time.
     pub(super) fn ratio(&self) -> f64 {
-        [&self.during, &self.after, &self.settled].map(Beside::ratio).into_iter().fold(0.0, f64::max)
+        self.phases().into_iter().map(|(_, beside)| beside.ratio()).fold(0.0, f64::max)
     }
 
-    pub(super) fn took_ms(&self) -> f64 {
-        ms(self.took)
+    /// The three times of a move, by name.
+    pub(super) fn phases(&self) -> [(&'static str, &Beside); 3] {
+        [("during", &self.during), ("after", &self.after), ("settled", &self.settled)]
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let phases = self.phases().into_iter().map(|(name, beside)| {
+            let figures = json!({
+                "claim_ms": beside.claims.json(), "empty_ms": beside.empty.json(), "ratio": round(beside.ratio()),
+                "short": beside.short,
+            });
+            (name.to_owned(), figures)
+        });
+        let mut json: serde_json::Map<String, Value> = phases.collect();
+        json.insert("items".to_owned(), json!(self.items));
+        json.insert("move_s".to_owned(), json!(round(self.took.as_secs_f64())));
+        json.insert("vacuumed_after_s".to_owned(), json!(round(self.vacuumed_after.as_secs_f64())));
+        Value::Object(json)
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::service::Service;
-use super::stats::{Sample, median};
+use super::stats::{Sample, mean, median, round};
 use super::world::{Backlog, READY, Tenant, World};
 use super::{Scale, log_document};
 
@@ -110,7 +110,7 @@ impl Arm {
                 looks.push(self.flood_number(IN_USE).await? as f64);
             }
         }
-        Ok((ids, looks.iter().sum::<f64>() / looks.len().max(1) as f64))
+        Ok((ids, mean(&looks)))
     }
 
     async fn flood_number(&self, sql: &str) -> Result<i64> {
@@ -149,6 +149,23 @@ impl Arm {
         }
         anyhow::bail!("some executions of the quiet workspace never started")
     }
+}
+
+/// The figures of all arms, the first being alone, and the worst p99 over that of the first.
+pub(super) fn figures(arms: &[Arm]) -> (Value, f64) {
+    let alone = arms.first().map_or(0.0, Arm::p99);
+    let (mut worst, mut json) = (0f64, serde_json::Map::new());
+    for arm in arms {
+        let ratio = if alone > 0.0 { arm.p99() / alone } else { 0.0 };
+        worst = worst.max(ratio);
+        let runs: Vec<f64> = arm.runs.iter().map(|run| round(run.p99())).collect();
+        let figures = json!({
+            "p50": round(arm.p50()), "p99": round(arm.p99()), "ratio": round(ratio), "p99_by_run": runs,
+            "flood_slots": round(mean(&arm.in_use)), "flood_ended_per_s": round(mean(&arm.ended_per_s)),
+        });
+        json.insert(arm.name.to_owned(), figures);
+    }
+    (Value::Object(json), worst)
 }
 
 /// A server that answers after a while, for nodes that hold their slot.

@@ -35,6 +35,10 @@ impl Sample {
     }
 }
 
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
 pub(super) fn median(values: &[f64]) -> f64 {
     Sample::new(values.to_vec()).p50()
 }

@@ -13,7 +13,7 @@ use clap::Args;
 use engine::outbound::Allow;
 use serde_json::json;
 use server::config::Settings;
-use server::{Options, Role, Service, wire};
+use server::{Options, Role, Server, wire};
 use store::Store;
 use store::connect::Target;
 use store::embedded::{self, Embedded, Launcher};
@@ -28,7 +28,9 @@ use crate::settings::SettingFlags;
 
 /// Run everything on this machine: a database of its own, the API, the engine, a demo.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  forebay dev                 data is kept between starts\n  forebay dev --ephemeral     data is gone at the end\n\nIt needs PostgreSQL 15 or later installed (Debian: apt-get install postgresql), but no database set up: it runs a private one over a socket that only this user can reach.")]
+#[command(
+    after_help = "Examples:\n  forebay dev                 data is kept between starts\n  forebay dev --ephemeral     data is gone at the end\n\nIt needs PostgreSQL 15 or later installed (Debian: apt-get install postgresql), but no database set up: it runs a private one over a socket that only this user can reach."
+)]
 pub(crate) struct DevArgs {
     #[command(flatten)]
     settings: SettingFlags,
@@ -105,7 +107,7 @@ impl DevArgs {
         Ok(options)
     }
 
-    async fn start(&self, mut settings: Settings, database: &Embedded) -> anyhow::Result<(Service, String, Secret)> {
+    async fn start(&self, mut settings: Settings, database: &Embedded) -> anyhow::Result<(Server, String, Secret)> {
         let target = Target::new(&database.url())?;
         store::migrate::migrate(&target).await?;
         let store = Store::new(&target, 1)?;
@@ -114,7 +116,7 @@ impl DevArgs {
         settings.outbound.allow.push(own);
         let roles = Role::ALL.into_iter().collect();
         let (key, new) = root_key(&store).await?;
-        let service = Service::start(settings, Options { roles, alone: true, root_key: None }).await?;
+        let service = Server::start(settings, Options { roles, alone: true }).await?;
         let address = service.address.context("the API listens")?;
         let server = format!("http://{address}");
         let kept = profile::save(&server, key.expose());
@@ -135,7 +137,9 @@ impl DevArgs {
         if !self.no_demo {
             output::line("\nNow paste, in another terminal:\n")?;
             output::line(format!("  {program} run hello --workspace demo-pro -i name=Ada --watch"))?;
-            output::line(format!("  {program} run patience --workspace demo-free --watch & {program} run patience --workspace demo-free --watch"))?;
+            output::line(format!(
+                "  {program} run patience --workspace demo-free --watch & {program} run patience --workspace demo-free --watch"
+            ))?;
             output::line(format!("  {program} workspace ls"))?;
         }
         output::line("\nCtrl-C stops everything.")?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail};
 use clap::Args;
 use server::config::REASONS;
-use server::{Options, Role, Service};
+use server::{Options, Role, Server};
 use store::connect::Target;
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,9 @@ use crate::settings::SettingFlags;
 
 /// Run Forebay over a PostgreSQL of your own.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  forebay serve --database-url postgresql://forebay@db/forebay --roles api,dispatcher,worker\n\nSeveral processes may run side by side on one database; each says its roles.")]
+#[command(
+    after_help = "Example:\n  forebay serve --database-url postgresql://forebay@db/forebay --roles api,dispatcher,worker\n\nSeveral processes may run side by side on one database; each says its roles."
+)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     settings: SettingFlags,
@@ -41,7 +43,7 @@ pub(crate) struct ConfigArgs {
 impl ServeArgs {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let roles = roles(&self.roles)?;
-        let service = Service::start(self.settings.load()?, Options { roles, ..Options::default() }).await?;
+        let service = Server::start(self.settings.load()?, Options { roles, ..Options::default() }).await?;
         if let Some(address) = service.address {
             output::line(format!("Forebay listens on http://{address}"))?;
         }

@@ -41,7 +41,8 @@ impl SettingFlags {
     pub(crate) fn load(&self) -> anyhow::Result<Settings> {
         let mut table = match &self.config {
             Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| format!("read settings from {}", path.display()))?;
+                let text =
+                    std::fs::read_to_string(path).with_context(|| format!("read settings from {}", path.display()))?;
                 text.parse::<Table>().with_context(|| format!("read settings from {}", path.display()))?
             }
             None => Table::new(),
@@ -63,7 +64,8 @@ impl SettingFlags {
             };
             put(&mut table, key.trim(), value.trim())?;
         }
-        let settings = Settings::deserialize(Value::Table(table)).map_err(|error| anyhow::anyhow!("settings: {error}"))?;
+        let settings =
+            Settings::deserialize(Value::Table(table)).map_err(|error| anyhow::anyhow!("settings: {error}"))?;
         settings.check().context("check the settings")?;
         Ok(settings)
     }

@@ -70,9 +70,9 @@ impl ApiParts {
     }
 }
 
-/// Root keys beside the stored ones.
-pub(crate) fn keys(roots: Vec<Secret>) -> auth::Keys {
-    auth::Keys::new(roots)
+/// The keys of this process; `root` is a configured one beside those that are stored.
+pub(crate) fn keys(root: Option<Secret>) -> auth::Keys {
+    auth::Keys::new(root)
 }
 
 /// The whole router.

@@ -17,10 +17,10 @@ pub mod metrics;
 mod orphans;
 mod pass;
 mod promoter;
-mod service;
+mod start;
 mod takeover;
 mod waiters;
 mod waker;
 pub mod wire;
 
-pub use service::{Options, Role, Service, StartError};
+pub use start::{Options, Role, Server, StartError};

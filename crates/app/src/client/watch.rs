@@ -125,7 +125,8 @@ async fn look(
             session.api.get(&format!("workflow/queue/{}", id.queue_item()), &[]).await?;
         view.queued(&item.value)?
     } else {
-        let nodes: Answer<wire::Nodes> = session.api.get(&format!("{}/nodes", path(id)), &[("payloads", "false")]).await?;
+        let nodes: Answer<wire::Nodes> =
+            session.api.get(&format!("{}/nodes", path(id)), &[("payloads", "false")]).await?;
         view.nodes(&nodes.value.items)?
     };
     Ok((execution, changed))

@@ -30,7 +30,8 @@ const KEPT_TO: &[(&str, &str)] = &[
 ];
 
 /// What would let the kernel do something rather than decide it.
-const NOT_IN_KERNEL: &[&str] = &["tokio", "futures-util", "tracing", "metrics", "getrandom", "reqwest", "nix", "anyhow"];
+const NOT_IN_KERNEL: &[&str] =
+    &["tokio", "futures-util", "tracing", "metrics", "getrandom", "reqwest", "nix", "anyhow"];
 
 const LONGEST_FILE: usize = 400;
 const LONGEST_FUNCTION: usize = 60;
@@ -104,9 +105,13 @@ fn functions_are_short() {
         // A test's snapshots and documents are data.
         let counted = |found: &rust::Function| if found.line > tests_from { found.lines_of_code } else { found.lines };
         let functions = rust::functions(&rust::code(&file.text)).into_iter();
-        long.extend(functions.filter(|found| counted(found) >= LONGEST_FUNCTION).map(|found| (file.path.clone(), found)));
+        long.extend(
+            functions.filter(|found| counted(found) >= LONGEST_FUNCTION).map(|found| (file.path.clone(), found)),
+        );
     }
-    let is = |(path, found): &(String, rust::Function), (at, name, _): &(&str, &str, &str)| path == at && found.name == *name;
+    let is = |(path, found): &(String, rust::Function), (at, name, _): &(&str, &str, &str)| {
+        path == at && found.name == *name
+    };
     let wrong = long.iter().filter(|found| !LONG_FUNCTIONS.iter().any(|known| is(found, known)));
     let wrong = wrong.map(|(path, found)| format!("{path}:{}: {} has {} lines", found.line, found.name, found.lines));
     let stale = LONG_FUNCTIONS.iter().filter(|known| !long.iter().any(|found| is(found, known)));
@@ -120,9 +125,10 @@ fn files_are_named_for_what_they_hold() {
         let stem = part.split('.').next().unwrap_or(part);
         ["util", "utils", "common", "helper", "helpers", "manager", "managers", "misc"].contains(&stem)
     };
-    let wrong = files().into_iter().map(|file| file.path).filter(|path| {
-        path.ends_with("/mod.rs") || path.ends_with(".rs") && path.split('/').any(says_nothing)
-    });
+    let wrong = files()
+        .into_iter()
+        .map(|file| file.path)
+        .filter(|path| path.ends_with("/mod.rs") || path.ends_with(".rs") && path.split('/').any(says_nothing));
     check("foo.rs beside foo/, and no name that fits anything", wrong.collect());
 }
 
@@ -154,8 +160,10 @@ fn every_statement_is_used_and_every_use_has_its_file() {
 
 #[test]
 fn every_sql_function_is_applied() {
-    let applied: BTreeMap<String, &str> =
-        store::migrate::FUNCTIONS.iter().map(|(name, text)| (format!("crates/store/functions/{name}.sql"), *text)).collect();
+    let applied: BTreeMap<String, &str> = store::migrate::FUNCTIONS
+        .iter()
+        .map(|(name, text)| (format!("crates/store/functions/{name}.sql"), *text))
+        .collect();
     let files = files();
     let stored = files.iter().filter(|file| file.path.starts_with("crates/store/functions/"));
     let wrong = stored.filter(|file| applied.get(&file.path) != Some(&file.text.as_str()));
@@ -211,7 +219,8 @@ fn scripts_stop_at_the_first_failure() {
 
 /// Every crate's manifest, by the crate's short name.
 fn manifests() -> BTreeMap<String, toml::Table> {
-    let is_crate = |path: &str| (path.starts_with("crates/") || path.starts_with("bench/")) && path.ends_with("/Cargo.toml");
+    let is_crate =
+        |path: &str| (path.starts_with("crates/") || path.starts_with("bench/")) && path.ends_with("/Cargo.toml");
     files()
         .into_iter()
         .filter(|file| is_crate(&file.path))

@@ -57,20 +57,20 @@ impl Caller {
     }
 }
 
-/// The keys of this process: configured root keys, and stored ones remembered for a moment.
+/// The keys of this process: a configured root key, and stored ones remembered for a moment.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    roots: Vec<Secret>,
+    root: Option<Secret>,
     seen: Mutex<BTreeMap<Vec<u8>, (Key, Instant)>>,
 }
 
 impl Keys {
-    pub(crate) fn new(roots: Vec<Secret>) -> Keys {
-        Keys { roots, seen: Mutex::new(BTreeMap::new()) }
+    pub(crate) fn new(root: Option<Secret>) -> Keys {
+        Keys { root, seen: Mutex::new(BTreeMap::new()) }
     }
 
     async fn caller(&self, store: &Store, secret: &Secret) -> Result<Caller, Problem> {
-        if self.roots.iter().any(|root| root.is(secret)) {
+        if self.root.as_ref().is_some_and(|root| root.is(secret)) {
             return Ok(Caller { actor: "root".to_owned(), workspace: None });
         }
         let hash = secret.hash();
@@ -82,9 +82,10 @@ impl Keys {
             Some(key) => key,
             None => {
                 let key = store.find_key(secret).await.map_err(|error| match error {
-                    store::Error::NotFound => {
-                        Problem::new(Code::Unauthenticated, "this key is not known here: it was revoked, or belongs to another server")
-                    }
+                    store::Error::NotFound => Problem::new(
+                        Code::Unauthenticated,
+                        "this key is not known here: it was revoked, or belongs to another server",
+                    ),
                     other => other.into(),
                 })?;
                 let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -73,7 +73,10 @@ fn every_error_code_is_on_its_page_and_no_other() {
         .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
         .flat_map(|(code, rest)| {
             let statuses = rest.split('|').next().unwrap_or_default();
-            statuses.split(',').filter_map(|status| Some((code.to_owned(), status.trim().parse().ok()?))).collect::<Vec<_>>()
+            statuses
+                .split(',')
+                .filter_map(|status| Some((code.to_owned(), status.trim().parse().ok()?)))
+                .collect::<Vec<_>>()
         })
         .collect();
     let missing = codes.difference(&listed).map(|(code, status)| format!("missing: {code} {status}"));

@@ -85,9 +85,9 @@ fn literal(text: &str) -> Option<usize> {
 }
 
 fn raw(text: &str) -> Option<usize> {
-    let start = ["r", "br", "cr"].into_iter().find(|start| {
-        text.strip_prefix(start).is_some_and(|rest| rest.trim_start_matches('#').starts_with('"'))
-    })?;
+    let start = ["r", "br", "cr"]
+        .into_iter()
+        .find(|start| text.strip_prefix(start).is_some_and(|rest| rest.trim_start_matches('#').starts_with('"')))?;
     let hashes = text[start.len()..].find('"')?;
     let end = format!("\"{}", "#".repeat(hashes));
     let open = start.len() + hashes + 1;

@@ -100,7 +100,7 @@ pub enum StartError {
 
 /// A running service.
 #[derive(Debug)]
-pub struct Service {
+pub struct Server {
     /// Where the API listens, if this process has that role.
     pub address: Option<SocketAddr>,
     stop: CancellationToken,
@@ -117,13 +117,11 @@ pub struct Options {
     pub roles: BTreeSet<Role>,
     /// This process alone can reach the database (it holds the data directory's lock): older ones are gone.
     pub alone: bool,
-    /// A root key beside the configured and the stored ones.
-    pub root_key: Option<Secret>,
 }
 
-impl Service {
+impl Server {
     /// Starts everything; answers when it is ready.
-    pub async fn start(settings: Settings, options: Options) -> Result<Service, StartError> {
+    pub async fn start(settings: Settings, options: Options) -> Result<Server, StartError> {
         settings.check()?;
         if settings.database.url.is_empty() {
             return Err(StartError::NoDatabase);
@@ -153,10 +151,9 @@ impl Service {
             parts.spawn_loops(engine);
         }
         if let Some(listener) = listener {
-            let keys = [configured, options.root_key].into_iter().flatten().collect();
-            parts.spawn_api(listener, keys)?;
+            parts.spawn_api(listener, configured)?;
         }
-        Ok(Service {
+        Ok(Server {
             address,
             stop: parts.stop,
             tasks: parts.tasks,
@@ -341,7 +338,7 @@ impl Parts {
         self.tasks.spawn(async move { repeat(name, every, &rouse, &stop, || pass(Arc::clone(&it))).await });
     }
 
-    fn spawn_api(&mut self, listener: TcpListener, root_keys: Vec<Secret>) -> Result<(), StartError> {
+    fn spawn_api(&mut self, listener: TcpListener, root_key: Option<Secret>) -> Result<(), StartError> {
         if let (false, true, Some(inbox)) = (self.works, self.settings.dispatch.hints, self.remote.take()) {
             self.tasks.spawn(hints::send(self.target.clone(), inbox, self.stop.clone()));
         }
@@ -349,7 +346,7 @@ impl Parts {
         let api = Arc::new(http::ApiParts {
             store: Store::new(&self.target, self.settings.database.api_connections)?,
             settings: self.settings.clone(),
-            keys: http::keys(root_keys),
+            keys: http::keys(root_key),
             hints: self.hints.clone(),
             waiters: self.waiters.clone(),
             engine: self.engine.clone(),

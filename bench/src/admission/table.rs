@@ -1,0 +1,91 @@
+//! The figures as people read them, on standard error; the last line of a run is JSON.
+
+use std::collections::BTreeMap;
+
+use super::claims::Sweeps;
+use super::moves::{Beside, Moved};
+use super::quiet::Arm;
+use super::shares::Shares;
+use super::stats::{Sample, mean};
+use crate::report::say;
+
+/// Prints claim and sweep times by case; answers the worst p50 over the first case's.
+pub(super) fn claims(names: &[&'static str], claims: &BTreeMap<&'static str, Sample>, sweeps: &Sweeps) -> f64 {
+    let none = Sample::default();
+    let base = names.first().and_then(|name| claims.get(name)).map_or(0.0, Sample::p50);
+    say("");
+    say("claim of 10 items over 10 workspaces, begun in the same commit; sweeps of all 64 shards beside");
+    say(format!("{:<14} {:>8} {:>8} {:>7} {:>11} {:>11}", "case", "p50 ms", "p99 ms", "ratio", "sweep ms", "gates ms"));
+    let mut worst = 0f64;
+    for name in names {
+        let sample = claims.get(name).unwrap_or(&none);
+        let ratio = if base > 0.0 { sample.p50() / base } else { 0.0 };
+        worst = worst.max(ratio);
+        let (ready, gates) = sweeps.get(name).map_or((0.0, 0.0), |(ready, gates)| (ready.p50(), gates.p50()));
+        say(format!(
+            "{name:<14} {:>8.2} {:>8.2} {ratio:>7.2} {ready:>11.1} {gates:>11.1}",
+            sample.p50(),
+            sample.p99()
+        ));
+    }
+    worst
+}
+
+/// Prints claims beside backlogs on the move.
+pub(super) fn moves(all: &[(&str, Moved)]) {
+    say("");
+    say("claims beside a backlog on the move, and of an empty database by turns with them");
+    say(format!("{:<20} {:>8} {:>8} {:>10} {:>10} {:>7} {:>6} {:>6}", "case", "p50 ms", "p99 ms", "empty p50", "empty p99", "ratio", "n", "short"));
+    for (name, moved) in all {
+        for (when, beside) in moved.phases() {
+            let Beside { claims, empty, short } = beside;
+            say(format!(
+                "{:<20} {:>8.2} {:>8.2} {:>10.2} {:>10.2} {:>7.2} {:>6} {short:>6}",
+                format!("{name} {when}"),
+                claims.p50(),
+                claims.p99(),
+                empty.p50(),
+                empty.p99(),
+                beside.ratio(),
+                claims.len(),
+            ));
+        }
+        say(format!(
+            "{name}: {} items moved in {:.1} s; vacuumed {:.1} s later",
+            moved.items,
+            moved.took.as_secs_f64(),
+            moved.vacuumed_after.as_secs_f64()
+        ));
+    }
+}
+
+/// Prints the quiet workspace's times by arm.
+pub(super) fn quiet(arms: &[Arm]) {
+    say("");
+    say("a quiet workspace, enqueue to start; medians over the runs, every run's p99 beside");
+    say(format!("{:<10} {:>8} {:>8} {:>11} {:>11}  {}", "arm", "p50 ms", "p99 ms", "flood slots", "flood end/s", "p99 by run"));
+    for arm in arms {
+        let each: Vec<String> = arm.runs.iter().map(|run| format!("{:.1}", run.p99())).collect();
+        say(format!(
+            "{:<10} {:>8.2} {:>8.2} {:>11.1} {:>11.1}  {}",
+            arm.name,
+            arm.p50(),
+            arm.p99(),
+            mean(&arm.in_use),
+            mean(&arm.ended_per_s),
+            each.join(" ")
+        ));
+    }
+}
+
+/// Prints who got what of a saturated process.
+pub(super) fn shares(shares: &Shares) {
+    say("");
+    let (least, most) = shares.equals.iter().fold((f64::MAX, 0f64), |(least, most), got| (least.min(*got), most.max(*got)));
+    say(format!(
+        "shares: {:.0} starts/s; 20 equal workspaces got {least:.0} to {most:.0} each, Jain {:.4}; weight 3 got {:.2} of an equal's",
+        shares.per_s,
+        shares.jain(),
+        shares.heavy_share()
+    ));
+}

@@ -1,0 +1,41 @@
+//! The measurements, by name: `./dev/bench admission`.
+//!
+//! Exit codes: 0 done; 3 a promise was broken by what was measured; anything else, the harness failed.
+
+use std::process::ExitCode;
+
+use bench::admission;
+use clap::{Parser, Subcommand};
+
+/// Measures Forebay on this machine. Figures go to standard output as one line of JSON.
+#[derive(Parser, Debug)]
+#[command(name = "bench")]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Is admission flat, whatever waits, and fair, whoever floods?
+    Admission {
+        /// 1 is a million waiting items; less is for trying it out.
+        #[arg(long, value_name = "F", default_value_t = 1.0)]
+        scale: f64,
+        /// Only these parts.
+        #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = admission::PARTS)]
+        only: Vec<String>,
+    },
+}
+
+const BROKEN_PROMISE: u8 = 3;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let held = match Cli::parse().what {
+        What::Admission { scale, only } => {
+            runtime.block_on(admission::run(&admission::Options { scale, parts: only }))?
+        }
+    };
+    Ok(if held { ExitCode::SUCCESS } else { ExitCode::from(BROKEN_PROMISE) })
+}

@@ -1,0 +1,193 @@
+//! The other side of every HTTP node: takes requests, notes when each began and ended.
+//!
+//! Invariants
+//! - The end of a request is noted before its answer is sent: a slot can only be used again after
+//!   that, so what is in flight here is never more than what runs.
+//! - A request whose sender is gone ends when its connection does.
+//! - How long an answer takes depends on the request and the seed alone.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::net::TcpListener;
+use uuid::Uuid;
+
+use crate::random::mix;
+use crate::service::now_us;
+
+/// One request that came.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub execution: Uuid,
+    pub workspace: Uuid,
+    /// The number of the request for an execution, the same under whatever id it runs.
+    pub n: i64,
+    pub node: String,
+    pub begin: i64,
+    pub end: Option<i64>,
+    /// How many of the same execution and node came before.
+    pub nth: u32,
+}
+
+/// How long answers take.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    pub seed: u64,
+    /// Most take from `fast.0` to `fast.1` ms.
+    pub fast: (u64, u64),
+    /// One in `slow_every` takes from `slow.0` to `slow.1` ms.
+    pub slow: (u64, u64),
+    pub slow_every: u64,
+    /// What came before takes so long when it comes again: long enough to be in flight when a
+    /// paused process wakes and tells its own end of it.
+    pub repeat: Duration,
+}
+
+/// A running receiver. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    pub address: SocketAddr,
+    state: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    policy: Policy,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    deliveries: Vec<Delivery>,
+    seen: HashMap<(Uuid, String), u32>,
+    repeats: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct Hit {
+    execution: Uuid,
+    workspace: Uuid,
+    n: i64,
+    node: String,
+    /// Answer 500 the first time.
+    #[serde(default)]
+    flaky: bool,
+}
+
+impl Receiver {
+    pub async fn start(policy: Policy) -> anyhow::Result<Receiver> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen for the nodes' requests")?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(Shared { policy, log: Mutex::default() });
+        let router = axum::Router::new().route("/hit", axum::routing::get(hit)).with_state(Arc::clone(&state));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(Receiver { address, state })
+    }
+
+    /// How many requests came that had come before.
+    pub fn repeats(&self) -> usize {
+        self.state.log().repeats
+    }
+
+    /// How many requests came.
+    pub fn count(&self) -> usize {
+        self.state.log().deliveries.len()
+    }
+
+    /// Everything that came, in the order in which it came.
+    pub fn deliveries(&self) -> Vec<Delivery> {
+        self.state.log().deliveries.clone()
+    }
+
+    /// A node's configuration that calls this receiver.
+    pub fn node(&self, node: &str, flaky: bool) -> serde_json::Value {
+        json!({
+            "url": format!("http://{}/hit", self.address),
+            "query": {
+                "execution": "${{ execution.id }}",
+                "workspace": "${{ workspace.id }}",
+                "n": "${{ inputs.n }}",
+                "node": node,
+                "flaky": flaky,
+            },
+        })
+    }
+}
+
+/// What a node of this name brings for request `n`.
+pub fn value(node: &str, n: i64) -> i64 {
+    let sum: i64 = node.bytes().map(i64::from).sum();
+    n * 1_000 + sum
+}
+
+async fn hit(State(state): State<Arc<Shared>>, Query(hit): Query<Hit>) -> Response {
+    let (guard, nth) = Noted::begin(&state, &hit);
+    tokio::time::sleep(state.policy.delay(&hit, nth)).await;
+    // Before the answer: afterwards the slot may be another's at any moment.
+    drop(guard);
+    if hit.flaky && nth == 0 {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
+    Json(json!({ "value": value(&hit.node, hit.n) })).into_response()
+}
+
+impl Policy {
+    fn delay(&self, hit: &Hit, nth: u32) -> Duration {
+        if nth > 0 && !hit.flaky {
+            return self.repeat;
+        }
+        let node = hit.node.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let drawn = mix(self.seed ^ mix(hit.n.unsigned_abs()) ^ node);
+        let (low, high) = if drawn.is_multiple_of(self.slow_every.max(1)) { self.slow } else { self.fast };
+        Duration::from_millis(low + (drawn >> 8) % (high - low + 1))
+    }
+}
+
+impl Shared {
+    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request in flight; its end is noted when it is dropped.
+struct Noted {
+    state: Arc<Shared>,
+    at: usize,
+}
+
+impl Noted {
+    fn begin(state: &Arc<Shared>, hit: &Hit) -> (Noted, u32) {
+        let mut log = state.log();
+        let seen = log.seen.entry((hit.execution, hit.node.clone())).or_default();
+        let nth = *seen;
+        *seen += 1;
+        if nth > 0 {
+            log.repeats += 1;
+        }
+        log.deliveries.push(Delivery {
+            execution: hit.execution,
+            workspace: hit.workspace,
+            n: hit.n,
+            node: hit.node.clone(),
+            begin: now_us(),
+            end: None,
+            nth,
+        });
+        (Noted { state: Arc::clone(state), at: log.deliveries.len() - 1 }, nth)
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.state.log().deliveries[self.at].end = Some(now_us());
+    }
+}

@@ -1,0 +1,255 @@
+//! Real `forebay serve` processes, to be killed, paused and started again.
+//!
+//!     start ──▶ running ──kill──▶ dead ──start──▶ running (a new name)
+//!                │  ▲
+//!              pause resume
+//!
+//! Invariants
+//! - Each start has a name of its own, which is also its database sessions' name: what a process
+//!   wrote can be told from what its successor wrote.
+//! - Every kill and pause is noted with its time, by the clock that the database uses too.
+//! - No process outlives this one: the kernel kills them with the harness, where it can be told to.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// How long a process may take to be ready; far more than it needs.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Microseconds since 1970, by the clock that `clock_timestamp()` reads on the same machine.
+pub fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// What every process of a fleet is started with.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub forebay: PathBuf,
+    /// Without a name for the sessions; each start appends its own.
+    pub database_url: String,
+    pub root_key: String,
+    /// As `--set` takes them.
+    pub settings: Vec<String>,
+    /// Where logs go.
+    pub logs: PathBuf,
+}
+
+/// A process that was killed.
+#[derive(Clone, Debug)]
+pub struct Kill {
+    pub name: String,
+    pub at: i64,
+}
+
+/// A process that was stopped for a while. Open while it is.
+#[derive(Clone, Debug)]
+pub struct Pause {
+    pub name: String,
+    pub from: i64,
+    pub to: Option<i64>,
+}
+
+/// What was done to a fleet.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    pub kills: Vec<Kill>,
+    pub pauses: Vec<Pause>,
+}
+
+/// The processes, by place. A place keeps its number however often its process is replaced.
+#[derive(Debug)]
+pub struct Fleet {
+    spec: Spec,
+    places: Vec<Mutex<Place>>,
+    history: Mutex<History>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    starts: u32,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    name: String,
+    base: String,
+    pid: u32,
+    paused: bool,
+    /// Killed when dropped.
+    _child: Child,
+}
+
+impl Fleet {
+    /// Starts a process at each of so many places, side by side.
+    pub async fn start(spec: Spec, places: usize) -> anyhow::Result<Fleet> {
+        std::fs::create_dir_all(&spec.logs).with_context(|| format!("make {}", spec.logs.display()))?;
+        let places = (0..places).map(|_| Mutex::default()).collect();
+        let fleet = Fleet { spec, places, history: Mutex::default() };
+        futures_util::future::try_join_all((0..fleet.len()).map(|place| fleet.restart(place))).await?;
+        Ok(fleet)
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Starts a process where there is none.
+    pub async fn restart(&self, place: usize) -> anyhow::Result<()> {
+        let name = {
+            let mut at = lock(&self.places[place]);
+            if at.running.is_some() {
+                return Ok(());
+            }
+            at.starts += 1;
+            format!("p{place}-{}", at.starts)
+        };
+        let running = launch(&self.spec, &name).await.with_context(|| format!("start process {name}"))?;
+        lock(&self.places[place]).running = Some(running);
+        Ok(())
+    }
+
+    /// Kills the process at a place, as a power cut would. None if there is none.
+    pub fn kill(&self, place: usize) -> Option<Kill> {
+        let gone = lock(&self.places[place]).running.take()?;
+        signal(gone.pid, Signal::SIGKILL);
+        let kill = Kill { name: gone.name.clone(), at: now_us() };
+        let mut history = lock(&self.history);
+        for pause in history.pauses.iter_mut().filter(|pause| pause.name == gone.name && pause.to.is_none()) {
+            pause.to = Some(kill.at);
+        }
+        history.kills.push(kill.clone());
+        Some(kill)
+    }
+
+    /// Stops the process at a place in its tracks; answers its name, or none if it is not running.
+    pub fn pause(&self, place: usize) -> Option<String> {
+        let mut at = lock(&self.places[place]);
+        let running = at.running.as_mut().filter(|running| !running.paused)?;
+        running.paused = true;
+        signal(running.pid, Signal::SIGSTOP);
+        let pause = Pause { name: running.name.clone(), from: now_us(), to: None };
+        let name = pause.name.clone();
+        lock(&self.history).pauses.push(pause);
+        Some(name)
+    }
+
+    /// Lets a paused process go on, if it is still the one of that name.
+    pub fn resume(&self, place: usize, name: &str) {
+        let mut at = lock(&self.places[place]);
+        let Some(running) = at.running.as_mut().filter(|running| running.paused && running.name == name) else { return };
+        running.paused = false;
+        let mut history = lock(&self.history);
+        for pause in history.pauses.iter_mut().filter(|pause| pause.name == name && pause.to.is_none()) {
+            pause.to = Some(now_us());
+        }
+        signal(running.pid, Signal::SIGCONT);
+    }
+
+    /// The places whose process is running and not paused.
+    pub fn healthy(&self) -> Vec<usize> {
+        (0..self.len())
+            .filter(|place| lock(&self.places[*place]).running.as_ref().is_some_and(|running| !running.paused))
+            .collect()
+    }
+
+    /// Where the API of a place listens.
+    pub fn base(&self, place: usize) -> Option<String> {
+        lock(&self.places[place]).running.as_ref().map(|running| running.base.clone())
+    }
+
+    /// The place where the process of that name runs.
+    pub fn place_of(&self, name: &str) -> Option<usize> {
+        (0..self.len())
+            .find(|place| lock(&self.places[*place]).running.as_ref().is_some_and(|running| running.name == name))
+    }
+
+    pub fn pids(&self) -> Vec<u32> {
+        self.places.iter().filter_map(|place| lock(place).running.as_ref().map(|running| running.pid)).collect()
+    }
+
+    /// Everything goes on and everybody is there.
+    pub async fn heal(&self) -> anyhow::Result<()> {
+        for place in 0..self.len() {
+            let name = lock(&self.places[place]).running.as_ref().map(|running| running.name.clone());
+            if let Some(name) = name {
+                self.resume(place, &name);
+            }
+        }
+        futures_util::future::try_join_all((0..self.len()).map(|place| self.restart(place))).await?;
+        Ok(())
+    }
+
+    pub fn history(&self) -> History {
+        lock(&self.history).clone()
+    }
+}
+
+async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
+    let log = std::fs::File::create(spec.logs.join(format!("{name}.log"))).context("make a log file")?;
+    let mut command = command(&spec.forebay);
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--roles", "api,dispatcher,worker"])
+        .arg("--database-url")
+        .arg(format!("{}&application_name={name}", spec.database_url))
+        .args(spec.settings.iter().flat_map(|setting| ["--set", setting]))
+        .env("FOREBAY_AUTH_ROOT_KEY", &spec.root_key)
+        .env("FOREBAY_LOG", std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "warn".to_owned()))
+        .env_remove("FOREBAY_DATABASE_URL")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .kill_on_drop(true);
+    let mut child = command.spawn().context("run it")?;
+    let pid = child.id().context("it ended at once")?;
+    let stdout = child.stdout.take().context("its output is piped")?;
+    let mut lines = BufReader::new(stdout).lines();
+    let ready = async {
+        let mut base = None;
+        while let Some(line) = lines.next_line().await? {
+            if let Some(address) = line.strip_prefix("Forebay listens on ") {
+                base = Some(address.to_owned());
+            }
+            if line == "ready" {
+                return base.context("it did not say where it listens");
+            }
+        }
+        bail!("it ended before it was ready; its log is {}", spec.logs.join(format!("{name}.log")).display())
+    };
+    let base = tokio::time::timeout(READY_WITHIN, ready).await.context("it was not ready in time")??;
+    Ok(Running { name: name.to_owned(), base, pid, paused: false, _child: child })
+}
+
+/// On Linux the kernel ends the child when the thread that made it is gone, however that happened.
+fn command(forebay: &Path) -> Command {
+    let setpriv = Path::new("/usr/bin/setpriv");
+    if !setpriv.exists() {
+        return Command::new(forebay);
+    }
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", "KILL"]).arg(forebay);
+    command
+}
+
+fn signal(pid: u32, signal: Signal) {
+    // The child is not reaped before it is dropped, so the id is still its own; one that ended by
+    // itself is found missing by the judge.
+    let _gone = i32::try_from(pid).map(|pid| kill(Pid::from_raw(pid), signal));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
