@@ -1,5 +1,6 @@
 //! Benchmarks and the chaos harness: each prints its figures, and the machine and settings behind them.
 
+pub mod admission;
 pub mod chaos;
 pub mod cluster;
 pub mod random;

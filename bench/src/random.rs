@@ -8,7 +8,7 @@ impl Random {
         Random(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
@@ -16,15 +16,15 @@ impl Random {
     /// A number below `bound`; 0 for a bound of 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound.max(1)).unwrap_or(u64::MAX);
-        usize::try_from(self.next() % bound).unwrap_or(0)
+        usize::try_from(self.draw() % bound).unwrap_or(0)
     }
 
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low + 1)
+        low + self.draw() % (high - low + 1)
     }
 
     pub fn one_in(&mut self, n: u64) -> bool {
-        self.next().is_multiple_of(n)
+        self.draw().is_multiple_of(n)
     }
 }
 

@@ -6,7 +6,7 @@
 //! - A request whose sender is gone ends when its connection does.
 //! - How long an answer takes depends on the request and the seed alone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -69,7 +69,6 @@ struct Shared {
 struct Log {
     deliveries: Vec<Delivery>,
     seen: HashMap<(Uuid, String), u32>,
-    repeats: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,9 +92,10 @@ impl Receiver {
         Ok(Receiver { address, state })
     }
 
-    /// How many requests came that had come before.
-    pub fn repeats(&self) -> usize {
-        self.state.log().repeats
+    /// Has a request of one of these executions come again, after the first `skip` requests?
+    pub fn repeats(&self, executions: &BTreeSet<Uuid>, skip: usize) -> bool {
+        let log = self.state.log();
+        log.deliveries.iter().skip(skip).any(|delivery| delivery.nth > 0 && executions.contains(&delivery.execution))
     }
 
     /// How many requests came.
@@ -170,9 +170,6 @@ impl Noted {
         let seen = log.seen.entry((hit.execution, hit.node.clone())).or_default();
         let nth = *seen;
         *seen += 1;
-        if nth > 0 {
-            log.repeats += 1;
-        }
         log.deliveries.push(Delivery {
             execution: hit.execution,
             workspace: hit.workspace,

@@ -150,7 +150,9 @@ impl Fleet {
     /// Lets a paused process go on, if it is still the one of that name.
     pub fn resume(&self, place: usize, name: &str) {
         let mut at = lock(&self.places[place]);
-        let Some(running) = at.running.as_mut().filter(|running| running.paused && running.name == name) else { return };
+        let Some(running) = at.running.as_mut().filter(|running| running.paused && running.name == name) else {
+            return;
+        };
         running.paused = false;
         let mut history = lock(&self.history);
         for pause in history.pauses.iter_mut().filter(|pause| pause.name == name && pause.to.is_none()) {
@@ -171,6 +173,11 @@ impl Fleet {
         lock(&self.places[place]).running.as_ref().map(|running| running.base.clone())
     }
 
+    /// The name of the process at a place.
+    pub fn name(&self, place: usize) -> Option<String> {
+        lock(&self.places[place]).running.as_ref().map(|running| running.name.clone())
+    }
+
     /// The place where the process of that name runs.
     pub fn place_of(&self, name: &str) -> Option<usize> {
         (0..self.len())
@@ -184,8 +191,7 @@ impl Fleet {
     /// Everything goes on and everybody is there.
     pub async fn heal(&self) -> anyhow::Result<()> {
         for place in 0..self.len() {
-            let name = lock(&self.places[place]).running.as_ref().map(|running| running.name.clone());
-            if let Some(name) = name {
+            if let Some(name) = self.name(place) {
                 self.resume(place, &name);
             }
         }

@@ -33,6 +33,7 @@ ensure_nextest() {
     ensure_cargo || return
     if ! cargo nextest --version >/dev/null 2>&1; then
         echo "installing cargo-nextest, once…" >&2
-        cargo install --locked cargo-nextest || return
+        # Without its self-update, which is most of what there is to build.
+        cargo install --locked cargo-nextest --no-default-features --features default-no-update || return
     fi
 }

@@ -25,9 +25,13 @@ use super::{Scale, log_document};
 const FLOOD_LIMIT: i64 = 20;
 /// Requests of the quiet workspace per second.
 const RATE: u32 = 20;
+/// Enough that a churning flood outlasts the measurement at any scale.
+const LEAST_FLOOD: i64 = 200_000;
 /// How long a held slot is held.
 const HOLD: Duration = Duration::from_secs(1);
 const IN_USE: &str = "SELECT count(*) FROM execution_queue WHERE workspace_id = $1 AND stage = 5";
+const READY_LEFT: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM execution_queue WHERE workspace_id = $1 AND stage = 0 LIMIT 1) one";
 const ENDED: &str = "SELECT count(*) FROM workflow_execution WHERE workspace_id = $1 AND completed_at IS NOT NULL";
 
 /// One kind of company for the quiet workspace.
@@ -59,7 +63,7 @@ impl Arm {
         let flood = match flood {
             Some(document) => {
                 let tenant = world.tenant(FLOOD_LIMIT as i32, document).await?;
-                world.load(&[tenant], Backlog { waiting: scale.million(), ..READY }).await?;
+                world.load(&[tenant], Backlog { waiting: scale.million().max(LEAST_FLOOD), ..READY }).await?;
                 Some(tenant)
             }
             None => None,
@@ -82,7 +86,8 @@ impl Arm {
         let times = self.times(&ids).await?;
         service.stop().await?;
         if self.flood.is_some() {
-            ensure!(in_use > FLOOD_LIMIT as f64 / 2.0, "the flood held only {in_use} slots of {FLOOD_LIMIT}");
+            ensure!(self.flood_number(READY_LEFT).await? > 0, "the flood ran dry");
+            ensure!(ended > 0, "the flood did not run: it held {in_use} slots of {FLOOD_LIMIT} and ended nothing");
         }
         self.runs.push(times);
         self.in_use.push(in_use);

@@ -91,7 +91,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn log(filter: &str, format: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter).context("read the log filter")?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Colours are for terminals: a file or a journal would keep the escape codes.
+    let color = output::Look::stderr(false).color;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(color).with_writer(std::io::stderr);
     match format {
         "json" => builder.json().init(),
         _ => builder.init(),

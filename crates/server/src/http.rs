@@ -19,10 +19,10 @@ mod queue;
 mod workspaces;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
@@ -35,7 +35,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::config::Settings;
+use crate::config::{Settings, ms};
 use crate::heartbeat::Alive;
 use crate::hints::Hints;
 use crate::waiters::Waiters;
@@ -59,6 +59,11 @@ pub(crate) struct ApiParts {
 }
 
 impl ApiParts {
+    /// The longest a request may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        ms(self.settings.http.request_timeout_ms)
+    }
+
     /// What the engine of this installation can do, as far as this process knows.
     pub(crate) fn engine_state(&self) -> EngineState {
         use engine::Engine as _;
@@ -107,6 +112,7 @@ pub(crate) fn router(api: Api) -> Router {
             tracing::error!("A request handler panicked");
             Problem::of(Code::Internal).into_response()
         }))
+        .layer(from_fn_with_state(Arc::clone(&api), limit_time))
         .layer(from_fn(measure))
         .with_state(api)
 }
@@ -117,6 +123,17 @@ async fn not_found() -> Problem {
 
 async fn method_not_allowed() -> Problem {
     Problem::new(Code::MethodNotAllowed, "this address does not take that method")
+}
+
+/// No request is waited for longer than the setting says.
+async fn limit_time(State(api): State<Api>, request: Request, next: Next) -> Response {
+    match tokio::time::timeout(api.timeout(), next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let problem = Problem::new(Code::Unavailable, "there was no answer in time; try again shortly");
+            Problem { retry_after_s: Some(2), ..problem }.into_response()
+        }
+    }
 }
 
 /// Counts and times requests by route, never by address: an id is no label.

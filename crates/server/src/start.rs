@@ -117,11 +117,13 @@ pub struct Options {
     pub roles: BTreeSet<Role>,
     /// This process alone can reach the database (it holds the data directory's lock): older ones are gone.
     pub alone: bool,
+    /// Workflows may call this very service, at whatever port it gets.
+    pub allow_own: bool,
 }
 
 impl Server {
     /// Starts everything; answers when it is ready.
-    pub async fn start(settings: Settings, options: Options) -> Result<Server, StartError> {
+    pub async fn start(mut settings: Settings, options: Options) -> Result<Server, StartError> {
         settings.check()?;
         if settings.database.url.is_empty() {
             return Err(StartError::NoDatabase);
@@ -135,11 +137,11 @@ impl Server {
         if settings.database.migrate {
             migrate(&target).await?;
         }
-        let listener = match options.roles.contains(&Role::Api) {
-            true => Some(listen(settings.http.listen).await?),
-            false => None,
-        };
+        let api = options.roles.contains(&Role::Api);
+        let listener = if api { Some(listen(settings.http.listen).await?) } else { None };
         let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let own = address.filter(|_| options.allow_own).and_then(|address| address.to_string().parse().ok());
+        settings.outbound.allow.extend(own);
         let work = Store::new(&target, settings.database.work_connections)?;
         let mut parts = Parts::new(settings, target, work, works)?;
         let heartbeat = parts.heartbeat(&options).map_err(StartError::Thread)?;
@@ -245,11 +247,13 @@ impl Parts {
     }
 
     fn heartbeat(&self, options: &Options) -> std::io::Result<std::thread::JoinHandle<()>> {
+        let roles = options.roles.iter().filter(|role| self.works || **role == Role::Api);
         let registration = Registration {
             id: ProcessId(store::new_id()),
             host: host(),
             pid: i32::try_from(std::process::id()).unwrap_or(0),
-            roles: options.roles.iter().map(|role| role.name().to_owned()).collect(),
+            // With the engine off it dispatches nothing: it must not count where dispatchers share the work.
+            roles: roles.map(|role| role.name().to_owned()).collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let heartbeat = Heartbeat {
@@ -388,9 +392,6 @@ fn embedded(
 }
 
 fn host() -> String {
-    nix_host().unwrap_or_else(|| "unknown".to_owned())
-}
-
-fn nix_host() -> Option<String> {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned())
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }

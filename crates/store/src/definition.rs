@@ -157,6 +157,13 @@ impl Store {
             StoredVersion { id: VersionId(row.try_get("id")?), number: row.try_get("number")?, unchanged: true };
         Ok((stored, row.try_get("graph")?))
     }
+
+    /// The immutable graphs of versions.
+    pub async fn graphs(&self, versions: &[VersionId]) -> Result<Vec<(VersionId, Value)>, Error> {
+        let ids: Vec<Uuid> = versions.iter().map(|version| version.0).collect();
+        let rows = self.query(sql!("workflow_definition_version/graph"), &[&ids]).await?;
+        rows.iter().map(|row| Ok((VersionId(row.try_get(0)?), row.try_get(1)?))).collect()
+    }
 }
 
 /// How a definition is named.

@@ -354,13 +354,6 @@ impl Store {
         let rows = self.query(sql!("workflow_execution/rouse"), &[&uuids(runs)]).await?;
         Ok(rows.len())
     }
-
-    /// The immutable graphs of versions.
-    pub async fn graphs(&self, versions: &[VersionId]) -> Result<Vec<(VersionId, Value)>, Error> {
-        let ids: Vec<Uuid> = versions.iter().map(|version| version.0).collect();
-        let rows = self.query(sql!("workflow_definition_version/graph"), &[&ids]).await?;
-        rows.iter().map(|row| Ok((VersionId(row.try_get(0)?), row.try_get(1)?))).collect()
-    }
 }
 
 pub(crate) fn ended(row: &Row) -> Result<Ended, Error> {

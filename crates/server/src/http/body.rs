@@ -1,7 +1,6 @@
 //! Reading request bodies and parameters: bounded, of one media type, every mistake named.
 
-use axum::RequestExt;
-use axum::body::{Body, to_bytes};
+use axum::body::to_bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -19,7 +18,9 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
-        let bytes = read(request, api.settings.http.max_body_bytes).await?;
+        let reading = read(request, api.settings.http.max_body_bytes);
+        let late = || Problem::new(Code::Malformed, "the body did not come in time");
+        let bytes = tokio::time::timeout(api.timeout() / 2, reading).await.map_err(|_| late())??;
         parse(&bytes).map(Json)
     }
 }
@@ -33,8 +34,7 @@ async fn read(request: Request, limit: usize) -> Result<Vec<u8>, Problem> {
     if announced.is_some_and(|length: usize| length > limit) {
         return Err(too_large());
     }
-    let body: Body = request.with_limited_body().into_body();
-    to_bytes(body, limit).await.map(|bytes| bytes.to_vec()).map_err(|_| too_large())
+    to_bytes(request.into_body(), limit).await.map(|bytes| bytes.to_vec()).map_err(|_| too_large())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

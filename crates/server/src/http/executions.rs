@@ -27,6 +27,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How often a waiting request looks by itself: another process may have ended the execution.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The year 9999 in seconds: a deadline is later than its start, and later times cannot be written.
+const LATEST_START: i64 = 253_370_764_800;
 
 /// Accepts a start. When this answers 202, the request is durable.
 pub(crate) async fn start(
@@ -39,6 +41,9 @@ pub(crate) async fn start(
     let idempotency = idempotency(&headers, &body)?;
     if body.concurrency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > 200) {
         return Err(Problem::new(Code::ValidationFailed, "concurrencyKey: 1 to 200 characters"));
+    }
+    if body.run_at.is_some_and(|at| at.as_second() >= LATEST_START) {
+        return Err(Problem::new(Code::ValidationFailed, "runAt: before the year 9999"));
     }
     let start = Start {
         execution: ExecutionId(store::new_id()),
@@ -125,7 +130,7 @@ pub(crate) async fn get(
 ) -> Result<Reply<wire::Execution>, Problem> {
     let wait = match params.wait.as_deref().map(duration::parse) {
         None => Duration::ZERO,
-        Some(Ok(wait)) => wait.min(LONGEST_WAIT).min(crate::config::ms(api.settings.http.request_timeout_ms)),
+        Some(Ok(wait)) => wait.min(LONGEST_WAIT).min(api.timeout() * 9 / 10),
         Some(Err(error)) => return Err(Problem::new(Code::ValidationFailed, format!("wait: {error}"))),
     };
     let until = Instant::now() + wait;

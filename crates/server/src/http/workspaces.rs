@@ -106,7 +106,7 @@ fn visible(caller: &Caller, id: WorkspaceId) -> Result<(), Problem> {
     }
 }
 
-fn not_found(error: store::Error) -> Problem {
+pub(crate) fn not_found(error: store::Error) -> Problem {
     match error {
         store::Error::NotFound => Problem::not_found("workspace"),
         other => other.into(),

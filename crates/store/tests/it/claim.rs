@@ -107,6 +107,22 @@ async fn limits_of_workspace_definition_and_key_hold_together() {
 }
 
 #[tokio::test]
+async fn what_was_let_through_a_full_gate_is_set_aside_by_the_claim() {
+    let world = World::new().await;
+    let of_a_key = Limits { key_concurrency: Some(2), ..Limits::default() };
+    let of_a_definition = Limits { concurrency: Some(2), key_concurrency: Some(9), ..Limits::default() };
+    for (limits, stages) in [(of_a_key, "key 3, slot 2"), (of_a_definition, "definition 3, slot 2")] {
+        let workspace = world.workspace("ENTERPRISE").await;
+        let definition = world.definition(workspace, limits).await;
+        let accepted = world.accept(&[0; 5].map(|_| keyed(workspace, definition, "k"))).await;
+        world.run_sql("UPDATE execution_queue SET stage = 0 WHERE workspace_id = $1", &[&workspace.0]).await;
+        let claims = world.claim(workspace, 10).await;
+        assert_eq!((claimed(&claims), claims.asked[0].parked), (accepted[..2].to_vec(), true), "{stages}");
+        assert_eq!(world.stages(workspace).await, stages);
+    }
+}
+
+#[tokio::test]
 async fn a_lowered_limit_ends_nothing_and_admits_nothing_until_below_it() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;

@@ -14,6 +14,9 @@ use store::{Store, new_id};
 
 use crate::support::{ENGINE, Limits, World, end, keyed, race, start};
 
+/// More than any race here needs; whoever has not finished by then never will.
+const PASSES: usize = 3_000;
+
 async fn claim(store: &Store, world_process: kernel::ids::ProcessId, workspace: WorkspaceId, want: i32) -> Claims {
     let asks = [Ask { workspace, want }];
     store.claim(workspace.shard(), &asks, ClaimId(new_id()), world_process, Some(ENGINE)).await.expect("a claim")
@@ -79,9 +82,10 @@ async fn claimers_that_also_complete_drain_everything_and_never_exceed_any_limit
     }
 }
 
-/// Claims and completes until nothing waits; the sweep finds what a race left closed.
+/// Claims and completes until nothing waits, in a bounded number of passes; the sweep finds what a
+/// race left closed.
 async fn drain(store: &Store, me: kernel::ids::ProcessId, workspace: WorkspaceId) {
-    loop {
+    for _ in 0..PASSES {
         let claims = claim(store, me, workspace, 4).await;
         let endings: Vec<Ending> = claims
             .items
@@ -102,9 +106,12 @@ async fn drain(store: &Store, me: kernel::ids::ProcessId, workspace: WorkspaceId
 
 async fn change_limits(store: &Store, workspace: WorkspaceId, stop: &AtomicBool) {
     let mut limits = [2, 5, 1, 4].into_iter().cycle();
-    while !stop.load(Ordering::Relaxed) {
+    for _ in 0..PASSES {
         let change = Change { limit_override: Some(limits.next()), ..Change::default() };
         store.change_workspace(workspace, &change, "test").await.expect("a changed workspace");
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
     }
 }
 

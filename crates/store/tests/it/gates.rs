@@ -66,6 +66,24 @@ async fn an_end_opens_another_key_of_a_limited_definition() {
 }
 
 #[tokio::test]
+async fn an_item_that_waits_for_its_definition_takes_its_keys_room() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let definition = world.definition(workspace, ONE).await;
+    let first = world.accept(&[keyed(workspace, definition, "z")]).await[0];
+    world.run(workspace, 5).await;
+    let starts = ["a", "a", "b"].map(|key| keyed(workspace, definition, key));
+    world.accept(&starts).await;
+    let waiting = "key 1, definition 2, slot 1";
+    assert_eq!(world.stages(workspace).await, waiting);
+    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    world.store.open(&gates).await.expect("opened");
+    assert_eq!(world.stages(workspace).await, waiting, "however often it is looked at");
+    world.finish(first, Status::Completed).await;
+    assert_eq!(world.stages(workspace).await, "ready 1, key 1, definition 1");
+}
+
+#[tokio::test]
 async fn a_failed_or_canceled_execution_opens_the_way_as_well() {
     for outcome in [Status::Failed, Status::TimedOut, Status::Canceled] {
         let world = World::new().await;

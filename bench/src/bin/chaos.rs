@@ -1,0 +1,84 @@
+//! `chaos NAME`: breaks the service on purpose and says what did not hold.
+//!
+//! Exit codes: 0 all invariants held, 3 one broke, 2 a wrong call, 1 the harness itself failed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use bench::chaos::mutant::Mutant;
+use bench::chaos::{Outcome, Request, durable, short, strict};
+use bench::cluster;
+use bench::report::{figures, say};
+use clap::{Parser, ValueEnum};
+
+/// Break the service on purpose, and judge what it left behind.
+#[derive(Parser, Debug)]
+#[command(name = "chaos")]
+struct Args {
+    /// What to run.
+    name: Name,
+    /// Where every choice comes from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How much of the full load, such as 0.1.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// A wrong version of the service, which must be found out; always in the short form.
+    #[arg(long)]
+    mutant: Option<Mutant>,
+    /// The short form: seconds instead of minutes, leases at a tenth.
+    #[arg(long)]
+    short: bool,
+    /// Keep the processes' logs even if all is well; FOREBAY_LOG says how much they log.
+    #[arg(long)]
+    keep_logs: bool,
+    /// The service's binary, if not the one beside this program.
+    #[arg(long, value_name = "FILE", env = "FOREBAY_BIN")]
+    forebay: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// Limits hold, nothing starts twice, nothing is lost.
+    Strict,
+    /// A killed process's runs go on where they were.
+    Durable,
+    /// A short form of each, and of each mutant.
+    Short,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(args) {
+        Ok(outcome) if outcome.broken.is_empty() => ExitCode::SUCCESS,
+        Ok(outcome) => {
+            say(format!("broken: {}", outcome.broken.join(", ")));
+            ExitCode::from(3)
+        }
+        Err(error) => {
+            say(format!("the harness failed: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> anyhow::Result<Outcome> {
+    let request = Request {
+        forebay: cluster::forebay(args.forebay)?,
+        seed: args.seed,
+        scale: args.scale,
+        short: args.short || args.mutant.is_some(),
+        keep_logs: args.keep_logs,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let outcome = runtime.block_on(async {
+        match args.name {
+            Name::Strict => strict::run(&request, args.mutant).await,
+            Name::Durable => durable::run(&request).await,
+            Name::Short => short::run(&request).await,
+        }
+    })?;
+    figures(&outcome.figures).context("print the figures")?;
+    Ok(outcome)
+}

@@ -1,0 +1,155 @@
+//! Requests for executions: most in batches straight into the store, some over HTTP in bursts that
+//! reach every process at once, so that all of them claim for one workspace together.
+//!
+//! Invariants
+//! - Every request has a number of its own; its execution sends it to the receiver.
+//! - Only what was accepted counts, and everything that was accepted does.
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
+use kernel::queue::Priority;
+use serde_json::json;
+use store::Store;
+use store::enqueue::{Accepted, Start};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::api::{Api, Ask};
+use super::setup::{Definition, Tenant};
+use crate::random::Random;
+
+const BATCH: usize = 100;
+const KEYS: usize = 3;
+
+/// What was asked for and accepted. Shared by all who ask.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    next: AtomicI64,
+    accepted: Mutex<Vec<Uuid>>,
+    /// Batches that are still to come.
+    left: AtomicUsize,
+}
+
+impl Load {
+    pub(super) fn new(batched: usize) -> Load {
+        Load { left: AtomicUsize::new(batched), ..Load::default() }
+    }
+
+    pub(super) fn accepted(&self) -> Vec<Uuid> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// How many of the batched ones are still to be asked for.
+    pub(super) fn left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, execution: Uuid) {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(execution);
+    }
+
+    fn number(&self) -> i64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Accepts in batches, at most `rate` a second.
+    pub(super) async fn batches(
+        self: Arc<Self>,
+        store: Store,
+        tenants: Arc<[Tenant]>,
+        mut random: Random,
+        rate: f64,
+    ) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let mut done = 0usize;
+        while self.left() > 0 {
+            let size = self.left().min(BATCH);
+            let starts: Vec<Start> = (0..size).map(|_| self.start(&tenants, &mut random)).collect();
+            let answers = store.enqueue(&starts, "harness").await.context("enqueue a batch")?;
+            for answer in answers {
+                match answer {
+                    Accepted::New { execution, .. } => self.note(execution.0),
+                    other => anyhow::bail!("a start was answered {other:?}"),
+                }
+            }
+            self.left.fetch_sub(size, Ordering::Relaxed);
+            done += size;
+            #[expect(clippy::cast_precision_loss, reason = "a time to wait")]
+            let due = Duration::from_secs_f64(done as f64 / rate);
+            tokio::time::sleep_until(began + due).await;
+        }
+        Ok(())
+    }
+
+    fn start(&self, tenants: &[Tenant], random: &mut Random) -> Start {
+        let tenant = busy(tenants, random);
+        let definition = tenant.definitions[random.below(tenant.definitions.len())];
+        Start {
+            execution: ExecutionId(store::new_id()),
+            workspace: WorkspaceId(tenant.id),
+            definition: DefinitionId(definition.id),
+            input: Some(json!({ "n": self.number() })),
+            priority: Priority::USUAL,
+            run_at: None,
+            concurrency_key: key(definition, random),
+            idempotency: None,
+            trigger: json!({ "type": "chaos" }),
+            trace: None,
+        }
+    }
+
+    /// Every so often one start to each process at the same moment, all for one workspace.
+    pub(super) async fn bursts(self: Arc<Self>, burst: Burst, mut random: Random, stop: CancellationToken) {
+        let mut asked = JoinSet::new();
+        while !stop.is_cancelled() {
+            tokio::time::sleep(burst.every).await;
+            let tenant = &burst.tenants[random.below(burst.tenants.len())];
+            for place in burst.api.healthy() {
+                let n = self.number();
+                let input = json!({ "n": n });
+                let ask =
+                    Ask { workspace: tenant.id, definition: tenant.definitions[0].id, input, key: format!("n{n}") };
+                let (load, api) = (Arc::clone(&self), burst.api.clone());
+                asked.spawn(async move { load.note(api.start(place, &ask).await) });
+            }
+            while asked.try_join_next().is_some() {}
+        }
+        asked.join_all().await;
+    }
+}
+
+/// Whom bursts are for, and how often they come.
+pub(super) struct Burst {
+    pub(super) api: Api,
+    pub(super) tenants: Arc<[Tenant]>,
+    pub(super) every: Duration,
+}
+
+/// A tenant, those with more slots more often.
+fn busy<'a>(tenants: &'a [Tenant], random: &mut Random) -> &'a Tenant {
+    loop {
+        let tenant = &tenants[random.below(tenants.len())];
+        let keep = match tenant.tier {
+            "FREE" => random.one_in(6),
+            "PRO" => random.one_in(2),
+            _ => true,
+        };
+        if keep {
+            return tenant;
+        }
+    }
+}
+
+fn key(definition: Definition, random: &mut Random) -> Option<String> {
+    definition.keyed.then(|| format!("key {}", random.below(KEYS)))
+}

@@ -1,0 +1,125 @@
+//! The log that triggers write inside the transactions they judge, and its reading.
+//!
+//! Not here: what it proves (`judge`).
+
+use std::collections::HashMap;
+
+use anyhow::Context;
+use store::connect::Client;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+/// One thing that happened, in the order of the log.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) at: i64,
+    pub(super) what: What,
+}
+
+/// What an item counts against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ticket {
+    pub(super) item: Uuid,
+    pub(super) workspace: Uuid,
+    pub(super) definition: Uuid,
+    pub(super) key: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Taken(Ticket),
+    Freed(Ticket),
+    Begun {
+        execution: Uuid,
+        owner: Option<Uuid>,
+    },
+    Owned {
+        execution: Uuid,
+        owner: Option<Uuid>,
+    },
+    Ended {
+        execution: Uuid,
+    },
+    /// Back to PENDING after it had begun.
+    Rewound {
+        execution: Uuid,
+    },
+    /// Changed after its end.
+    Revived {
+        execution: Uuid,
+    },
+    /// A fact from a process that did not own the run.
+    Zombie {
+        execution: Uuid,
+        name: String,
+    },
+    Workspace {
+        id: Uuid,
+        tier: String,
+        limit: Option<i32>,
+        closed: bool,
+    },
+    Definition {
+        id: Uuid,
+        concurrency: Option<i32>,
+        key_concurrency: i32,
+    },
+    Tier {
+        name: String,
+        limit: i32,
+    },
+}
+
+/// Installs the triggers. Before anything is made that they are to see.
+pub(super) async fn install(client: &Client) -> anyhow::Result<()> {
+    client.batch_execute(include_str!("../../sql/judge.sql")).await.context("install the judge's triggers")
+}
+
+/// The whole log, in order.
+pub(super) async fn load(client: &Client) -> anyhow::Result<Vec<Entry>> {
+    client.batch_execute("SET statement_timeout = 0").await?;
+    let rows = client
+        .query(
+            "SELECT (extract(epoch FROM at) * 1000000)::bigint AS at, what, id, workspace, definition, key, name, number,
+                    other, owner FROM chaos_log ORDER BY seq",
+            &[],
+        )
+        .await
+        .context("read the judge's log")?;
+    rows.iter().map(entry).collect()
+}
+
+/// Which start of a process had which ids.
+pub(super) async fn processes(client: &Client) -> anyhow::Result<HashMap<Uuid, String>> {
+    let rows = client.query("SELECT id, name FROM chaos_process", &[]).await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+fn entry(row: &Row) -> anyhow::Result<Entry> {
+    let id = || row.get::<_, Option<Uuid>>("id").unwrap_or_default();
+    let owner = || row.get::<_, Option<Uuid>>("owner");
+    let text = || row.get::<_, Option<String>>("name").unwrap_or_default();
+    let number = || row.get::<_, Option<i32>>("number");
+    let other = || row.get::<_, Option<i32>>("other").unwrap_or_default();
+    let ticket = || Ticket {
+        item: id(),
+        workspace: row.get::<_, Option<Uuid>>("workspace").unwrap_or_default(),
+        definition: row.get::<_, Option<Uuid>>("definition").unwrap_or_default(),
+        key: row.get("key"),
+    };
+    let what = match row.get::<_, &str>("what") {
+        "taken" => What::Taken(ticket()),
+        "freed" => What::Freed(ticket()),
+        "begun" => What::Begun { execution: id(), owner: owner() },
+        "owned" => What::Owned { execution: id(), owner: owner() },
+        "ended" => What::Ended { execution: id() },
+        "rewound" => What::Rewound { execution: id() },
+        "revived" => What::Revived { execution: id() },
+        "zombie" => What::Zombie { execution: id(), name: text() },
+        "workspace" => What::Workspace { id: id(), tier: text(), limit: number(), closed: other() != 0 },
+        "definition" => What::Definition { id: id(), concurrency: number(), key_concurrency: other() },
+        "tier" => What::Tier { name: text(), limit: number().unwrap_or_default() },
+        what => anyhow::bail!("the log says {what:?}"),
+    };
+    Ok(Entry { at: row.get("at"), what })
+}

@@ -1,0 +1,161 @@
+//! Wrong versions of the service, each of which the judge must find: the proof that it can.
+//!
+//! Every run, mutant or not, has one thing put into the database: a record can be made to arrive late
+//! (`late.sql`), which is how a zombie's last word comes after its successor has begun.
+//!
+//! Invariants
+//! - A mutant changes only the run's own database; texts are changed where they say what is
+//!   expected, or not at all.
+//! - The schedule of a mutant's run is the one of a run without it.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use store::connect::{Client, Target};
+use tokio_util::sync::CancellationToken;
+
+/// How long a mutated claim waits between its count and its commit.
+const HOLD: &str = "0.04";
+/// How often a wrong recovery looks.
+const RECOVER_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mutant {
+    /// Claims take no lock.
+    NoLock,
+    /// The lock is taken inside the claim statement: its snapshot is older than the lock.
+    LockInClaim,
+    /// A limit changes without waiting for the claims of its shard.
+    UnfencedLimit,
+    /// A silent process's items go back to the queue: the slot is freed while the run may be alive.
+    FreeOnTimeout,
+    /// A fact is accepted from whoever brings it.
+    NoClaimFence,
+    /// A silent process's requests are made again under new ids.
+    NewIdOnRepeat,
+}
+
+impl Mutant {
+    pub const ALL: [Mutant; 6] = [
+        Mutant::NoLock,
+        Mutant::LockInClaim,
+        Mutant::UnfencedLimit,
+        Mutant::FreeOnTimeout,
+        Mutant::NoClaimFence,
+        Mutant::NewIdOnRepeat,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Mutant::NoLock => "no-lock",
+            Mutant::LockInClaim => "lock-in-claim",
+            Mutant::UnfencedLimit => "unfenced-limit",
+            Mutant::FreeOnTimeout => "free-on-timeout",
+            Mutant::NoClaimFence => "no-claim-fence",
+            Mutant::NewIdOnRepeat => "new-id-on-repeat",
+        }
+    }
+
+    /// Breaks the run's database in this mutant's way.
+    async fn apply(self, client: &Client) -> anyhow::Result<()> {
+        let text = match self {
+            Mutant::NoLock => replaced("claim", &[(LOCK, ""), HELD])?,
+            Mutant::LockInClaim => replaced("claim", &[(LOCK, ""), LATE, AFTER_LATE, HELD])?,
+            Mutant::UnfencedLimit => {
+                let claim = replaced("claim", &[HELD])?;
+                format!("{claim}\n{}", fences("DISABLE"))
+            }
+            Mutant::NoClaimFence => {
+                let record = replaced("record", &[LATE_RECORD, (OWNED, "e.status = 'RUNNING'")])?;
+                format!("{record}\n{}", replaced("begin", &[(GRANTED, "WHEN e.status = 'RUNNING' THEN 'granted'")])?)
+            }
+            Mutant::FreeOnTimeout => include_str!("../../sql/free_on_timeout.sql").to_owned(),
+            Mutant::NewIdOnRepeat => include_str!("../../sql/new_id_on_repeat.sql").to_owned(),
+        };
+        client.batch_execute(&text).await.with_context(|| format!("apply the mutant {}", self.name()))
+    }
+
+    /// Recovers in this mutant's way, if it has one, until told to stop.
+    pub(super) async fn recover(self, target: Target, silent: Duration, stop: CancellationToken) -> anyhow::Result<()> {
+        if !matches!(self, Mutant::FreeOnTimeout | Mutant::NewIdOnRepeat) {
+            return Ok(());
+        }
+        let client = target.connect().await?;
+        while !stop.is_cancelled() {
+            tokio::time::sleep(RECOVER_EVERY).await;
+            // A deadlock with the service is as wrong as the rest, and passes.
+            let _wrong = client.query("SELECT chaos_recover($1)", &[&silent.as_secs_f64()]).await;
+        }
+        Ok(())
+    }
+}
+
+/// Lets records arrive late, and breaks the database in the mutant's way if there is one.
+pub(super) async fn prepare(client: &Client, mutant: Option<Mutant>) -> anyhow::Result<()> {
+    let record = replaced("record", &[LATE_RECORD])?;
+    let late = format!("{}\n{record}", include_str!("../../sql/late.sql"));
+    client.batch_execute(&late).await.context("let records arrive late")?;
+    match mutant {
+        Some(mutant) => mutant.apply(client).await,
+        None => Ok(()),
+    }
+}
+
+/// Makes the database whole again, so that the run can end.
+pub(super) async fn restore(client: &Client) -> anyhow::Result<()> {
+    let functions: String = store::migrate::FUNCTIONS.iter().map(|(_, text)| format!("{text}\n")).collect();
+    client.batch_execute("DELETE FROM chaos_late").await.context("let every record arrive")?;
+    client.batch_execute(&functions).await.context("restore the functions")?;
+    client.batch_execute(&fences("ENABLE")).await.context("restore the fences")
+}
+
+const LATE_RECORD: (&str, &str) = (
+    "BEGIN\n    SELECT coalesce(array_agg(e.id), '{}') INTO held FROM (",
+    "BEGIN\n    PERFORM chaos_arrive();\n    SELECT coalesce(array_agg(e.id), '{}') INTO held FROM (",
+);
+const LOCK: &str = "PERFORM pg_advisory_xact_lock(7001, p_shard::int);";
+const LATE: (&str, &str) = (
+    "WITH w AS MATERIALIZED (",
+    "WITH late AS MATERIALIZED (SELECT pg_advisory_xact_lock(7001, p_shard::int)::text AS held),\n    w AS MATERIALIZED (",
+);
+const AFTER_LATE: (&str, &str) =
+    ("FROM unnest(p_workspaces, p_wanted)", "FROM late CROSS JOIN unnest(p_workspaces, p_wanted)");
+/// Between the count and the update, so that the log shows in which order they came.
+const HELD: (&str, &str) = (
+    "c AS MATERIALIZED (\n        SELECT q.* FROM w CROSS JOIN LATERAL (",
+    "hold AS MATERIALIZED (SELECT pg_sleep(HOLD)::text AS held FROM (SELECT count(*) FROM w) n),\n    c AS MATERIALIZED (\n        SELECT q.* FROM hold CROSS JOIN w CROSS JOIN LATERAL (",
+);
+const OWNED: &str = "e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'";
+const GRANTED: &str = "WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'";
+
+/// A function's text with each needle replaced; each must be there exactly once.
+fn replaced(function: &str, changes: &[(&str, &str)]) -> anyhow::Result<String> {
+    let (_, text) = store::migrate::FUNCTIONS
+        .iter()
+        .find(|(name, _)| *name == function)
+        .with_context(|| format!("there is no function {function}"))?;
+    let mut text = (*text).to_owned();
+    for (needle, instead) in changes {
+        ensure!(text.matches(needle).count() == 1, "{function}.sql no longer says: {needle}");
+        text = text.replace(needle, &instead.replace("HOLD", HOLD));
+    }
+    Ok(text)
+}
+
+fn fences(verb: &str) -> String {
+    ["workspace", "workflow_definition", "tier"]
+        .map(|table| format!("ALTER TABLE {table} {verb} TRIGGER fence;"))
+        .concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_needle_is_in_the_text_it_is_to_change() {
+        replaced("claim", &[(LOCK, ""), LATE, AFTER_LATE, HELD]).expect("the claim");
+        replaced("record", &[LATE_RECORD, (OWNED, "")]).expect("the record");
+        replaced("begin", &[(GRANTED, "")]).expect("the begin");
+    }
+}

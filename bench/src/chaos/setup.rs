@@ -1,0 +1,157 @@
+//! What a run stands on: the database with the judge in it, the receiver, the processes, the tenants.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+use store::Store;
+use store::connect::Client;
+use store::key::Secret;
+use uuid::Uuid;
+
+use super::api::Api;
+use super::{Leases, Request, log};
+use crate::cluster::{Cluster, Commits};
+use crate::receiver::{Policy, Receiver};
+use crate::service::{Fleet, Spec};
+
+/// Connections of one process, for each of its two pools.
+const CONNECTIONS: u32 = 8;
+/// How many tenants are made at once.
+const SIDE_BY_SIDE: usize = 8;
+
+/// Everything that runs.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) cluster: Cluster,
+    pub(super) receiver: Receiver,
+    pub(super) fleet: Arc<Fleet>,
+    pub(super) api: Api,
+    pub(super) store: Store,
+    /// For what the harness itself does in the database.
+    pub(super) client: Client,
+    logs: PathBuf,
+}
+
+/// A definition in a workspace, and what it is limited by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Definition {
+    pub(super) id: Uuid,
+    pub(super) keyed: bool,
+    pub(super) limited: bool,
+}
+
+/// A workspace with its definitions.
+#[derive(Clone, Debug)]
+pub(super) struct Tenant {
+    pub(super) id: Uuid,
+    pub(super) tier: &'static str,
+    pub(super) definitions: Vec<Definition>,
+}
+
+impl Setup {
+    pub(super) async fn start(
+        request: &Request,
+        processes: usize,
+        leases: Leases,
+        policy: Policy,
+    ) -> anyhow::Result<Setup> {
+        let most = u32::try_from(processes).context("count processes")? * (2 * CONNECTIONS + 4) + 40;
+        let cluster = Cluster::start(&request.forebay, Commits::Fast, most).await?;
+        let client = cluster.target()?.connect().await?;
+        log::install(&client).await?;
+        let receiver = Receiver::start(policy).await?;
+        let root_key = Secret::generate()?.expose().to_owned();
+        let logs = std::env::temp_dir().join(format!("forebay-chaos-{}", store::new_id().simple()));
+        let mut settings = leases.settings();
+        settings.extend([
+            "database.migrate=false".to_owned(),
+            format!("database.api_connections={CONNECTIONS}"),
+            format!("database.work_connections={CONNECTIONS}"),
+            format!("outbound.allow={}", receiver.address),
+        ]);
+        let spec = Spec {
+            forebay: request.forebay.clone(),
+            database_url: cluster.url(),
+            root_key: root_key.clone(),
+            settings,
+            logs: logs.clone(),
+        };
+        let fleet = Arc::new(Fleet::start(spec, processes).await?);
+        let api = Api::new(Arc::clone(&fleet), root_key)?;
+        let store = Store::new(&cluster.target()?, 8)?;
+        Ok(Setup { cluster, receiver, fleet, api, store, client, logs })
+    }
+
+    /// Makes so many workspaces with these documents in each, tier by tier in turn.
+    pub(super) async fn tenants(&self, count: usize, documents: &[Value]) -> anyhow::Result<Vec<Tenant>> {
+        let tiers = ["FREE", "PRO", "ENTERPRISE", "PRO", "FREE"];
+        stream::iter(0..count)
+            .map(|n| self.tenant(n, tiers[n % tiers.len()], documents))
+            .buffered(SIDE_BY_SIDE)
+            .try_collect()
+            .await
+    }
+
+    async fn tenant(&self, n: usize, tier: &'static str, documents: &[Value]) -> anyhow::Result<Tenant> {
+        let place = n % self.fleet.len();
+        let made = self.api.post(place, "workspaces", &json!({ "name": format!("tenant {n}"), "tier": tier })).await?;
+        let id: Uuid = read_id(&made["id"])?;
+        let mut definitions = Vec::new();
+        for document in documents {
+            let body = json!({ "document": document, "workspaceId": id });
+            let applied = self.api.post(place, "workflow/definitions/apply", &body).await?;
+            definitions.push(Definition {
+                id: read_id(&applied["definition"]["id"])?,
+                keyed: !document["key_concurrency"].is_null(),
+                limited: !document["concurrency"].is_null(),
+            });
+        }
+        Ok(Tenant { id, tier, definitions })
+    }
+
+    /// How many accepted executions have not ended.
+    pub(super) async fn open(&self) -> anyhow::Result<usize> {
+        let row =
+            self.client.query_one("SELECT count(*) FROM workflow_execution WHERE completed_at IS NULL", &[]).await?;
+        Ok(usize::try_from(row.get::<_, i64>(0))?)
+    }
+
+    /// Queue rows that hold a slot.
+    pub(super) async fn slots(&self) -> anyhow::Result<i64> {
+        Ok(self.client.query_one("SELECT count(*) FROM execution_queue WHERE stage = 5", &[]).await?.get(0))
+    }
+
+    /// How many of these were accepted but have no end.
+    pub(super) async fn without_end(&self, accepted: &[Uuid]) -> anyhow::Result<i64> {
+        let row = self
+            .client
+            .query_one(
+                "SELECT count(*) FROM unnest($1::uuid[]) AS a (id) LEFT JOIN workflow_execution e ON e.id = a.id
+                 WHERE e.completed_at IS NULL",
+                &[&accepted],
+            )
+            .await?;
+        Ok(row.get(0))
+    }
+
+    /// Stops everything. Logs of the processes are kept if something is to be found out.
+    pub(super) async fn stop(self, keep_logs: bool) -> anyhow::Result<Option<PathBuf>> {
+        drop(self.api);
+        drop(self.fleet);
+        drop(self.client);
+        drop(self.store);
+        self.cluster.stop().await?;
+        if keep_logs {
+            return Ok(Some(self.logs));
+        }
+        std::fs::remove_dir_all(&self.logs).with_context(|| format!("remove {}", self.logs.display()))?;
+        Ok(None)
+    }
+}
+
+fn read_id(value: &Value) -> anyhow::Result<Uuid> {
+    value.as_str().and_then(|text| text.parse().ok()).with_context(|| format!("an id, not {value}"))
+}

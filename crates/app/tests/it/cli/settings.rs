@@ -1,0 +1,72 @@
+//! The service's own commands: settings in, refusals out.
+
+use expect_test::expect;
+use store::testing::Database;
+
+use super::check;
+use crate::support::cli::Cli;
+
+#[tokio::test]
+async fn a_setting_that_cannot_work_stops_the_start_and_is_named() {
+    let commands: [&[&str]; 8] = [
+        &["config", "--set", "dispatch.batchmax=1"],
+        &["config", "--set", "dispatch.batch_max=many"],
+        &["config", "--set", "process.runs_after_ms=1"],
+        &["config", "--config", "none.toml"],
+        &["serve"],
+        &["serve", "--database-url", "nonsense"],
+        &["serve", "--database-url", "postgresql:///x", "--roles", "api,typo"],
+        &["serve", "--database-url", "postgresql:///x", "--roles", "dispatcher"],
+    ];
+    check(
+        &Cli::new(),
+        &commands,
+        expect![[r#"
+        $ forebay config --set dispatch.batchmax=1
+        ! error: there is no setting dispatch.batchmax; `forebay config` lists them
+        = 1
+        $ forebay config --set dispatch.batch_max=many
+        ! error: settings: invalid type: string "many", expected i32 in `dispatch.batch_max`
+        = 1
+        $ forebay config --set process.runs_after_ms=1
+        ! error: check the settings: process.runs_after_ms: must be a quarter longer than process.claims_after_ms
+        = 1
+        $ forebay config --config none.toml
+        ! error: read settings from none.toml: No such file or directory (os error 2)
+        = 1
+        $ forebay serve
+        ! error: database.url is empty: give a PostgreSQL URL, or use `forebay dev`, which runs one of its own
+        = 1
+        $ forebay serve --database-url nonsense
+        ! error: the database URL cannot be read: invalid connection string
+        = 1
+        $ forebay serve --database-url postgresql:///x --roles api,typo
+        ! error: there is no role "typo": use api, dispatcher, worker
+        = 1
+        $ forebay serve --database-url postgresql:///x --roles dispatcher
+        ! error: roles dispatcher and worker go together with the embedded engine: give both or neither
+        = 1
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn settings_are_shown_with_reasons_and_without_secrets() {
+    let key = store::key::Secret::generate().expect("randomness");
+    let setting = format!("auth.root_key={}", key.expose());
+    let url = "postgresql://me:hunter2@db/forebay";
+    let shown = Cli::new().ok(&["config", "--set", &setting, "--database-url", url]).await;
+    assert!(!shown.contains(key.expose()) && !shown.contains("hunter2"), "{shown}");
+    assert!(shown.contains("# how long a lost hint can delay anything\ndispatch.poll_interval_ms = 5000\n"), "{shown}");
+    let reread: toml::Table = shown.parse().expect("it is TOML");
+    assert_eq!(reread["workflow"]["engine"]["enabled"].as_bool(), Some(true));
+}
+
+#[tokio::test]
+async fn migrating_is_a_step_of_its_own_that_may_be_repeated() {
+    let database = Database::empty().await;
+    let migrate = ["migrate", "--database-url", &database.url];
+    assert_eq!(Cli::new().ok(&migrate).await, "applied V1__spine\n");
+    assert_eq!(Cli::new().ok(&migrate).await, "the database is up to date\n");
+}

@@ -1,0 +1,110 @@
+//! How work reaches the engine: hints on or off, handed over, engine off, several processes at once.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use store::key::Secret;
+use store::testing::Database;
+
+use crate::support::server::STEADY;
+use crate::support::{Server, World, until};
+
+#[tokio::test]
+async fn without_hints_everything_completes_by_the_poll() {
+    let world = World::with(&["dispatch.hints=false"]).await;
+    let api_only = world.another(&["dispatch.hints=false", "workflow.engine.enabled=false"]).await;
+    let tenant = world.tenant("PRO").await;
+    let definition = tenant.light().await;
+    let mut all = tenant.start_many(&definition, 10).await;
+    all.extend(tenant.at(&api_only.base).start_many(&definition, 10).await);
+    for id in &all {
+        tenant.completed(id).await;
+    }
+    assert_eq!(world.count("execution_queue").await, 0);
+}
+
+#[tokio::test]
+async fn whoever_ends_an_execution_starts_the_next_without_a_poll() {
+    let world = World::with(&["dispatch.poll_interval_ms=60000"]).await;
+    let tenant = world.tenant("FREE").await;
+    let definition = tenant.light().await;
+    let started = Instant::now();
+    for id in tenant.start_many(&definition, 20).await {
+        tenant.completed(&id).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(20), "it took {:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_hint_reaches_another_process_without_a_poll() {
+    let slow = "dispatch.poll_interval_ms=60000";
+    let world = World::with(&[slow]).await;
+    let api_only = world.another(&[slow, "workflow.engine.enabled=false"]).await;
+    let tenant = world.tenant("FREE").await.at(&api_only.base);
+    let definition = tenant.light().await;
+    let started = Instant::now();
+    for _ in 0..3 {
+        tenant.completed(&tenant.start(&definition).await).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(20), "it took {:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn with_the_engine_off_items_are_accepted_and_wait_for_a_server_that_has_one() {
+    let world = World::with(&["workflow.engine.enabled=false"]).await;
+    let tenant = world.tenant("PRO").await;
+    let all = tenant.start_many(&tenant.light().await, 3).await;
+    for id in &all {
+        let item = tenant.queue(id).await;
+        assert_eq!((&item["status"], &item["waiting"]["reason"]), (&json!("PENDING"), &json!("engine_off")), "{item}");
+    }
+    let ready = world.server.anonymous().get("/readyz").await;
+    let engine = ready.body["checks"]["engine"].as_str().unwrap_or_default();
+    assert!(engine.starts_with("off"), "{}", ready.text);
+    let _enabled = world.another(&[]).await;
+    let leased = "shard_owner WHERE until > now()";
+    until("the one that dispatches has every shard", async || (world.count(leased).await == 64).then_some(())).await;
+    for id in &all {
+        tenant.completed(id).await;
+    }
+}
+
+#[tokio::test]
+async fn two_servers_share_the_work_and_never_exceed_the_limit() {
+    let world = World::with(&STEADY).await;
+    let other = world.another(&STEADY).await;
+    let tenant = world.tenant("PRO").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let mut all = tenant.start_many(&held, 6).await;
+    all.extend(tenant.at(&other.base).start_many(&held, 6).await);
+    world.receiver.until_called("/hold/a", 5).await;
+    let item = tenant.queue(&all[11]).await;
+    assert_eq!((&item["waiting"]["running"], &item["waiting"]["limit"]), (&json!(5), &json!(5)), "{item}");
+    assert_eq!((tenant.running().await, world.receiver.calls("/hold/a").len()), (5, 5));
+    world.receiver.open();
+    for id in &all {
+        tenant.completed(id).await;
+    }
+    assert_eq!(world.receiver.calls("/hold/a").len(), 12, "each was performed once");
+}
+
+#[tokio::test]
+async fn five_processes_that_start_at_once_on_an_empty_database_all_become_ready() {
+    let database = Database::empty().await;
+    let key = Secret::generate().expect("randomness");
+    let mut servers: Vec<Server> = (0..5).map(|_| Server::spawn(&database.url, &key, &[])).collect();
+    for server in &mut servers {
+        server.ready().await;
+    }
+    let sql = "SELECT count(*) FROM refinery_schema_history";
+    let applied: i64 = database.client().await.query_one(sql, &[]).await.expect("a history").get(0);
+    assert_eq!(applied, 1, "each migration was applied once");
+    for server in &servers {
+        until("all are ready", async || (server.anonymous().get("/readyz").await.status == 200).then_some(())).await;
+    }
+    let tenant = crate::support::Tenant::new(servers[0].api(), "PRO").await;
+    let definition = tenant.light().await;
+    for server in &servers {
+        tenant.completed(&tenant.at(&server.base).start(&definition).await).await;
+    }
+}

@@ -1,0 +1,63 @@
+//! One request, one execution, however often and by however many it is sent.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::http::{Reply, send};
+use crate::support::tenant::text;
+use crate::support::{Tenant, World};
+
+async fn start(tenant: &Tenant, key: &str, body: &Value) -> Reply {
+    let request = tenant.api.request(Method::POST, "workflow/executions/start").header("idempotency-key", key);
+    send(request.json(body)).await
+}
+
+#[tokio::test]
+async fn the_same_key_and_body_is_the_same_execution_and_another_body_is_refused() {
+    let world = World::new().await;
+    let (tenant, other) = (world.tenant("FREE").await, world.tenant("FREE").await);
+    let definition = tenant.light().await;
+    let body = json!({ "workflowDefinitionId": definition, "input": { "a": 1, "b": [2] } });
+    let reply = start(&tenant, "k", &body).await;
+    let location = reply.header("location").to_owned();
+    let first = reply.expect(202);
+    let same = json!({ "input": { "b": [2], "a": 1 }, "workflowDefinitionId": definition });
+    let again = start(&tenant, "k", &same).await;
+    assert_eq!(again.header("location"), location);
+    assert_eq!(again.expect(202)["executionId"], first["executionId"], "in any order of fields");
+    tenant.completed(&text(&first["executionId"])).await;
+    let late = start(&tenant, "k", &body).await.expect(202);
+    assert_eq!((&late["executionId"], &late["status"]), (&first["executionId"], &json!("COMPLETED")));
+    let different = json!({ "workflowDefinitionId": definition, "input": { "a": 2 } });
+    assert_eq!(start(&tenant, "k", &different).await.problem(422), "idempotency_conflict");
+    let fresh = start(&tenant, "k2", &body).await.expect(202);
+    assert_ne!(fresh["executionId"], first["executionId"]);
+    let theirs = json!({ "workflowDefinitionId": other.light().await });
+    start(&other, "k", &theirs).await.expect(202);
+    assert_eq!(world.count("workflow_execution").await, 3, "keys belong to their workspace");
+    for key in ["", " ", &"k".repeat(201), "ü"] {
+        assert_eq!(start(&tenant, key, &body).await.problem(422), "validation_failed", "{key:?}");
+    }
+}
+
+#[tokio::test]
+async fn twenty_at_once_with_one_key_start_one_execution() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let definition = tenant.apply("count", json!({ "call": world.receiver.node("/count/a") })).await;
+    let body = json!({ "workflowDefinitionId": definition });
+    let all: Vec<_> = (0..20)
+        .map(|_| {
+            let (tenant, body) = (tenant.clone(), body.clone());
+            tokio::spawn(async move { start(&tenant, "one", &body).await })
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for one in all {
+        ids.push(text(&one.await.expect("no panic").expect(202)["executionId"]));
+    }
+    ids.dedup();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+    tenant.completed(&ids[0]).await;
+    assert_eq!((world.count("workflow_execution").await, world.receiver.calls("/count/a").len()), (1, 1));
+}

@@ -1,0 +1,210 @@
+//! The "Testing" sections of the source documents, line by line, as far as real processes show them.
+//! What the store alone shows is in its own `source_documents`; where the service differs on purpose
+//! (`design.md` §16), the test says what holds instead.
+//!
+//! | line | where |
+//! |---|---|
+//! | processQueue() claims batch and delegates; claim 10 of 15, next cycle 5; mark all DISPATCHED | here |
+//! | empty batch returns early; empty queue | here |
+//! | recoverStaleItems(); recovery of stale items; crash while CLAIMED | here |
+//! | processor exceptions don't crash the loop; REQUIRES_NEW isolation | here |
+//! | workspace deleted, definition deleted during processing | here |
+//! | database connection lost during claim | here; `durability` cuts it for longer |
+//! | execution entity created with correct status; item with executionId reuses it | here |
+//! | successful dispatch with capacity; workspace at capacity | `story` |
+//! | SKIP LOCKED prevents multiple instances claiming the same item | `dispatch` |
+//! | @Scheduled triggers at correct intervals | `dispatch`, without hints |
+//! | retry reuses the execution; start failure; max attempts | the store's, until an engine refuses (issue 5) |
+//! | Temporal workflow starts with correct input; Temporal cluster down | issue 5 |
+//! | ShedLock: one instance at a time, table exists, lock unavailable, timeout after 4 minutes | issue 4 |
+
+use serde_json::{Value, json};
+
+use crate::support::server::STEADY;
+use crate::support::tenant::text;
+use crate::support::{Server, Tenant, World, until};
+
+const OFF: &str = "workflow.engine.enabled=false";
+
+/// A world whose items wait until a server with an engine is started.
+async fn waiting() -> World {
+    World::with(&[OFF]).await
+}
+
+/// As root sees it: a deleted workspace's key opens nothing.
+async fn ended(world: &World, id: &str) -> Value {
+    let root = Tenant { id: String::new(), name: String::new(), api: world.server.api() };
+    root.ended(id).await
+}
+
+fn said(server: &Server, text: &str) -> usize {
+    server.process.stderr.all().iter().filter(|line| line.contains(text)).count()
+}
+
+// dispatcher.md, unit tests; flow-queue-processing.md, happy path
+
+#[tokio::test]
+async fn process_queue_claims_a_batch_of_10_of_15_pending_processes_all_and_the_next_cycle_claims_5() {
+    let world = waiting().await;
+    let tenant = world.tenant("ENTERPRISE").await;
+    let all = tenant.start_many(&tenant.light().await, 15).await;
+    assert_eq!(world.count("execution_queue WHERE status = 'PENDING'").await, 15);
+    let server = world.another(&["dispatch.batch_min=10", "dispatch.batch_max=10"]).await;
+    for id in &all {
+        tenant.completed(id).await;
+    }
+    assert_eq!((said(&server, "Processing 10 queue items"), said(&server, "Processing 5 queue items")), (1, 1));
+    let metrics = server.anonymous().get("/metrics").await.text;
+    assert!(metrics.contains("queue_items_dispatched_total 15"), "{metrics}");
+    assert_eq!(world.count("execution_queue").await, 0);
+}
+
+#[tokio::test]
+async fn an_empty_queue_does_nothing_and_logs_nothing() {
+    let world = World::with(&["dispatch.poll_interval_ms=50"]).await;
+    let seen = async || -> i64 {
+        let sql = "SELECT (extract(epoch FROM max(seen_at)) * 1000)::bigint FROM process";
+        world.database.client().await.query_one(sql, &[]).await.expect("a heartbeat").get(0)
+    };
+    let (first, told) = (seen().await, world.server.process.stderr.all().len());
+    // Twenty polls at least.
+    until("a second passes", async || (seen().await >= first + 1_000).then_some(())).await;
+    assert_eq!(world.server.process.stderr.all()[told..], [] as [String; 0]);
+    let metrics = world.server.anonymous().get("/metrics").await.text;
+    assert!(!metrics.contains("queue_processing_runs_total"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_failing_item_does_not_stop_the_loop_nor_its_batch() {
+    let world = waiting().await;
+    let tenant = world.tenant("ENTERPRISE").await;
+    let log = json!({ "say": { "kind": "LOG", "with": { "message": "done" } } });
+    let mut started = Vec::new();
+    for name in ["good", "deleted", "damaged", "fine"] {
+        let definition = tenant.apply(name, log.clone()).await;
+        started.push((definition.clone(), tenant.start_many(&definition, 3).await));
+    }
+    let (deleted, damaged) = (&started[1].0, &started[2].0);
+    world.run_sql(&format!("UPDATE workflow_definition SET deleted_at = now() WHERE id = '{deleted}'")).await;
+    let damage = "UPDATE workflow_definition_version SET graph = '{\"nodes\": 7}' WHERE workflow_definition_id";
+    world.run_sql(&format!("{damage} = '{damaged}'")).await;
+    let server = world.another(&[]).await;
+    for (at, (_, executions)) in started.iter().enumerate() {
+        for id in executions {
+            let ended = ended(&world, id).await;
+            let expected = if at == 1 || at == 2 { "FAILED" } else { "COMPLETED" };
+            assert_eq!(ended["status"], expected, "{ended}");
+            if at == 1 {
+                assert_eq!(ended["error"]["type"], "DEFINITION_GONE", "{ended}");
+            }
+        }
+    }
+    assert!(said(&server, "Workflow definition not found") == 3, "{:?}", server.process.stderr.all());
+    let item = tenant.queue(&started[1].1[0]).await;
+    assert_eq!((&item["status"], item["lastError"].is_string()), (&json!("FAILED"), true), "{item}");
+    assert_eq!(tenant.running().await, 0, "what failed holds no slot");
+    tenant.completed(&tenant.start(&started[0].0).await).await;
+}
+
+// dispatcher.md, integration tests; flow-queue-processing.md, failure injection
+
+#[tokio::test]
+async fn a_crash_while_items_are_claimed_is_recovered_and_costs_no_attempt() {
+    let world = waiting().await;
+    let tenant = world.tenant("FREE").await;
+    let definition = tenant.light().await;
+    let (claimed, behind) = (tenant.start(&definition).await, tenant.start(&definition).await);
+    // What a claimer leaves that dies between its claim and the start.
+    let dead = store::new_id();
+    world
+        .run_sql(&format!(
+            "INSERT INTO process (id, host, pid, roles, version) VALUES ('{dead}', 'h', 1, '{{dispatcher}}', '0');
+             UPDATE execution_queue SET status = 'CLAIMED', stage = 5, claim_id = '{dead}', claimed_by = '{dead}',
+                    claimed_at = now() WHERE id = '{claimed}'"
+        ))
+        .await;
+    let item = tenant.queue(&claimed).await;
+    assert_eq!((&item["status"], &item["waiting"]["reason"]), (&json!("CLAIMED"), &json!("starting")), "{item}");
+    let server = world.another(&[]).await;
+    tenant.completed(&claimed).await;
+    tenant.completed(&behind).await;
+    assert_eq!(said(&server, "Recovered 1 stale queue items"), 1, "{:?}", server.process.stderr.all());
+    let metrics = server.anonymous().get("/metrics").await.text;
+    assert!(metrics.contains("queue_stale_recovery_count 1"), "{metrics}");
+    let (first, second) = (tenant.execution(&claimed).await, tenant.execution(&behind).await);
+    assert!(
+        text(&first["completedAt"]) <= text(&second["startedAt"]),
+        "its slot was never another's: {first} {second}"
+    );
+}
+
+#[tokio::test]
+async fn database_connections_lost_again_and_again_lose_no_item_and_repeat_none() {
+    let world = World::with(&STEADY).await;
+    let tenant = world.tenant("PRO").await;
+    let definition = tenant.apply("count", json!({ "call": world.receiver.node("/count/a") })).await;
+    let all = tenant.start_many(&definition, 40).await;
+    let admin = world.database.client().await;
+    let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name = 'forebay'";
+    for done in [5, 10, 15, 20, 25] {
+        world.receiver.until_called("/count/a", done).await;
+        admin.query_one(sql, &[]).await.expect("a superuser");
+    }
+    for id in &all {
+        let path = format!("workflow/executions/{id}?wait=1s");
+        let ended = until(&format!("{id} ends"), async || {
+            let reply = tenant.api.get(&path).await;
+            let status = reply.body["status"].as_str().unwrap_or_default().to_owned();
+            (reply.status == 200 && status != "PENDING" && status != "RUNNING").then_some(status)
+        })
+        .await;
+        assert_eq!(ended, "COMPLETED");
+    }
+    assert_eq!(world.receiver.calls("/count/a").len(), 40, "each was performed once");
+    assert_eq!(tenant.running().await, 0);
+}
+
+// flow-queue-processing.md, edge cases; queue-processor.md
+
+#[tokio::test]
+async fn a_workspace_deleted_meanwhile_fails_its_items_and_nobody_elses() {
+    let world = waiting().await;
+    let (gone, stays) = (world.tenant("PRO").await, world.tenant("PRO").await);
+    let dead = gone.start_many(&gone.light().await, 2).await;
+    let fine = stays.start(&stays.light().await).await;
+    world.run_sql(&format!("UPDATE workspace SET deleted_at = now() WHERE id = '{}'", gone.id)).await;
+    let server = world.another(&[]).await;
+    for id in &dead {
+        let ended = ended(&world, id).await;
+        assert_eq!(
+            (&ended["status"], &ended["error"]["type"]),
+            (&json!("FAILED"), &json!("WORKSPACE_GONE")),
+            "{ended}"
+        );
+    }
+    stays.completed(&fine).await;
+    assert_eq!(said(&server, "Workspace not found"), 2, "{:?}", server.process.stderr.all());
+    assert_eq!(world.count("activity WHERE action = 'queue_item.fail'").await, 2);
+}
+
+#[tokio::test]
+async fn an_execution_is_there_from_the_start_on_and_runs_with_its_own_input_and_version() {
+    let world = World::new().await;
+    let tenant = world.tenant("FREE").await;
+    let definition = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let body = json!({ "workflowDefinitionId": definition, "input": { "order": 7 } });
+    let id = text(&tenant.api.post("workflow/executions/start", body).await.expect(202)["executionId"]);
+    world.receiver.until_called("/hold/a", 1).await;
+    // Deleted or changed meanwhile: the running one keeps what it started with.
+    tenant.apply("held", json!({ "call": world.receiver.node("/count/never") })).await;
+    world.run_sql(&format!("UPDATE workflow_definition SET deleted_at = now() WHERE id = '{definition}'")).await;
+    let running = tenant.execution(&id).await;
+    assert_eq!((&running["status"], &running["input"]), (&json!("RUNNING"), &json!({ "order": 7 })), "{running}");
+    assert_eq!((&running["version"], &running["engine"]), (&json!(1), &json!("embedded")), "{running}");
+    assert_eq!(tenant.queue(&id).await["status"], "DISPATCHED");
+    world.receiver.open();
+    tenant.completed(&id).await;
+    assert_eq!(world.receiver.calls("/count/never").len(), 0);
+    assert_eq!(tenant.try_start(&definition).await.problem(404), "not_found");
+}

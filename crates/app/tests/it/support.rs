@@ -1,0 +1,75 @@
+//! What the end-to-end tests stand on: the real binary, as processes, over HTTP.
+//!
+//! Invariants
+//! - Nothing sleeps for a fixed time: whatever is waited for is polled until it holds or a deadline passes.
+//! - Every process is killed when its handle is dropped; if its test failed, what it logged is shown.
+
+pub(crate) mod cli;
+pub(crate) mod dev;
+pub(crate) mod http;
+pub(crate) mod process;
+pub(crate) mod proxy;
+pub(crate) mod receiver;
+pub(crate) mod server;
+pub(crate) mod tenant;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use receiver::Receiver;
+pub(crate) use server::Server;
+pub(crate) use tenant::Tenant;
+
+/// How long anything may take before its test gives up: generous, because the machine is shared.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks again and again until there is an answer.
+pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = ask().await {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// One database, one server on it, and a receiver that its workflows may call.
+pub(crate) struct World {
+    pub(crate) database: store::testing::Database,
+    pub(crate) receiver: Receiver,
+    pub(crate) server: Server,
+}
+
+impl World {
+    pub(crate) async fn new() -> World {
+        World::with(&[]).await
+    }
+
+    pub(crate) async fn with(settings: &[&str]) -> World {
+        let database = store::testing::Database::new().await;
+        let receiver = Receiver::start().await;
+        let server = Server::start(&database.url, &receiver.allowed(settings)).await;
+        World { database, receiver, server }
+    }
+
+    /// Another server on the same database, opened by the same root key.
+    pub(crate) async fn another(&self, settings: &[&str]) -> Server {
+        let settings = self.receiver.allowed(settings);
+        Server::start_with(&self.database.url, self.server.root_key(), &settings).await
+    }
+
+    pub(crate) async fn tenant(&self, tier: &str) -> Tenant {
+        Tenant::new(self.server.api(), tier).await
+    }
+
+    /// One number, straight from the database.
+    pub(crate) async fn count(&self, what: &str) -> i64 {
+        let sql = format!("SELECT count(*) FROM {what}");
+        self.database.client().await.query_one(&sql, &[]).await.expect("a count").get(0)
+    }
+
+    pub(crate) async fn run_sql(&self, sql: &str) {
+        self.database.client().await.batch_execute(sql).await.expect("a statement");
+    }
+}

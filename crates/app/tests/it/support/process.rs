@@ -1,0 +1,102 @@
+//! A child process whose words are kept.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::until;
+
+/// Lines as they came.
+#[derive(Clone, Default)]
+pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn contain(&self, text: &str) -> bool {
+        self.all().iter().any(|line| line.contains(text))
+    }
+
+    fn follow(&self, from: impl Read + Send + 'static) {
+        let lines = self.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(from).lines().map_while(Result::ok) {
+                lines.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            }
+        });
+    }
+}
+
+/// A running child; killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    name: String,
+    pub(crate) stdout: Lines,
+    pub(crate) stderr: Lines,
+}
+
+/// The binary under test, without this process's environment.
+pub(crate) fn forebay() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
+impl Process {
+    pub(crate) fn spawn(name: &str, mut command: Command) -> Process {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let (stdout, stderr) = (Lines::default(), Lines::default());
+        stdout.follow(child.stdout.take().expect("stdout is piped"));
+        stderr.follow(child.stderr.take().expect("stderr is piped"));
+        Process { child, name: name.to_owned(), stdout, stderr }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a process id")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).expect("the process is there");
+    }
+
+    /// Ends it as a power cut would.
+    pub(crate) fn sigkill(&mut self) {
+        self.child.kill().expect("the process is ours");
+        self.child.wait().expect("the process is ours");
+    }
+
+    /// The first line of its output that starts so, without that start.
+    pub(crate) async fn says(&mut self, start: &str) -> String {
+        let what = format!("{} says {start:?}", self.name);
+        until(&what, async || {
+            let found = self.stdout.all().iter().find_map(|line| line.strip_prefix(start).map(str::to_owned));
+            let ended = found.is_none() && self.child.try_wait().expect("the process is ours").is_some();
+            assert!(!ended, "{what}, but it ended: {:?} {:?}", self.stdout.all(), self.stderr.all());
+            found
+        })
+        .await
+    }
+
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        until(&format!("{} ends", self.name), async || self.child.try_wait().expect("the process is ours")).await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+        if std::thread::panicking() {
+            let mut out = std::io::stderr().lock();
+            for line in self.stdout.all().iter().chain(&self.stderr.all()) {
+                let _closed = writeln!(out, "[{}] {line}", self.name);
+            }
+        }
+    }
+}

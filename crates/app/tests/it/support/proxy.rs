@@ -1,0 +1,60 @@
+//! The way to the database, which can be cut: everything on it is dropped and nothing new gets through.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::watch;
+
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    up: watch::Sender<bool>,
+}
+
+impl Proxy {
+    /// A way to the server that this URL names by its socket's directory.
+    pub(crate) async fn to(url: &str) -> Proxy {
+        let socket = PathBuf::from(option(url, "host")).join(".s.PGSQL.5432");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let up = watch::Sender::new(true);
+        let state = up.subscribe();
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let (mut state, socket) = (state.clone(), socket.clone());
+                tokio::spawn(async move {
+                    if !*state.borrow_and_update() {
+                        return;
+                    }
+                    let Ok(mut far) = UnixStream::connect(socket).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = state.wait_for(|up| !up) => {}
+                    }
+                });
+            }
+        });
+        Proxy { address, up }
+    }
+
+    /// The same database by this way.
+    pub(crate) fn url(&self, url: &str) -> String {
+        let (_, rest) = url.split_once("///").expect("a socket URL");
+        let (database, _) = rest.split_once('?').expect("a socket URL has options");
+        format!("postgresql://{}@{}/{database}?sslmode=disable", option(url, "user"), self.address)
+    }
+
+    pub(crate) fn cut(&self) {
+        self.up.send_replace(false);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.up.send_replace(true);
+    }
+}
+
+fn option<'u>(url: &'u str, name: &str) -> &'u str {
+    let (_, options) = url.split_once('?').expect("a socket URL has options");
+    let found = options.split('&').find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == name));
+    found.map(|(_, value)| value).expect("a socket URL names host and user")
+}

@@ -1,0 +1,89 @@
+//! What workflows call: counts every call by its path, and holds those under `/hold/` until the gate opens.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::routing::any;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::until;
+
+#[derive(Clone)]
+pub(crate) struct Receiver {
+    address: SocketAddr,
+    seen: Seen,
+    gate: watch::Sender<bool>,
+}
+
+/// The idempotency keys of the calls to each path, in order.
+type Seen = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+
+impl Receiver {
+    pub(crate) async fn start() -> Receiver {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let receiver = Receiver { address, seen: Seen::default(), gate: watch::Sender::new(false) };
+        let router = Router::new().route("/{kind}/{name}", any(answer)).with_state(receiver.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        receiver
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// These settings, and calls to this receiver allowed.
+    pub(crate) fn allowed(&self, settings: &[&str]) -> Vec<String> {
+        let allow = format!("outbound.allow={}", self.address);
+        settings.iter().map(|setting| (*setting).to_owned()).chain([allow]).collect()
+    }
+
+    /// Lets every held call go, now and later.
+    pub(crate) fn open(&self) {
+        self.gate.send_replace(true);
+    }
+
+    pub(crate) fn calls(&self, path: &str) -> Vec<String> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned().unwrap_or_default()
+    }
+
+    pub(crate) async fn until_called(&self, path: &str, times: usize) {
+        until(&format!("{path} is called {times} times"), async || (self.calls(path).len() >= times).then_some(()))
+            .await;
+    }
+
+    /// A node that calls this path.
+    pub(crate) fn node(&self, path: &str) -> Value {
+        json!({ "kind": "HTTP_REQUEST", "with": { "url": self.url(path) } })
+    }
+
+    /// A node that calls this path once another node is done.
+    pub(crate) fn after(&self, needs: &str, path: &str) -> Value {
+        json!({ "kind": "HTTP_REQUEST", "needs": needs, "with": { "url": self.url(path) } })
+    }
+}
+
+async fn answer(
+    State(receiver): State<Receiver>,
+    Path((kind, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Json<Value> {
+    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
+    let number = {
+        let mut seen = receiver.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = seen.entry(format!("/{kind}/{name}")).or_default();
+        calls.push(key);
+        calls.len()
+    };
+    if kind == "hold" {
+        let mut gate = receiver.gate.subscribe();
+        let _open = gate.wait_for(|open| *open).await.is_ok();
+    }
+    Json(json!({ "call": number }))
+}
