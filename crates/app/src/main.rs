@@ -79,7 +79,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             runtime.block_on(args.run()).map(done)
         }
         Command::Serve(args) => {
-            log(cli.log.as_deref().unwrap_or("info"), &cli.log_format)?;
+            log(cli.log.as_deref().unwrap_or("info,refinery_core=warn,tokio_postgres=warn"), &cli.log_format)?;
             runtime.block_on(args.run()).map(done)
         }
         Command::Migrate(args) => runtime.block_on(args.run()).map(done),

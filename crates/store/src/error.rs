@@ -18,7 +18,7 @@ pub enum Error {
     /// The database cannot do it now: try later.
     #[error("the database is not available")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The data itself was refused (SQLSTATE classes 22, 23, 54): trying again cannot help.
+    /// The data itself was refused (SQLSTATE classes 21, 22, 23, 54): trying again cannot help.
     #[error("the database refused the data ({code}{})", constraint.as_ref().map(|c| format!(", {c}")).unwrap_or_default())]
     Refused {
         code: String,
@@ -56,12 +56,18 @@ impl Error {
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
         let Some(database) = error.as_db_error() else {
-            return Error::Unavailable(Box::new(error));
+            // A value that cannot be read is no outage: trying again cannot help. The driver tells
+            // the two apart in words only.
+            let text = error.to_string();
+            return match text.starts_with("error deserializing column") || text.starts_with("invalid column") {
+                true => Error::Corrupt(text),
+                false => Error::Unavailable(Box::new(error)),
+            };
         };
         let code = database.code().code().to_owned();
         match &code[..2] {
             "08" | "25" | "40" | "53" | "55" | "57" | "58" => Error::Unavailable(Box::new(error)),
-            "22" | "23" | "54" => {
+            "21" | "22" | "23" | "54" => {
                 let constraint = database.constraint().map(str::to_owned);
                 Error::Refused { code, constraint, source: error }
             }

@@ -205,17 +205,7 @@ impl Store {
                 ],
             )
             .await?;
-        let mut by_id = BTreeMap::new();
-        for row in &rows {
-            let freed: bool = row.try_get("freed")?;
-            let workspace = row.try_get::<_, Option<Uuid>>("workspace")?.map(WorkspaceId);
-            let recorded = Recorded {
-                held: row.try_get("held")?,
-                ended: row.try_get("ended")?,
-                freed: workspace.filter(|_| freed),
-            };
-            by_id.insert(row.try_get::<_, Uuid>("execution")?, recorded);
-        }
+        let by_id = rows.iter().map(recorded).collect::<Result<BTreeMap<_, _>, _>>()?;
         let missing = || Error::Corrupt("a record was not answered".to_owned());
         runs.iter().map(|id| by_id.get(id).copied().ok_or_else(missing)).collect()
     }
@@ -364,6 +354,14 @@ pub(crate) fn ended(row: &Row) -> Result<Ended, Error> {
         workspace: WorkspaceId(row.try_get("workspace")?),
         freed: row.try_get("freed")?,
     })
+}
+
+fn recorded(row: &Row) -> Result<(Uuid, Recorded), Error> {
+    let freed: bool = row.try_get("freed")?;
+    let workspace = row.try_get::<_, Option<Uuid>>("workspace")?.map(WorkspaceId);
+    let recorded =
+        Recorded { held: row.try_get("held")?, ended: row.try_get("ended")?, freed: workspace.filter(|_| freed) };
+    Ok((row.try_get("execution")?, recorded))
 }
 
 fn stored_node(row: &Row) -> Result<StoredNode, Error> {

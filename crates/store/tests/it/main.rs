@@ -8,6 +8,7 @@ mod claim_races;
 mod complete;
 mod embedded;
 mod enqueue;
+mod errors;
 mod explain;
 mod gates;
 mod keys;
