@@ -44,6 +44,9 @@ enum Command {
     Serve(serve::ServeArgs),
     Migrate(serve::MigrateArgs),
     Config(serve::ConfigArgs),
+    /// Make a root key for `serve`, on standard output; Forebay keeps only its hash
+    #[command(after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe root key may do everything. Keys of one workspace come from `forebay workspace key`.")]
+    RootKey,
     #[command(flatten)]
     Client(client::Command),
     /// Starts the database server of `dev` so that it never outlives its parent.
@@ -84,6 +87,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Migrate(args) => runtime.block_on(args.run()).map(done),
         Command::Config(args) => args.run().map(done),
+        Command::RootKey => output::line(store::key::Secret::generate()?.expose()).map(done),
         Command::Client(command) => runtime.block_on(command.run(cli.connection)),
         Command::PostgresChild { .. } => Ok(ExitCode::FAILURE),
     }

@@ -161,7 +161,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("database.api_connections", "connections for requests; small, because the database shares the cores"),
     ("database.work_connections", "connections for dispatching and recording, apart from requests"),
     ("database.migrate", "false: somebody else migrates, with `forebay migrate`"),
-    ("auth.root_key", "the key that may do everything; `forebay dev` makes one of its own"),
+    ("auth.root_key", "the key that may do everything; `forebay root-key` makes one"),
     ("workflow.engine.enabled", "false: the API accepts, items wait, nothing is dispatched or run"),
     ("dispatch.poll_interval_ms", "how long a lost hint can delay anything"),
     ("dispatch.batch_min", "items per claim when little is waiting"),

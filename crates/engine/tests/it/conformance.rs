@@ -68,7 +68,7 @@ async fn a_chain_passes_values_on() {
             "b": { "kind": "HTTP_REQUEST", "needs": "a", "with": http("/ok") },
             "c": { "kind": "LOG", "needs": "b", "with": { "message": "n is ${{ nodes.a.output.n }}" } },
         },
-        "outputs": { "said": "${{ nodes.c.output.message }}", "seen": "${{ nodes.b.output.body.seen }}" },
+        "outputs": { "said": "${{ nodes.c.output.message }}", "status": "${{ nodes.b.output.status }}" },
     });
     check(
         document,
@@ -77,7 +77,7 @@ async fn a_chain_passes_values_on() {
         a COMPLETED
         b COMPLETED
         c COMPLETED
-        ended COMPLETED {"said":"n is 7","seen":1}
+        ended COMPLETED {"said":"n is 7","status":200}
     "#]],
     )
     .await;
