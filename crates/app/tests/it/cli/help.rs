@@ -13,52 +13,53 @@ async fn the_program_explains_itself() {
     check(
         &["-h"],
         expect![[r#"
-        Runs your customers' workflows, each customer within its limit, and loses nothing
+            Runs your customers' workflows, each customer within its limit, and loses nothing
 
-        Usage: forebay [OPTIONS] <COMMAND>
+            Usage: forebay [OPTIONS] <COMMAND>
 
-        Commands:
-          dev        Run everything on this machine: a database of its own, the API, the engine, a demo
-          serve      Run Forebay over a PostgreSQL of your own
-          migrate    Bring the database up to this version, and stop
-          config     Print the effective settings as TOML, each with its reason; secrets are masked
-          workspace  Create, list and change workspaces, and make keys for them
-          validate   Check workflow files without a server
-          apply      Publish workflow files: a new version of each that changed
-          run        Start a workflow, and watch it if you like
-          get        Show an execution: how it stands, what it made, why it failed
-          watch      Follow an execution to its end
-          queue      Show a queue item: its place in line, and why it waits
-          cancel     Cancel an execution, waiting or running
+            Commands:
+              dev        Run everything on this machine: a database of its own, the API, the engine, a demo
+              serve      Run Forebay over a PostgreSQL of your own
+              migrate    Bring the database up to this version, and stop
+              config     Print the effective settings as TOML, each with its reason; secrets are masked
+              root-key   Make a root key for `serve`, on standard output; Forebay keeps only its hash
+              workspace  Create, list and change workspaces, and make keys for them
+              validate   Check workflow files without a server
+              apply      Publish workflow files: a new version of each that changed
+              run        Start a workflow, and watch it if you like
+              get        Show an execution: how it stands, what it made, why it failed
+              watch      Follow an execution to its end
+              queue      Show a queue item: its place in line, and why it waits
+              cancel     Cancel an execution, waiting or running
 
-        Options:
-              --log <FILTER>         What the service logs: error, warn, info, debug, or a filter such as
-                                     info,store=debug [env: FOREBAY_LOG=]
-              --log-format <FORMAT>  How the service logs [env: FOREBAY_LOG_FORMAT=] [default: text]
-                                     [possible values: text, json]
-          -h, --help                 Print help (see more with '--help')
-          -V, --version              Print version
+            Options:
+                  --log <FILTER>         What the service logs: error, warn, info, debug, or a filter such as
+                                         info,store=debug [env: FOREBAY_LOG=]
+                  --log-format <FORMAT>  How the service logs [env: FOREBAY_LOG_FORMAT=] [default: text]
+                                         [possible values: text, json]
+              -h, --help                 Print help (see more with '--help')
+              -V, --version              Print version
 
-        Connection:
-              --server <URL>         The server's address [default: what `forebay dev` runs, or
-                                     http://127.0.0.1:7400] [env: FOREBAY_SERVER=]
-              --key <KEY>            The key to show [default: the one `forebay dev` keeps for its own
-                                     server] [env: FOREBAY_KEY]
-              --workspace <NAME|ID>  The workspace, by name or id; needed with the root key only [env:
-                                     FOREBAY_WORKSPACE=]
-          -o, --output <FORMAT>      How to show answers: for people, or as the server sent them [default:
-                                     table] [possible values: table, json]
-              --no-color             No colours; the variable NO_COLOR does the same
+            Connection:
+                  --server <URL>         The server's address [default: what `forebay dev` runs, or
+                                         http://127.0.0.1:7400] [env: FOREBAY_SERVER=]
+                  --key <KEY>            The key to show [default: the one `forebay dev` keeps for its own
+                                         server] [env: FOREBAY_KEY]
+                  --workspace <NAME|ID>  The workspace, by name or id; needed with the root key only [env:
+                                         FOREBAY_WORKSPACE=]
+              -o, --output <FORMAT>      How to show answers: for people, or as the server sent them [default:
+                                         table] [possible values: table, json]
+                  --no-color             No colours; the variable NO_COLOR does the same
 
-        Exit codes:
-          0    done; with run --watch and watch: the execution COMPLETED
-          1    an error
-          2    wrong usage
-          3    the execution ended, but not COMPLETED
-          4    not authorised: no key, a wrong key, or not allowed
-          5    timed out waiting; the execution goes on
-          130  interrupted; the execution goes on
-    "#]],
+            Exit codes:
+              0    done; with run --watch and watch: the execution COMPLETED
+              1    an error
+              2    wrong usage
+              3    the execution ended, but not COMPLETED
+              4    not authorised: no key, a wrong key, or not allowed
+              5    timed out waiting; the execution goes on
+              130  interrupted; the execution goes on
+        "#]],
     )
     .await;
     let long = Cli::new().ok(&["--help"]).await;
