@@ -4,7 +4,7 @@ CREATE FUNCTION public.fb_beat_1(p_process uuid, p_dispatches boolean, p_lease_s
     AS $$
 #variable_conflict use_column
 BEGIN
-    UPDATE process p SET seen_at = clock_timestamp() WHERE p.id = p_process AND p.ended_at IS NULL;
+    UPDATE process p SET seen_at = clock_timestamp(), dispatching = p_dispatches WHERE p.id = p_process AND p.ended_at IS NULL;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'gone', NULL::smallint, p_process;
         RETURN;
@@ -14,7 +14,7 @@ BEGIN
         WITH q AS MATERIALIZED (
             SELECT ceil(64.0 / greatest(1, (
                 SELECT count(*) FROM process p
-                 WHERE p.id <> p_process AND 'dispatcher' = ANY (p.roles) AND p.ended_at IS NULL
+                 WHERE p.id <> p_process AND p.dispatching AND p.ended_at IS NULL
                    AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
         mine AS MATERIALIZED (
             SELECT o.shard, count(*) OVER () AS n, row_number() OVER (ORDER BY o.shard) AS rn
@@ -248,6 +248,7 @@ CREATE FUNCTION public.fb_enqueue_many_1(p_ids uuid[], p_workspaces uuid[], p_de
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET lock_timeout TO '2s'
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -586,7 +587,9 @@ CREATE TABLE public.process (
     version text NOT NULL,
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    ended_at timestamp with time zone
+    ended_at timestamp with time zone,
+    died boolean DEFAULT false NOT NULL,
+    dispatching boolean DEFAULT false NOT NULL
 )
 WITH (fillfactor='20');
 

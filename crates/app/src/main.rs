@@ -44,8 +44,10 @@ enum Command {
     Serve(serve::ServeArgs),
     Migrate(serve::MigrateArgs),
     Config(serve::ConfigArgs),
-    /// Make a root key for `serve`, on standard output; Forebay keeps only its hash
-    #[command(after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe root key may do everything. Keys of one workspace come from `forebay workspace key`.")]
+    /// Make a root key for `serve`, on standard output; Forebay stores it nowhere
+    #[command(
+        after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe root key may do everything. Keys of one workspace come from `forebay workspace key`."
+    )]
     RootKey,
     #[command(flatten)]
     Client(client::Command),

@@ -48,8 +48,14 @@ impl ServeArgs {
             output::line(format!("Forebay listens on http://{address}"))?;
         }
         output::line("ready")?;
-        stopped().await;
+        let broken = tokio::select! {
+            () = stopped() => false,
+            () = service.broken() => true,
+        };
         service.stop().await;
+        if broken {
+            bail!("a part of the service broke off; the log says which");
+        }
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -47,6 +48,11 @@ pub struct Settings {
     /// How many nodes of this process may call out at once.
     pub max_calls: usize,
 }
+
+/// Timers do not reach further; no deadline does either.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60 * 60 * 24 * 60);
+/// How many runs are loaded at once.
+const RESUMED_AT_ONCE: usize = 16;
 
 /// How a run left this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,11 +134,30 @@ impl Embedded {
         runs.held.iter().map(|(id, held)| (*id, held.epoch)).collect()
     }
 
-    /// Takes up runs that this process owns in the store but does not hold. `alone`: one at a time,
-    /// because the processes that held them died.
+    /// How many runs it could take up again now. More than `capacity`: a part of the room is kept for
+    /// runs that hold a slot already, so that new ones never crowd them out.
+    pub fn room(&self) -> usize {
+        self.shared.settings.max_runs.saturating_sub(self.count())
+    }
+
+    fn count(&self) -> usize {
+        self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).held.len()
+    }
+
+    /// Takes up runs that this process owns in the store but does not hold, a few at a time, because
+    /// their outputs may be large. `alone`: one after the other, because the processes that held
+    /// them died.
     pub async fn resume(&self, process: ProcessId, runs: &[ExecutionId], alone: bool) -> Result<(), Error> {
-        for loaded in self.shared.store.load_runs(process, runs).await? {
-            self.spawn(process, loaded.begun, loaded.nodes, loaded.canceling, alone);
+        for some in runs.chunks(RESUMED_AT_ONCE) {
+            for loaded in self.shared.store.load_runs(process, some).await? {
+                match loaded.nodes {
+                    Ok(nodes) => self.spawn(process, loaded.begun, nodes, loaded.canceling, alone),
+                    Err(error) => {
+                        let reason = format!("what is stored of it cannot be read: {error}");
+                        self.shared.give_up(process, &loaded.begun, Class::BadGraph, reason).await;
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -158,8 +183,8 @@ impl Embedded {
         self.shared.tasks.reopen();
     }
 
-    fn spawn(&self, process: ProcessId, begun: Begun, stored: Vec<StoredNode>, canceling: bool, alone: bool) {
-        let (inbox, receive) = mpsc::unbounded_channel();
+    fn spawn(&self, process: ProcessId, mut begun: Begun, stored: Vec<StoredNode>, mut canceling: bool, alone: bool) {
+        let (inbox, mut receive) = mpsc::unbounded_channel();
         let (id, epoch) = (begun.execution, begun.epoch);
         let shared = Arc::clone(&self.shared);
         let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,9 +194,17 @@ impl Embedded {
             return;
         }
         let task = self.shared.tasks.spawn(async move {
+            // While it waits to be alone it can still be canceled, or run out of time.
             let _alone = match alone {
-                true => shared.suspects.clone().acquire_owned().await.ok(),
                 false => None,
+                true => tokio::select! {
+                    permit = shared.suspects.clone().acquire_owned() => permit.ok(),
+                    _ = receive.recv() => { canceling = true; None }
+                    () = tokio::time::sleep(begun.deadline_in.min(LONGEST_SLEEP)) => {
+                        begun.deadline_in = Duration::ZERO;
+                        None
+                    }
+                },
             };
             let driven = shared.clone().drive(process, begun.clone(), stored, canceling, receive);
             let left = match std::panic::AssertUnwindSafe(driven).catch_unwind().await {
@@ -196,14 +229,14 @@ impl Shared {
         canceling: bool,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Left {
-        let mut pause = std::time::Duration::from_millis(50);
+        let mut pause = Duration::from_millis(50);
         let version = loop {
             match self.versions.get(&self.store, begun.version).await {
                 Ok(version) => break version,
-                Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound) => {
+                Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound | Error::Corrupt(_)) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "Reading a version failed, trying again");
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(std::time::Duration::from_secs(2));
+                    pause = (pause * 2).min(Duration::from_secs(2));
                 }
                 Err(error @ versions::Error::Missing(_)) => {
                     return self.give_up(process, &begun, Class::DefinitionGone, error.to_string()).await;
@@ -254,8 +287,8 @@ impl Engine for Embedded {
     }
 
     fn capacity(&self) -> usize {
-        let held = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).held.len();
-        self.shared.settings.max_runs.saturating_sub(held)
+        let reserve = self.shared.settings.max_runs / 10;
+        self.room().saturating_sub(reserve)
     }
 
     fn begins_with_claim(&self) -> bool {

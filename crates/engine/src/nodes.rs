@@ -65,3 +65,14 @@ pub fn is_storable(value: &Value) -> bool {
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
     }
 }
+
+/// About how many bytes a value takes as text; enough to bound what is gathered.
+pub fn size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(_) => 12,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| size(item) + 1).sum::<usize>() + 2,
+        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + size(value) + 4).sum::<usize>() + 2,
+    }
+}

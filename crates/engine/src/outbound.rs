@@ -136,6 +136,9 @@ impl Inner {
     async fn follow(&self, mut hop: Hop, request: &Request) -> Result<Response, Failure> {
         let mut redirects = 0;
         loop {
+            if let Some(pulse) = &request.pulse {
+                pulse.fresh().await;
+            }
             let answer = self.exchange(&hop, request.partition).await?;
             let Some(location) = redirect_of(&answer) else {
                 let host = hop.target.host();

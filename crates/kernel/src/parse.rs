@@ -702,7 +702,7 @@ mod tests {
             }),
             Just(json!({"backoff": "fixed", "max": "2m"})),
         ];
-        let timeout = prop_oneof![Just(Value::Null), Just(json!("30s")), Just(json!("1d1ms"))];
+        let timeout = prop_oneof![Just(Value::Null), Just(json!("30s")), Just(json!("59m1ms"))];
         let join = prop_oneof![Just("all_success"), Just("any_success"), Just("all_done")];
         let on_error = prop_oneof![Just(Value::Null), Just(json!("fail")), Just(json!("continue"))];
         let node = (

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Process, ms};
 use crate::metrics;
+use crate::pass::keep;
 
 /// What the rest of the process knows of itself.
 #[derive(Clone, Debug)]
@@ -62,7 +63,9 @@ impl Heartbeat {
     /// this process look dead.
     pub(crate) fn spawn(self) -> std::io::Result<std::thread::JoinHandle<()>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || runtime.block_on(self.run()))
+        std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || {
+            runtime.block_on(keep("heartbeat", self.stop.clone(), self.run()));
+        })
     }
 
     async fn run(mut self) {
@@ -135,13 +138,18 @@ impl Heartbeat {
             }
             let connection = client.as_ref().ok_or(())?;
             let (lease, dead) = (ms(self.settings.shards_after_ms), ms(self.settings.claims_after_ms));
-            beat(connection, self.registration.id, self.dispatches, lease, dead).await.map_err(drop)
+            beat(connection, self.registration.id, self.has_room(), lease, dead).await.map_err(drop)
         };
         let answer = tokio::time::timeout(timeout, call).await.unwrap_or(Err(()));
         if answer.is_err() {
             *client = None;
         }
         answer
+    }
+
+    /// A process without room lets its shards go to those that have some.
+    fn has_room(&self) -> bool {
+        self.dispatches && self.engine.as_ref().is_some_and(|engine| engine.capacity() > 0)
     }
 
     fn publish(&self, news: News, steady_since: Instant) {

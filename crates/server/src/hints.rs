@@ -19,7 +19,9 @@ use tokio_util::sync::CancellationToken;
 /// What the dispatcher may be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// This workspace may have something ready.
+    /// Something new of this workspace may be ready.
+    Enqueued(WorkspaceId),
+    /// This workspace may have something ready, and room for it.
     Workspace(WorkspaceId),
     /// The engine may have room again.
     Room,
@@ -48,10 +50,19 @@ impl Hints {
         Hints { local, remote }
     }
 
-    /// Something of this workspace may be ready to start.
+    /// Something of this workspace may be ready to start, and may have room.
     pub(crate) fn ready(&self, workspace: WorkspaceId) {
+        self.tell(workspace, Hint::Workspace(workspace));
+    }
+
+    /// Something new waits in this workspace.
+    pub(crate) fn enqueued(&self, workspace: WorkspaceId) {
+        self.tell(workspace, Hint::Enqueued(workspace));
+    }
+
+    fn tell(&self, workspace: WorkspaceId, hint: Hint) {
         match (&self.local, &self.remote) {
-            (Some(local), _) => drop(local.send(Hint::Workspace(workspace)).is_ok()),
+            (Some(local), _) => drop(local.send(hint).is_ok()),
             (None, Some(remote)) => drop(remote.send(workspace).is_ok()),
             (None, None) => {}
         }

@@ -27,16 +27,16 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use engine::embedded::Embedded;
+use engine::pulse::Pulse;
 use kernel::explain::EngineState;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use store::Store;
 use store::key::Secret;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::config::{Settings, ms};
-use crate::heartbeat::Alive;
 use crate::hints::Hints;
 use crate::waiters::Waiters;
 
@@ -52,7 +52,7 @@ pub(crate) struct ApiParts {
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
     pub(crate) engine: Option<Embedded>,
-    pub(crate) alive: watch::Receiver<Option<Alive>>,
+    pub(crate) pulse: Arc<Pulse>,
     /// Wakes the background loops.
     pub(crate) rouse: Arc<Notify>,
     pub(crate) stop: CancellationToken,

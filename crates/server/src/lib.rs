@@ -17,10 +17,13 @@ pub mod metrics;
 mod orphans;
 mod pass;
 mod promoter;
+mod role;
 mod start;
+mod starter;
 mod takeover;
 mod waiters;
 mod waker;
 pub mod wire;
 
-pub use start::{Options, Role, Server, StartError};
+pub use role::Role;
+pub use start::{Options, Server, StartError};

@@ -11,14 +11,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::Engine as _;
 use engine::embedded::{Embedded, NAME};
 use kernel::crash::{self, Verdict};
 use kernel::execution;
 use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, ProcessId};
 use store::Store;
-use store::run::{End, Orphan, Record};
+use store::admission::Silence;
+use store::adopt::Orphan;
+use store::run::{End, Record};
 use tokio::sync::watch;
 
 use crate::config::{Process, ms};
@@ -43,21 +44,37 @@ impl Orphans {
                 tracing::warn!(process_id = %dead, "A process fell silent; its runs are taken over");
             }
         }
+        let mut trouble = None;
         for shard in Arc::clone(&alive.shards).iter().copied() {
-            let room = self.engine.capacity();
+            let room = self.engine.room();
             if room == 0 {
                 break;
             }
-            for orphan in self.store.adopt_orphans(shard, alive.process, silence, NAME, room).await? {
-                self.adopt(alive.process, orphan).await?;
+            // One shard's trouble keeps no other's runs waiting.
+            if let Err(error) = self.adopt_from(shard, &alive, silence, room).await {
+                trouble = Some(error);
             }
         }
         self.find_lost(alive.process).await?;
+        if let Some(error) = trouble {
+            return Err(error);
+        }
         // While somebody is known to be dead, each second counts.
         Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms)))
     }
 
+    async fn adopt_from(&self, shard: i16, alive: &Alive, silence: Silence, room: usize) -> Result<(), store::Error> {
+        for orphan in self.store.adopt_orphans(shard, alive.process, silence, NAME, room).await? {
+            self.adopt(alive.process, orphan).await?;
+        }
+        Ok(())
+    }
+
     async fn adopt(&self, process: ProcessId, orphan: Orphan) -> Result<(), store::Error> {
+        if !orphan.dead {
+            ::metrics::counter!(metrics::RUNS_ADOPTED).increment(1);
+            return self.engine.resume(process, &[orphan.execution], false).await;
+        }
         let (deaths, verdict) = crash::after_death(orphan.deaths, orphan.progressed);
         if !self.store.note_deaths(process, &orphan, deaths).await? {
             return Ok(());

@@ -1,7 +1,9 @@
 //! The shape that background loops share.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +22,9 @@ pub(crate) async fn repeat<P, F>(
 {
     let mut failing = false;
     loop {
-        let next = match pass().await {
+        // A panic is that pass's: the loop goes on.
+        let done = AssertUnwindSafe(pass()).catch_unwind().await;
+        let next = match done.unwrap_or_else(|_| Err(store::Error::Corrupt(format!("the loop {name} panicked")))) {
             Ok(sooner) => {
                 if std::mem::take(&mut failing) {
                     tracing::info!(name, "The loop works again");
@@ -43,5 +47,15 @@ pub(crate) async fn repeat<P, F>(
             () = wake.notified() => {}
             () = stop.cancelled() => return,
         }
+    }
+}
+
+/// Runs what must not end before the service does. If it ends all the same, the service stops: better
+/// gone, and taken over, than half alive.
+pub(crate) async fn keep(name: &'static str, stop: CancellationToken, task: impl Future<Output = ()>) {
+    let ended = AssertUnwindSafe(task).catch_unwind().await;
+    if !stop.is_cancelled() {
+        tracing::error!(name, panicked = ended.is_err(), "A part of the service ended unasked; stopping all of it");
+        stop.cancel();
     }
 }

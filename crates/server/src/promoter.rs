@@ -22,6 +22,8 @@ use crate::metrics;
 
 /// The most items one pass of `ripen` moves.
 const RIPENED: usize = 1_000;
+/// The most gates one statement opens.
+const GATES: usize = 500;
 /// The most items one statement sets aside.
 const SET_ASIDE: usize = 1_000;
 
@@ -47,17 +49,25 @@ impl Promoter {
     /// Keys and definitions with room that nobody opened, and items whose workspace is gone.
     pub(crate) async fn gates(&self) -> Result<Option<Duration>, store::Error> {
         let shards = self.alive.borrow().as_ref().map(|alive| std::sync::Arc::clone(&alive.shards)).unwrap_or_default();
+        let mut trouble = None;
         for shard in shards.iter().copied() {
-            let gates = self.store.sweep_gates(shard).await?;
-            for workspace in self.store.open(&gates).await? {
-                self.hints.ready(workspace);
-            }
-            let orphaned = self.store.orphaned_items(shard).await?;
-            if !orphaned.is_empty() {
-                self.fail(&orphaned).await?;
+            // One shard's trouble keeps no other's items waiting.
+            if let Err(error) = self.gates_of(shard).await {
+                trouble = Some(error);
             }
         }
-        Ok(None)
+        trouble.map_or(Ok(None), Err)
+    }
+
+    async fn gates_of(&self, shard: i16) -> Result<(), store::Error> {
+        let gates = self.store.sweep_gates(shard).await?;
+        for some in gates.chunks(GATES) {
+            for workspace in self.store.open(some).await? {
+                self.hints.ready(workspace);
+            }
+        }
+        let orphaned = self.store.orphaned_items(shard).await?;
+        if orphaned.is_empty() { Ok(()) } else { self.fail(&orphaned).await }
     }
 
     /// Moves what a paused or lowered definition holds back out of the others' way, for workspaces

@@ -28,46 +28,21 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{Invalid, Settings, ms};
 use crate::deadlines::Deadlines;
-use crate::dispatcher::{Dispatcher, Starter};
+use crate::dispatcher::Dispatcher;
 use crate::heartbeat::{Alive, Heartbeat};
 use crate::hints::{self, Hints};
 use crate::http;
 use crate::orphans::Orphans;
-use crate::pass::repeat;
+use crate::pass::{keep, repeat};
 use crate::promoter::Promoter;
+use crate::role::Role;
+use crate::starter::Starter;
 use crate::takeover::Takeover;
 use crate::waiters::Waiters;
 use crate::waker::Waker;
 
 /// How often ended processes are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
-
-/// What a process does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Answers requests.
-    Api,
-    /// Hands waiting items to the engine.
-    Dispatcher,
-    /// Runs executions.
-    Worker,
-}
-
-impl Role {
-    pub const ALL: [Role; 3] = [Role::Api, Role::Dispatcher, Role::Worker];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Api => "api",
-            Role::Dispatcher => "dispatcher",
-            Role::Worker => "worker",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<Role> {
-        Self::ALL.into_iter().find(|role| role.name() == name)
-    }
-}
 
 /// Why the service did not start; each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -153,6 +128,11 @@ impl Server {
             parts.spawn_loops(engine);
         }
         if let Some(listener) = listener {
+            if configured.is_none() && !parts.work.has_root_key().await? {
+                tracing::warn!(
+                    "There is no root key, so nobody can make workspaces: set auth.root_key (`forebay root-key`)"
+                );
+            }
             parts.spawn_api(listener, configured)?;
         }
         Ok(Server {
@@ -166,13 +146,16 @@ impl Server {
         })
     }
 
+    /// Ends when a part of the service ended unasked: the rest is stopping, and the process should go.
+    pub async fn broken(&self) {
+        self.stop.cancelled().await;
+    }
+
     /// Stops everything; what runs here is left where another process, or the next start, takes it up.
     pub async fn stop(mut self) {
         self.stop.cancel();
-        self.tasks.close();
-        if tokio::time::timeout(Duration::from_secs(10), self.tasks.wait()).await.is_err() {
-            tracing::warn!("Some work did not stop in time");
-        }
+        // First the runs and the goodbye, because the heartbeat has stopped; then whoever still waits
+        // for an answer.
         if let Some(engine) = &self.engine {
             engine.abandon();
             engine.gone().await;
@@ -181,10 +164,11 @@ impl Server {
         if let Some(process) = process
             && let Err(error) = self.store.end_process(process).await
         {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "Could not say goodbye; others go on after the lease"
-            );
+            tracing::warn!(error = %error, "Could not say goodbye; others go on after the lease");
+        }
+        self.tasks.close();
+        if tokio::time::timeout(Duration::from_secs(10), self.tasks.wait()).await.is_err() {
+            tracing::warn!("Some work did not stop in time");
         }
         if let Some(thread) = self.heartbeat.take() {
             let _ended = tokio::task::spawn_blocking(move || thread.join()).await;
@@ -290,7 +274,7 @@ impl Parts {
         let (met_closed, met) = mpsc::unbounded_channel();
         if let Some(inbox) = self.local.take() {
             let dispatcher = Dispatcher::new(starter.clone(), inbox, self.alive.1.clone(), met_closed, stop.clone());
-            self.tasks.spawn(dispatcher.run());
+            self.tasks.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
         }
         if self.settings.dispatch.hints {
             self.tasks.spawn(hints::receive(self.target.clone(), self.local_send.clone(), stop.clone()));
@@ -354,7 +338,7 @@ impl Parts {
             hints: self.hints.clone(),
             waiters: self.waiters.clone(),
             engine: self.engine.clone(),
-            alive: self.alive.1.clone(),
+            pulse: Arc::clone(&self.pulse),
             rouse: Arc::clone(&self.rouse),
             stop: self.stop.clone(),
         });

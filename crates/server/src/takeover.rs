@@ -14,9 +14,9 @@ use store::admission::Claimed;
 use tokio::sync::watch;
 
 use crate::config::{Process, ms};
-use crate::dispatcher::Starter;
 use crate::heartbeat::Alive;
 use crate::metrics;
+use crate::starter::Starter;
 
 pub(crate) struct Takeover {
     pub(crate) starter: Starter,
@@ -29,10 +29,17 @@ impl Takeover {
         let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
         let silence = alive.silence(ms(self.settings.claims_after_ms));
         let stale = ms(self.starter.settings.stale_after_ms);
-        let mut recovered = 0;
+        let (mut recovered, mut trouble) = (0, None);
         for shard in Arc::clone(&alive.shards).iter().copied() {
             let claim = ClaimId(store::new_id());
-            let taken = self.starter.store.take_over(shard, silence, stale, claim, alive.process).await?;
+            let taken = match self.starter.store.take_over(shard, silence, stale, claim, alive.process).await {
+                Ok(taken) => taken,
+                // One shard's trouble keeps no other's items waiting.
+                Err(error) => {
+                    trouble = Some(error);
+                    continue;
+                }
+            };
             if taken.is_empty() {
                 continue;
             }
@@ -57,6 +64,9 @@ impl Takeover {
         if recovered > 0 {
             tracing::info!(recovered_count = recovered, "Recovered {recovered} stale queue items");
             ::metrics::counter!(metrics::STALE_RECOVERY).increment(recovered as u64);
+        }
+        if let Some(error) = trouble {
+            return Err(error);
         }
         // While somebody is known to be dead, each second counts.
         Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms)))

@@ -6,12 +6,14 @@
 
 use std::time::Duration;
 
-use engine::Engine as _;
 use engine::embedded::{Embedded, NAME};
 use store::Store;
 use tokio::sync::watch;
 
 use crate::heartbeat::Alive;
+
+/// The most runs woken at once.
+const MOST: usize = 200;
 
 pub(crate) struct Waker {
     pub(crate) store: Store,
@@ -23,7 +25,7 @@ impl Waker {
     /// Wakes what is due; answers when to look again, if sooner than the poll.
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let Some(process) = self.alive.borrow().as_ref().map(|alive| alive.process) else { return Ok(None) };
-        let room = self.engine.capacity();
+        let room = self.engine.room().min(MOST);
         if room == 0 {
             return Ok(None);
         }

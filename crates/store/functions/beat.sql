@@ -5,13 +5,13 @@
 --
 -- Shards are shared out by lease: keep up to a fair share, let one go when above, take free or
 -- expired ones when below. Losing one late is harmless: two claimers of a shard only wait for
--- each other.
+-- each other. A process without room (p_dispatches false) takes none, and lets its own go to others.
 CREATE OR REPLACE FUNCTION fb_beat_1(p_process uuid, p_dispatches boolean, p_lease_s float8, p_dead_after_s float8)
 RETURNS TABLE (what text, shard smallint, id uuid)
 LANGUAGE plpgsql VOLATILE AS $fn$
 #variable_conflict use_column
 BEGIN
-    UPDATE process p SET seen_at = clock_timestamp() WHERE p.id = p_process AND p.ended_at IS NULL;
+    UPDATE process p SET seen_at = clock_timestamp(), dispatching = p_dispatches WHERE p.id = p_process AND p.ended_at IS NULL;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'gone', NULL::smallint, p_process;
         RETURN;
@@ -21,7 +21,7 @@ BEGIN
         WITH q AS MATERIALIZED (
             SELECT ceil(64.0 / greatest(1, (
                 SELECT count(*) FROM process p
-                 WHERE p.id <> p_process AND 'dispatcher' = ANY (p.roles) AND p.ended_at IS NULL
+                 WHERE p.id <> p_process AND p.dispatching AND p.ended_at IS NULL
                    AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
         mine AS MATERIALIZED (
             SELECT o.shard, count(*) OVER () AS n, row_number() OVER (ORDER BY o.shard) AS rn

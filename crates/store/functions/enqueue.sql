@@ -8,6 +8,8 @@ CREATE OR REPLACE FUNCTION fb_enqueue_many_1(
     p_traces text[], p_actor text, p_semantics int, p_step_ms bigint)
 RETURNS TABLE (ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+-- A first request with the same key that is still under way is waited for, but not for long.
+SET lock_timeout = '2s'
 AS $fn$
 #variable_conflict use_column
 DECLARE

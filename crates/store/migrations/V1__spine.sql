@@ -205,7 +205,11 @@ CREATE TABLE process (
     version text NOT NULL,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    ended_at timestamptz
+    ended_at timestamptz,
+    -- It fell silent, rather than saying goodbye.
+    died boolean NOT NULL DEFAULT false,
+    -- It has room, and takes its share of the shards.
+    dispatching boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 20);
 
 -- Which process looks after which shard: an optimisation, never a fence.

@@ -75,9 +75,25 @@ impl Store {
         execution_of(&self.one(sql!("workflow_execution/get"), &[&id.0, &workspace]).await?)
     }
 
-    /// The nodes of an execution that have begun or settled.
+    /// How an execution stands.
+    pub async fn execution_status(
+        &self,
+        id: ExecutionId,
+        workspace: Option<WorkspaceId>,
+    ) -> Result<execution::Status, Error> {
+        let workspace = workspace.map(|workspace| workspace.0);
+        let row = self.one(sql!("workflow_execution/status"), &[&id.0, &workspace]).await?;
+        parsed(&row, "status", execution::Status::parse)
+    }
+
+    /// The nodes of an execution that have begun or settled, with what they took and made.
     pub async fn nodes(&self, id: ExecutionId) -> Result<Vec<NodeRecord>, Error> {
-        let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0]).await?;
+        self.list_nodes(id, true).await
+    }
+
+    /// The same, without inputs and outputs unless asked for.
+    pub async fn list_nodes(&self, id: ExecutionId, payloads: bool) -> Result<Vec<NodeRecord>, Error> {
+        let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0, &payloads]).await?;
         rows.iter().map(node_of).collect()
     }
 

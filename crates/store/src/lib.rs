@@ -8,6 +8,7 @@
 //! Not here: deciding (`kernel`), when to look (`server`'s loops), running graphs (`engine`).
 
 pub mod admission;
+pub mod adopt;
 pub mod batch;
 pub mod connect;
 pub mod definition;

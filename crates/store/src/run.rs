@@ -1,24 +1,23 @@
-//! Runs in flight: begun, recorded, ended, taken over, woken.
+//! Runs in flight: begun, recorded, ended, taken up again.
 //!
 //! Invariants
 //! - Every fact is fenced: it is stored only while this process owns the run under that epoch.
 //! - One way to end: `complete`, or `record` with an end, which calls the same function.
 //! - A successor reads node rows in a statement after its own ownership update.
 //!
-//! Not here: what to do next (`kernel::run`), performing nodes (`engine`).
+//! Not here: runs that change hands (`adopt`), what to do next (`kernel::run`), performing nodes (`engine`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kernel::crash::Deaths;
-use kernel::failure::Failure;
+use kernel::failure::{Class, Failure};
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, Label, NodeKey, ProcessId, VersionId, WorkspaceId};
 use kernel::{execution, node};
 use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::admission::{Begun, Silence, begun, millis};
+use crate::admission::{Begun, begun, millis};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
@@ -97,16 +96,6 @@ pub enum BeginAnswer {
     Gone,
 }
 
-/// A run whose owner died, now owned by this process.
-#[derive(Clone, Copy, Debug)]
-pub struct Orphan {
-    pub execution: ExecutionId,
-    pub epoch: i64,
-    pub deaths: Deaths,
-    /// It recorded something since its previous death.
-    pub progressed: bool,
-}
-
 /// A stored node of a run.
 #[derive(Clone, Debug)]
 pub struct StoredNode {
@@ -120,11 +109,12 @@ pub struct StoredNode {
 }
 
 /// A run to go on with: what it is, and the nodes it left.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Loaded {
     pub begun: Begun,
     pub canceling: bool,
-    pub nodes: Vec<StoredNode>,
+    /// Its nodes, or why they cannot be read: one run's trouble is its own.
+    pub nodes: Result<Vec<StoredNode>, Error>,
 }
 
 impl Store {
@@ -230,74 +220,6 @@ impl Store {
         rows.iter().map(ended).collect()
     }
 
-    /// Takes the runs of dead owners in a shard, at most `room` of them.
-    pub async fn adopt_orphans(
-        &self,
-        shard: i16,
-        process: ProcessId,
-        silence: Silence,
-        engine: &str,
-        room: usize,
-    ) -> Result<Vec<Orphan>, Error> {
-        let room = i64::try_from(room).unwrap_or(i64::MAX);
-        let rows = self
-            .query(
-                sql!("workflow_execution/adopt_orphans"),
-                &[
-                    &shard,
-                    &process.0,
-                    &silence.dead_after.as_secs_f64(),
-                    &silence.steady,
-                    &engine,
-                    &room,
-                    &kernel::SEMANTICS,
-                ],
-            )
-            .await?;
-        let orphan = |row: &Row| {
-            let last: i64 = row.try_get("last_seq")?;
-            let before: Option<i64> = row.try_get("deaths_seq")?;
-            Ok(Orphan {
-                execution: ExecutionId(row.try_get("id")?),
-                epoch: row.try_get("owner_epoch")?,
-                deaths: Deaths { count: row.try_get("deaths")?, alone: row.try_get("alone")? },
-                progressed: before != Some(last),
-            })
-        };
-        rows.iter().map(orphan).collect()
-    }
-
-    /// Takes parked runs whose time has come, at most `room` of them.
-    pub async fn wake(&self, process: ProcessId, engine: &str, room: usize) -> Result<Vec<ExecutionId>, Error> {
-        let room = i64::try_from(room).unwrap_or(i64::MAX);
-        let rows =
-            self.query(sql!("workflow_execution/wake"), &[&process.0, &room, &engine, &kernel::SEMANTICS]).await?;
-        rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
-    }
-
-    /// How long until the next parked run is due.
-    pub async fn next_wake(&self) -> Result<Option<Duration>, Error> {
-        let row = self.one(sql!("workflow_execution/next_wake"), &[]).await?;
-        Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
-    }
-
-    /// Keeps a run's deaths before it is resumed; false if it is no longer this process's.
-    pub async fn note_deaths(&self, process: ProcessId, orphan: &Orphan, deaths: Deaths) -> Result<bool, Error> {
-        let rows = self
-            .query(
-                sql!("workflow_execution/note_deaths"),
-                &[&orphan.execution.0, &process.0, &orphan.epoch, &deaths.count, &deaths.alone],
-            )
-            .await?;
-        Ok(!rows.is_empty())
-    }
-
-    /// The runs in slots that name this process as owner, with their epochs.
-    pub async fn owned(&self, process: ProcessId) -> Result<Vec<(ExecutionId, i64)>, Error> {
-        let rows = self.query(sql!("workflow_execution/owned"), &[&process.0]).await?;
-        rows.iter().map(|row| Ok((ExecutionId(row.try_get(0)?), row.try_get(1)?))).collect()
-    }
-
     /// Everything that runs owned by this process need to go on.
     pub async fn load_runs(&self, process: ProcessId, runs: &[ExecutionId]) -> Result<Vec<Loaded>, Error> {
         let ids = uuids(runs);
@@ -316,33 +238,24 @@ impl Store {
                 created_at: row.try_get("created_at")?,
                 deadline_in: millis(row.try_get("deadline_in_ms")?),
             };
-            let nodes = nodes.remove(&execution).unwrap_or_default();
+            let nodes = nodes.remove(&execution).unwrap_or_else(|| Ok(Vec::new()));
             Ok(Loaded { begun, canceling: row.try_get("canceling")?, nodes })
         };
         rows.iter().map(loaded).collect()
     }
 
-    async fn load_nodes(&self, ids: &[Uuid]) -> Result<BTreeMap<ExecutionId, Vec<StoredNode>>, Error> {
+    async fn load_nodes(&self, ids: &[Uuid]) -> Result<BTreeMap<ExecutionId, Result<Vec<StoredNode>, Error>>, Error> {
         let rows = self.query(sql!("workflow_execution_node/load"), &[&ids]).await?;
-        let mut nodes: BTreeMap<ExecutionId, Vec<StoredNode>> = BTreeMap::new();
+        let mut nodes: BTreeMap<ExecutionId, Result<Vec<StoredNode>, Error>> = BTreeMap::new();
         for row in &rows {
-            nodes.entry(ExecutionId(row.try_get("execution_id")?)).or_default().push(stored_node(row)?);
+            let of = nodes.entry(ExecutionId(row.try_get("execution_id")?)).or_insert_with(|| Ok(Vec::new()));
+            match (of.as_mut(), stored_node(row)) {
+                (Ok(known), Ok(node)) => known.push(node),
+                (Ok(_), Err(error)) => *of = Err(error),
+                (Err(_), _) => {}
+            }
         }
         Ok(nodes)
-    }
-
-    /// Executions whose deadline has passed and that nobody runs.
-    pub async fn overdue(&self) -> Result<Vec<(ExecutionId, execution::Status)>, Error> {
-        let rows = self.query(sql!("workflow_execution/overdue"), &[]).await?;
-        rows.iter()
-            .map(|row| Ok((ExecutionId(row.try_get("id")?), parsed(row, "status", execution::Status::parse)?)))
-            .collect()
-    }
-
-    /// Wakes parked runs now; answers how many were parked.
-    pub async fn rouse(&self, runs: &[ExecutionId]) -> Result<usize, Error> {
-        let rows = self.query(sql!("workflow_execution/rouse"), &[&uuids(runs)]).await?;
-        Ok(rows.len())
     }
 }
 
@@ -375,16 +288,22 @@ fn stored_node(row: &Row) -> Result<StoredNode, Error> {
         attempt: u32::try_from(attempt).map_err(|bad| corrupt(&bad))?,
         label: label.map(Label::new).transpose().map_err(|bad| corrupt(&bad))?,
         output: row.try_get("output")?,
-        error: error.map(serde_json::from_value).transpose().map_err(|bad| corrupt(&bad))?,
+        error: error.map(failure),
         next_in: row.try_get::<_, Option<i64>>("next_in_ms")?.map(millis),
     })
+}
+
+/// A failure as it was stored; a class that only a newer build knows is read as the general one.
+fn failure(stored: Value) -> Failure {
+    let message = stored["message"].as_str().unwrap_or_default().to_owned();
+    serde_json::from_value(stored).unwrap_or_else(|_| Failure::new(Class::ExecutionError, message))
 }
 
 fn json(failure: &Failure) -> Value {
     serde_json::to_value(failure).unwrap_or_else(|_| Value::String(failure.message.clone()))
 }
 
-fn uuids(runs: &[ExecutionId]) -> Vec<Uuid> {
+pub(crate) fn uuids(runs: &[ExecutionId]) -> Vec<Uuid> {
     runs.iter().map(|run| run.0).collect()
 }
 

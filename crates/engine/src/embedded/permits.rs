@@ -4,6 +4,7 @@
 //! - At most `size` permits are out at once.
 //! - A workspace with a thousand waiting nodes gets its next permit after every other waiting
 //!   workspace got one: fairness does not end at admission.
+//! - No workspace holds more than its share, however long its calls take: the rest is the others'.
 //! - A waiter that goes away gives its turn up; a permit that is dropped goes to the next.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,6 +22,9 @@ pub(super) struct Permits {
 #[derive(Debug)]
 struct State {
     free: usize,
+    /// The most that one workspace may hold.
+    share: usize,
+    held: BTreeMap<WorkspaceId, usize>,
     /// Workspaces with waiters, in turn.
     turn: VecDeque<WorkspaceId>,
     waiting: BTreeMap<WorkspaceId, VecDeque<oneshot::Sender<Permit>>>,
@@ -30,11 +34,14 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Permit {
     state: Option<Arc<Mutex<State>>>,
+    workspace: WorkspaceId,
 }
 
 impl Permits {
+    /// `size` permits in all, of which one workspace may hold a quarter.
     pub(super) fn new(size: usize) -> Permits {
-        let state = State { free: size, turn: VecDeque::new(), waiting: BTreeMap::new() };
+        let share = (size / 4).max(1);
+        let state = State { free: size, share, held: BTreeMap::new(), turn: VecDeque::new(), waiting: BTreeMap::new() };
         Permits { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -42,9 +49,10 @@ impl Permits {
     pub(super) async fn acquire(&self, workspace: WorkspaceId) -> Permit {
         let turn = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.free > 0 {
+            if state.free > 0 && state.has_share(workspace) {
                 state.free -= 1;
-                return Permit { state: Some(Arc::clone(&self.state)) };
+                *state.held.entry(workspace).or_default() += 1;
+                return Permit { state: Some(Arc::clone(&self.state)), workspace };
             }
             let (send, receive) = oneshot::channel();
             let waiters = state.waiting.entry(workspace).or_default();
@@ -57,7 +65,7 @@ impl Permits {
         match turn.await {
             Ok(permit) => permit,
             // The permits are gone with their process's engine; nothing waits behind this one.
-            Err(_) => Permit { state: None },
+            Err(_) => Permit { state: None, workspace },
         }
     }
 }
@@ -65,31 +73,47 @@ impl Permits {
 impl Drop for Permit {
     fn drop(&mut self) {
         let Some(shared) = self.state.take() else { return };
-        let mut handed = Permit { state: Some(Arc::clone(&shared)) };
+        let mut back = self.workspace;
         loop {
-            let waiter = {
+            let next = {
                 let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                match state.next() {
-                    Some(waiter) => waiter,
-                    None => {
-                        state.free += 1;
-                        handed.state = None;
-                        return;
-                    }
-                }
+                state.give_back(back);
+                state.next()
             };
-            // A waiter that went away hands the permit straight back.
-            match waiter.send(handed) {
+            let Some((workspace, waiter)) = next else { return };
+            let permit = Permit { state: Some(Arc::clone(&shared)), workspace };
+            // A waiter that went away hands the permit straight back; it is taken from it here, so
+            // that its own drop does nothing.
+            match waiter.send(permit) {
                 Ok(()) => return,
-                Err(back) => handed = back,
+                Err(mut returned) => {
+                    returned.state = None;
+                    back = workspace;
+                }
             }
         }
     }
 }
 
 impl State {
-    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
-        let workspace = self.turn.pop_front()?;
+    fn has_share(&self, workspace: WorkspaceId) -> bool {
+        self.held.get(&workspace).is_none_or(|held| *held < self.share)
+    }
+
+    fn give_back(&mut self, workspace: WorkspaceId) {
+        self.free += 1;
+        if let Some(held) = self.held.get_mut(&workspace) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&workspace);
+            }
+        }
+    }
+
+    /// The next waiter whose workspace has not had its share, with the permit counted as its.
+    fn next(&mut self) -> Option<(WorkspaceId, oneshot::Sender<Permit>)> {
+        let at = (0..self.turn.len()).find(|at| self.has_share(self.turn[*at]))?;
+        let workspace = self.turn.remove(at)?;
         let waiters = self.waiting.get_mut(&workspace)?;
         let waiter = waiters.pop_front();
         if waiters.is_empty() {
@@ -97,7 +121,10 @@ impl State {
         } else {
             self.turn.push_back(workspace);
         }
-        waiter
+        let waiter = waiter?;
+        self.free -= 1;
+        *self.held.entry(workspace).or_default() += 1;
+        Some((workspace, waiter))
     }
 }
 
@@ -135,9 +162,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_waiter_that_goes_away_blocks_nobody_and_no_permit_is_lost() {
-        let permits = Permits::new(2);
+        let permits = Permits::new(8);
         let busy = Arc::new(AtomicUsize::new(0));
-        let held = (permits.acquire(workspace(9)).await, permits.acquire(workspace(9)).await);
+        let mut held = Vec::new();
+        for n in 10..18 {
+            held.push(permits.acquire(workspace(n)).await);
+        }
         let gone = tokio::spawn({
             let permits = permits.clone();
             async move { permits.acquire(workspace(1)).await }
@@ -151,13 +181,30 @@ mod tests {
             let (permits, busy) = (permits.clone(), Arc::clone(&busy));
             tasks.push(tokio::spawn(async move {
                 let _permit = permits.acquire(workspace(n % 3)).await;
-                assert!(busy.fetch_add(1, Ordering::SeqCst) < 2);
+                assert!(busy.fetch_add(1, Ordering::SeqCst) < 8);
                 tokio::task::yield_now().await;
                 busy.fetch_sub(1, Ordering::SeqCst);
             }));
         }
         for task in tasks {
-            task.await.expect("never more than two at once");
+            task.await.expect("never more than eight at once");
         }
+    }
+
+    #[tokio::test]
+    async fn a_workspace_of_endless_calls_leaves_the_rest_to_others() {
+        let permits = Permits::new(8);
+        let first = permits.acquire(workspace(1)).await;
+        let second = permits.acquire(workspace(1)).await;
+        let third = tokio::spawn({
+            let permits = permits.clone();
+            async move { permits.acquire(workspace(1)).await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!third.is_finished(), "a quarter of eight is two");
+        let other = permits.acquire(workspace(2)).await;
+        drop((second, other));
+        let third = third.await.expect("its turn came");
+        drop((first, third));
     }
 }

@@ -33,11 +33,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::versions::Version;
-use super::{Left, Shared};
+use super::{LONGEST_SLEEP, Left, Shared};
 use crate::nodes::{self, Call, Done, Work};
 
 /// A run is given up by its process when nothing happens for longer than this.
 const PARK_AFTER: Duration = Duration::from_secs(5);
+/// About the most bytes of one record; what comes after goes into the next.
+const RECORD_BYTES: usize = 8 << 20;
 /// How many nodes of one run may be in flight at once.
 const IN_FLIGHT: usize = 64;
 
@@ -62,6 +64,8 @@ pub(super) struct Driver {
     effects: VecDeque<Effect>,
     /// What is to be recorded, at most one fact a node.
     facts: Vec<NodeFact>,
+    /// About how many bytes those are.
+    gathered: usize,
     end: Option<End>,
     /// What nodes brought, until their end is recorded.
     results: BTreeMap<NodeIx, Result<Done, Failure>>,
@@ -88,7 +92,7 @@ impl Driver {
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Driver {
         let now = Instant::now();
-        let deadline = now + begun.deadline_in.min(Duration::from_secs(60 * 60 * 24 * 60));
+        let deadline = now + begun.deadline_in.min(LONGEST_SLEEP);
         let mut driver = Driver {
             scope: scope(&begun, &version),
             run: Run::start(Arc::clone(&version.plan), begun.execution).0,
@@ -100,6 +104,7 @@ impl Driver {
             deadline,
             effects: VecDeque::new(),
             facts: Vec::new(),
+            gathered: 0,
             end: None,
             results: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -157,7 +162,9 @@ impl Driver {
             for (node, call) in std::mem::take(&mut self.calls) {
                 self.launch(node, call);
             }
-            self.wait().await;
+            if !self.has_more_to_do() {
+                self.wait().await;
+            }
         }
     }
 
@@ -165,10 +172,10 @@ impl Driver {
         self.effects.extend(self.run.apply(event));
     }
 
-    /// Carries out every order that needs no commit first, and gathers what is to be recorded.
+    /// Carries out every order that needs no commit first, and gathers what is to be recorded, up to
+    /// what one record may hold.
     async fn carry_out(&mut self) {
-        let mut done = 0usize;
-        loop {
+        while self.gathered < RECORD_BYTES {
             while let Some(effect) = self.effects.pop_front() {
                 match effect {
                     Effect::Settle { node, end } => self.settle(node, end),
@@ -178,18 +185,22 @@ impl Driver {
                     Effect::Finish(outcome) => self.end = Some(self.finish(outcome)),
                 }
             }
-            let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT;
-            let Some((node, attempt)) =
-                self.ready.pop_front_if(|(node, _)| room || self.version.plan.node(*node).kind.is_light())
-            else {
+            if !self.has_more_to_do() {
                 return;
-            };
-            self.perform(node, attempt);
-            done += 1;
-            if done.is_multiple_of(64) {
-                tokio::task::yield_now().await;
             }
+            if let Some((node, attempt)) = self.ready.pop_front() {
+                self.perform(node, attempt);
+            }
+            // A graph that only computes must not keep a thread from everybody else's.
+            tokio::task::yield_now().await;
         }
+    }
+
+    /// Something can be done without waiting for anything.
+    fn has_more_to_do(&self) -> bool {
+        let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT;
+        let next = self.ready.front();
+        !self.effects.is_empty() || next.is_some_and(|(node, _)| room || self.version.plan.node(*node).kind.is_light())
     }
 
     fn perform(&mut self, node: NodeIx, attempt: u32) {
@@ -263,7 +274,8 @@ impl Driver {
 
     /// Nothing in flight, and the next thing that happens by itself is far enough away.
     fn may_park(&self) -> bool {
-        let idle = self.in_flight.is_empty() && self.calls.is_empty() && self.ready.is_empty();
+        let idle =
+            self.in_flight.is_empty() && self.calls.is_empty() && self.ready.is_empty() && self.effects.is_empty();
         let next = self.timers.values().min();
         idle && next.is_some_and(|next| *next > Instant::now() + PARK_AFTER)
     }
@@ -272,9 +284,8 @@ impl Driver {
         let shared = Arc::clone(&self.shared);
         let handle = self.in_flight.spawn(async move {
             let _permit = shared.permits.acquire(call.workspace).await;
-            shared.pulse.fresh().await;
             let started = Instant::now();
-            let result = nodes::http_request(&shared.outbound, call).await;
+            let result = nodes::http_request(&shared.outbound, &shared.pulse, call).await;
             let status = if result.is_ok() { "ok" } else { "failed" };
             ::metrics::histogram!(crate::metrics::NODE_DURATION, "kind" => "HTTP_REQUEST", "status" => status)
                 .record(started.elapsed());

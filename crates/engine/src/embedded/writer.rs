@@ -9,19 +9,24 @@
 //!
 //! Not here: what to write (`run`), the statement (`store::run`).
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use kernel::ids::ProcessId;
+use serde_json::Value;
 use store::Store;
 use store::batch::{Fate, by_halves};
-use store::run::{Record, Recorded};
+use store::run::{NodeFact, Record, Recorded};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use crate::metrics;
+use crate::{metrics, nodes};
 
 /// The most runs of one commit.
 const BATCH: usize = 100;
+/// About the most bytes of one commit; a larger record goes alone.
+const BYTES: usize = 16 << 20;
 /// How many commits may be under way at once.
 const WRITERS: usize = 2;
 
@@ -29,12 +34,13 @@ const WRITERS: usize = 2;
 #[derive(Debug)]
 pub(super) enum Told {
     Recorded(Recorded),
-    /// The database cannot hold what was to be recorded.
-    Refused(store::Error),
+    /// The database cannot hold what was to be recorded; here it is back.
+    Refused(store::Error, Box<Record>),
 }
 
 struct Job {
     process: ProcessId,
+    bytes: usize,
     record: Record,
     told: oneshot::Sender<Told>,
 }
@@ -58,7 +64,8 @@ impl Writer {
     /// Records, and answers when it is stored or can never be. None if the writers are gone.
     pub(super) async fn record(&self, process: ProcessId, record: Record) -> Option<Told> {
         let (told, answer) = oneshot::channel();
-        self.jobs.send(Job { process, record, told }).ok()?;
+        let bytes = record.facts.iter().map(size).sum();
+        self.jobs.send(Job { process, bytes, record, told }).ok()?;
         answer.await.ok()
     }
 }
@@ -70,17 +77,41 @@ async fn write(store: Store, inbox: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>) {
             return;
         }
         ::metrics::histogram!(metrics::RECORD_BATCH).record(u32::try_from(jobs.len()).unwrap_or(u32::MAX));
-        // A process has one id at a time, so a batch is nearly always of one process.
-        while let Some(first) = jobs.first() {
-            let process = first.process;
-            let (batch, rest) = jobs.into_iter().partition(|job| job.process == process);
+        while !jobs.is_empty() {
+            let (batch, rest) = cut(jobs);
             jobs = rest;
-            write_batch(&store, process, batch).await;
+            // What breaks off here is taken for lost by its runs, and found again by their rows.
+            if AssertUnwindSafe(write_batch(&store, batch)).catch_unwind().await.is_err() {
+                tracing::error!("Recording panicked");
+            }
         }
     }
 }
 
-async fn write_batch(store: &Store, process: ProcessId, jobs: Vec<Job>) {
+/// The next batch: of one process (it has one id at a time) and not too large.
+fn cut(jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
+    let process = jobs[0].process;
+    let (mut batch, mut rest, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for job in jobs {
+        let fits = batch.is_empty() || bytes + job.bytes <= BYTES;
+        if job.process == process && fits {
+            bytes += job.bytes;
+            batch.push(job);
+        } else {
+            rest.push(job);
+        }
+    }
+    (batch, rest)
+}
+
+/// About how many bytes a fact takes.
+pub(super) fn size(fact: &NodeFact) -> usize {
+    let payload = |value: &Option<Value>| value.as_ref().map_or(0, nodes::size);
+    256 + payload(&fact.input) + payload(&fact.output)
+}
+
+async fn write_batch(store: &Store, jobs: Vec<Job>) {
+    let process = jobs[0].process;
     let (records, told): (Vec<Record>, Vec<_>) = jobs.into_iter().map(|job| (job.record, job.told)).unzip();
     let mut pause = Duration::from_millis(50);
     let fates = loop {
@@ -100,10 +131,10 @@ async fn write_batch(store: &Store, process: ProcessId, jobs: Vec<Job>) {
             }
         }
     };
-    for (fate, told) in fates.into_iter().zip(told) {
+    for ((fate, told), record) in fates.into_iter().zip(told).zip(records) {
         let answer = match fate {
             Fate::Done(recorded) => Told::Recorded(recorded),
-            Fate::Refused(error) => Told::Refused(error),
+            Fate::Refused(error) => Told::Refused(error, Box::new(record)),
         };
         // A run that was dropped meanwhile needs no answer.
         drop(told.send(answer));

@@ -2,8 +2,10 @@
 //!
 //! Invariants
 //! - Every attempt at a node carries the same idempotency token, before and after any crash.
+//! - Nothing is sent, and no redirect followed, once this process may no longer act for its runs.
 //! - An answer that the author does not expect is a failure; which ones are worth a retry is the kernel's to say.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::failure::{Class, Failure};
@@ -13,6 +15,7 @@ use serde_json::json;
 
 use super::Done;
 use crate::outbound::{self, Outbound, Request, Response};
+use crate::pulse::Pulse;
 
 /// The longest a call may take unless its author says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,7 +30,7 @@ pub struct Call {
 }
 
 /// Makes the call.
-pub async fn perform(outbound: &Outbound, call: Call) -> Result<Done, Failure> {
+pub async fn perform(outbound: &Outbound, pulse: &Arc<Pulse>, call: Call) -> Result<Done, Failure> {
     let Call { config, workspace, token, timeout } = call;
     let mut request = Request::new(method(config.method), config.url.clone(), workspace);
     request.headers.clone_from(&config.headers);
@@ -41,6 +44,7 @@ pub async fn perform(outbound: &Outbound, call: Call) -> Result<Done, Failure> {
     request.timeout = timeout;
     request.max_response_bytes = usize::try_from(config.max_response_bytes).unwrap_or(usize::MAX);
     request.idempotency_token = Some(token);
+    request.pulse = Some(Arc::clone(pulse));
     let response = outbound.send(request).await?;
     if config.accepts(response.status) {
         let Response { status, headers, body, .. } = response;

@@ -10,6 +10,7 @@
 //! Not here: whether a URL may be called (`guard`), how many redirects are followed (`outbound`).
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::failure::{Class, Failure};
@@ -22,6 +23,7 @@ use url::Url;
 use url::form_urlencoded;
 
 use super::guard::{Denied, Guard, Target};
+use crate::pulse::Pulse;
 
 /// How many headers a user may set, and how long they may be together.
 const MAX_HEADERS: usize = 100;
@@ -84,7 +86,7 @@ pub enum Body {
 }
 
 /// One call, as a node asks for it.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct Request {
     pub method: Method,
     pub url: String,
@@ -98,6 +100,8 @@ pub struct Request {
     pub max_response_bytes: usize,
     /// Sent as `Idempotency-Key` unless the user set that header.
     pub idempotency_token: Option<String>,
+    /// Asked before each hop is sent: may this process still act?
+    pub pulse: Option<Arc<Pulse>>,
     /// Whose call it is: connections are reused within a workspace only.
     pub partition: WorkspaceId,
 }
@@ -114,6 +118,7 @@ impl Request {
             timeout: Duration::from_secs(30),
             max_response_bytes: 1 << 20,
             idempotency_token: None,
+            pulse: None,
             partition,
         }
     }

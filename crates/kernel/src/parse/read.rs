@@ -22,6 +22,8 @@ use retry::Retry;
 
 /// The longest time that can be set for a node or an execution.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How long one attempt at a node may take: it holds what others wait for.
+const LONGEST_NODE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 const MAX_NAME_LEN: usize = 128;
 const MAX_DESCRIPTION_LEN: usize = 4_096;
 const MAX_CONCURRENCY: u64 = 100_000;
@@ -81,7 +83,7 @@ fn defaults(top: &mut Fields<'_, '_>) -> Defaults {
     let known = &["retry", "timeout", "timeout_ms"];
     if let Some(mut fields) = Fields::open(value, &at, known, Stage::Run, top.problems) {
         defaults.retry = retry::read(&mut fields);
-        defaults.timeout_ms = milliseconds(&mut fields, "timeout", "timeout_ms", 1, LONGEST_TIMEOUT);
+        defaults.timeout_ms = milliseconds(&mut fields, "timeout", "timeout_ms", 1, LONGEST_NODE_TIMEOUT);
     }
     defaults
 }

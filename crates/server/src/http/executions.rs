@@ -57,10 +57,11 @@ pub(crate) async fn start(
         trigger: json!({ "type": "api", "actor": caller.actor }),
         trace: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
     };
-    let accepted = api.store.enqueue(&[start], &caller.actor).await.map_err(busy)?;
+    let keyed = start.idempotency.is_some();
+    let accepted = api.store.enqueue(&[start], &caller.actor).await.map_err(|error| busy(error, keyed))?;
     let (execution, status) = match accepted.first() {
         Some(Accepted::New { execution, .. }) => {
-            api.hints.ready(workspace);
+            api.hints.enqueued(workspace);
             ::metrics::counter!(crate::metrics::ENQUEUED).increment(1);
             (*execution, Status::Pending)
         }
@@ -83,8 +84,8 @@ pub(crate) async fn start(
 }
 
 /// The first request with that key is still in its transaction.
-fn busy(error: store::Error) -> Problem {
-    if error.is_lock_timeout() {
+fn busy(error: store::Error, keyed: bool) -> Problem {
+    if keyed && error.is_lock_timeout() {
         let problem = Problem::new(Code::Conflict, "another request with this idempotency key is under way");
         return Problem { retry_after_s: Some(1), ..problem };
     }
@@ -137,9 +138,10 @@ pub(crate) async fn get(
     let waiter = api.waiters.on(id);
     loop {
         let woken = waiter.notify.notified();
-        let execution = find(&api, &caller, id).await?;
-        if execution.status.is_terminal() || Instant::now() >= until || api.stop.is_cancelled() {
-            return Ok(Reply(execution_of(execution)));
+        // Whoever waits looks at the status only; what the execution holds may be large.
+        let status = api.store.execution_status(id, caller.workspace).await.map_err(unknown)?;
+        if status.is_terminal() || Instant::now() >= until || api.stop.is_cancelled() {
+            return Ok(Reply(execution_of(find(&api, &caller, id).await?)));
         }
         tokio::select! {
             () = woken => {}
@@ -157,12 +159,7 @@ pub(crate) async fn nodes(
     Params(params): Params<NodesParams>,
 ) -> Result<Reply<wire::Nodes>, Problem> {
     let execution = find(&api, &caller, id).await?;
-    let mut items = all_nodes(&api, &execution).await?;
-    if params.payloads == Some(false) {
-        for node in &mut items {
-            (node.input, node.output) = (None, None);
-        }
-    }
+    let items = all_nodes(&api, &execution, params.payloads.unwrap_or(true)).await?;
     Ok(Reply(wire::Nodes { items }))
 }
 
@@ -179,7 +176,7 @@ pub(crate) async fn summary(
     Id(id): Id<ExecutionId>,
 ) -> Result<Reply<wire::Summary>, Problem> {
     let execution = find(&api, &caller, id).await?;
-    let all = all_nodes(&api, &execution).await?;
+    let all = all_nodes(&api, &execution, false).await?;
     let mut nodes: BTreeMap<String, usize> = BTreeMap::new();
     for node in &all {
         *nodes.entry(node.status.name().to_owned()).or_default() += 1;
@@ -232,15 +229,23 @@ pub(crate) async fn cancel(
 }
 
 async fn find(api: &Api, caller: &Caller, id: ExecutionId) -> Result<store::execution::Execution, Problem> {
-    api.store.execution(id, caller.workspace).await.map_err(|error| match error {
+    api.store.execution(id, caller.workspace).await.map_err(unknown)
+}
+
+fn unknown(error: store::Error) -> Problem {
+    match error {
         store::Error::NotFound => Problem::not_found("execution"),
         other => other.into(),
-    })
+    }
 }
 
 /// The stored nodes, then those that have not begun, in the graph's order.
-async fn all_nodes(api: &Api, execution: &store::execution::Execution) -> Result<Vec<wire::Node>, Problem> {
-    let stored = api.store.nodes(execution.id).await?;
+async fn all_nodes(
+    api: &Api,
+    execution: &store::execution::Execution,
+    payloads: bool,
+) -> Result<Vec<wire::Node>, Problem> {
+    let stored = api.store.list_nodes(execution.id, payloads).await?;
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
     let (definition, plan) = parse::check_stored(&graph).map_err(|_| Problem::of(Code::Internal))?;
     let kind = |key: &str| {

@@ -22,7 +22,7 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
     let ping = tokio::time::timeout(Duration::from_secs(2), api.store.ping()).await;
     let database = matches!(ping, Ok(Ok(())));
     checks.insert("database".to_owned(), if database { "ok" } else { "not reachable" }.to_owned());
-    let alive = api.alive.borrow().is_some();
+    let alive = api.pulse.is_fresh();
     checks.insert("heartbeat".to_owned(), if alive { "ok" } else { "no recent heartbeat" }.to_owned());
     let engine = match api.engine_state() {
         kernel::explain::EngineState::Off => "off: items wait (workflow.engine.enabled = false)",

@@ -103,7 +103,8 @@ impl From<store::Error> for Problem {
             store::Error::NotFound => Problem::of(Code::NotFound),
             store::Error::Conflict(detail) => Problem::new(Code::Conflict, detail),
             store::Error::Refused { .. } => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "The database refused a request's data");
+                // Not the driver's words: they may quote the data.
+                tracing::warn!(error = %error, "The database refused a request's data");
                 Problem::new(Code::ValidationFailed, "the database cannot hold a value of this request")
             }
             store::Error::Unavailable(_) => {

@@ -17,4 +17,5 @@ by_definition (ws, def) AS (
          WHERE q.shard = $1::smallint AND q.stage = 3
            AND (q.workspace_id, q.workflow_definition_id) > (by_definition.ws, by_definition.def)
          ORDER BY q.workspace_id, q.workflow_definition_id LIMIT 1) n)
-SELECT ws, def, key FROM by_key UNION ALL SELECT ws, def, NULL FROM by_definition
+SELECT ws, def, key FROM (SELECT ws, def, NULL AS key FROM by_definition LIMIT 5000) d
+UNION ALL SELECT ws, def, key FROM (SELECT ws, def, key FROM by_key LIMIT 5000) k

@@ -2,7 +2,7 @@
 -- if the caller's own heartbeats were steady ($4); a process that ended is dead at once. The rows
 -- that a run left are read in a later statement, after this one has fenced its last owner.
 WITH s AS MATERIALIZED (
-    SELECT e.id FROM execution_queue q
+    SELECT e.id, e.owner AS was FROM execution_queue q
       JOIN workflow_execution e ON e.id = q.id
      WHERE q.shard = $1::smallint AND q.stage = 5 AND e.status = 'RUNNING' AND e.engine = $5::text AND e.owner IS NOT NULL
        -- A subquery, not a join: for a row that changed meanwhile it is asked again, of the new owner.
@@ -17,4 +17,6 @@ SET owner = $2::uuid, owner_epoch = owner_epoch + 1, wake_at = NULL
 FROM s
 WHERE e.id = s.id
   AND e.status = 'RUNNING'
-RETURNING e.id, e.owner_epoch, e.last_seq, e.deaths, e.deaths_seq, e.alone
+RETURNING e.id, e.owner_epoch, e.last_seq, e.deaths, e.deaths_seq, e.alone,
+    -- One that said goodbye, or gave its runs up itself, did not die of them.
+    coalesce((SELECT p.died OR p.ended_at IS NULL FROM process p WHERE p.id = s.was), true) AS dead

@@ -67,7 +67,7 @@ async fn nothing_is_woken_before_its_time_and_then_by_epoch_plus_one() {
     assert_eq!(world.store.owned(world.me).await.expect("owned"), [(run.execution, run.epoch + 2)]);
     assert_eq!(world.store.next_wake().await.expect("a time"), None);
     let loaded = world.store.load_runs(world.me, &[run.execution]).await.expect("loaded");
-    let keys: Vec<&str> = loaded[0].nodes.iter().map(|node| node.node.as_str()).collect();
+    let keys: Vec<&str> = loaded[0].nodes.as_ref().expect("readable").iter().map(|node| node.node.as_str()).collect();
     assert_eq!(keys, ["done", "late", "soon"], "settled first, then open");
 }
 

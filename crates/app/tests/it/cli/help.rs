@@ -22,7 +22,7 @@ async fn the_program_explains_itself() {
               serve      Run Forebay over a PostgreSQL of your own
               migrate    Bring the database up to this version, and stop
               config     Print the effective settings as TOML, each with its reason; secrets are masked
-              root-key   Make a root key for `serve`, on standard output; Forebay keeps only its hash
+              root-key   Make a root key for `serve`, on standard output; Forebay stores it nowhere
               workspace  Create, list and change workspaces, and make keys for them
               validate   Check workflow files without a server
               apply      Publish workflow files: a new version of each that changed

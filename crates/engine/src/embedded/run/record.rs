@@ -21,7 +21,7 @@ use store::run::{End, NodeFact, Record};
 use tokio::time::Instant;
 
 use super::super::Left;
-use super::super::writer::Told;
+use super::super::writer::{Told, size};
 use super::Driver;
 
 impl Driver {
@@ -103,21 +103,19 @@ impl Driver {
             end: self.end.take(),
             park,
         };
+        self.gathered = 0;
+        let ends = record.end.is_some();
         loop {
-            match self.shared.writer.record(self.process, record.clone()).await {
+            match self.shared.writer.record(self.process, record).await {
                 None => return Some(Left::Lost),
                 Some(Told::Recorded(recorded)) if !recorded.held => return Some(Left::Lost),
-                Some(Told::Recorded(recorded)) if record.end.is_some() => {
+                Some(Told::Recorded(recorded)) if ends || recorded.ended => {
                     return Some(Left::Ended { freed: recorded.freed });
                 }
                 Some(Told::Recorded(_)) => return park.then_some(Left::Parked),
-                Some(Told::Refused(error)) => {
-                    tracing::warn!(
-                        execution_id = %self.begun.execution,
-                        error = &error as &dyn std::error::Error,
-                        "A result cannot be stored"
-                    );
-                    record = unstorable(record);
+                Some(Told::Refused(error, refused)) => {
+                    tracing::warn!(execution_id = %self.begun.execution, error = %error, "A result cannot be stored");
+                    record = unstorable(*refused);
                 }
             }
         }
@@ -143,6 +141,7 @@ impl Driver {
             let earlier = self.facts.remove(at);
             fact.input = fact.input.or(earlier.input);
         }
+        self.gathered += size(&fact);
         self.facts.push(fact);
     }
 

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Defaults, Draft, LONGEST_TIMEOUT, MAX_DESCRIPTION_LEN, milliseconds, named, retry, short_text};
+use super::{Defaults, Draft, LONGEST_NODE_TIMEOUT, MAX_DESCRIPTION_LEN, milliseconds, named, retry, short_text};
 use crate::definition::{Edge, Join, Kind, Node, OnError};
 use crate::expression::type_name;
 use crate::fields::{Fields, Problem, Stage, child, unknown};
@@ -112,7 +112,7 @@ fn read_kind(fields: &mut Fields<'_, '_>) -> Option<Kind> {
 
 /// The default is not for a DELAY: waiting is its work, not a fault.
 fn timeout(fields: &mut Fields<'_, '_>, kind: Option<Kind>, defaults: Defaults) -> Option<u64> {
-    let own = milliseconds(fields, "timeout", "timeout_ms", 1, LONGEST_TIMEOUT);
+    let own = milliseconds(fields, "timeout", "timeout_ms", 1, LONGEST_NODE_TIMEOUT);
     own.or(if kind == Some(Kind::Delay) { None } else { defaults.timeout_ms })
 }
 
