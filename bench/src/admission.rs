@@ -104,7 +104,6 @@ impl Bench<'_> {
     async fn prepare(&self) -> Result<()> {
         let client = self.cluster.target()?.connect().await?;
         client.batch_execute("ALTER SYSTEM SET autovacuum_naptime = '10s'").await?;
-        client.batch_execute("ALTER SYSTEM SET max_wal_size = '8GB'").await?;
         client.batch_execute("SELECT pg_reload_conf()").await?;
         Ok(())
     }
@@ -112,8 +111,14 @@ impl Bench<'_> {
     async fn settings(&self) -> Result<Value> {
         let client = self.cluster.target()?.connect().await?;
         let names = [
-            "server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size", "checkpoint_timeout",
-            "autovacuum_naptime", "jit",
+            "server_version",
+            "fsync",
+            "synchronous_commit",
+            "shared_buffers",
+            "max_wal_size",
+            "checkpoint_timeout",
+            "autovacuum_naptime",
+            "jit",
         ];
         let rows = client
             .query("SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", &[&names.as_slice()])

@@ -119,7 +119,8 @@ pub(super) async fn sweep(probes: Vec<Probe>, stop: CancellationToken) -> Result
     let mut next = tokio::time::interval(POLL);
     while tokio::select! { _ = next.tick() => true, () = stop.cancelled() => false } {
         for probe in &probes {
-            let (ready, gates) = sweep_once(&probe.world).await.with_context(|| format!("sweep, case {}", probe.name))?;
+            let (ready, gates) =
+                sweep_once(&probe.world).await.with_context(|| format!("sweep, case {}", probe.name))?;
             let entry = times.entry(probe.name).or_default();
             entry.0.push(ready);
             entry.1.push(gates);

@@ -68,6 +68,7 @@ impl Arm {
             }
             None => None,
         };
+        world.leave_to_service().await?;
         world.settle().await?;
         let allow = format!("outbound.allow={}", slow.address);
         Ok(Arm { name, world, quiet, flood, allow, runs: Vec::new(), in_use: Vec::new(), ended_per_s: Vec::new() })
@@ -156,16 +157,33 @@ impl Arm {
     }
 }
 
-/// The figures of all arms, the first being alone, and the worst p99 over that of the first.
+/// By how much an arm's p99 exceeds that of being alone: round by round, then the median. Arms of one
+/// round shared the machine's mood; a ratio of medians would compare different moods.
+pub(super) fn ratio(alone: &Arm, arm: &Arm) -> f64 {
+    median(&ratios(alone, arm))
+}
+
+fn ratios(alone: &Arm, arm: &Arm) -> Vec<f64> {
+    alone
+        .runs
+        .iter()
+        .zip(&arm.runs)
+        .filter(|(alone, _)| alone.p99() > 0.0)
+        .map(|(alone, run)| run.p99() / alone.p99())
+        .collect()
+}
+
+/// The figures of all arms, the first being alone, and the worst ratio to it.
 pub(super) fn figures(arms: &[Arm]) -> (Value, f64) {
-    let alone = arms.first().map_or(0.0, Arm::p99);
     let (mut worst, mut json) = (0f64, serde_json::Map::new());
+    let Some(alone) = arms.first() else { return (Value::Null, 0.0) };
     for arm in arms {
-        let ratio = if alone > 0.0 { arm.p99() / alone } else { 0.0 };
-        worst = worst.max(ratio);
+        worst = worst.max(ratio(alone, arm));
         let runs: Vec<f64> = arm.runs.iter().map(|run| round(run.p99())).collect();
+        let by_run: Vec<f64> = ratios(alone, arm).into_iter().map(round).collect();
         let figures = json!({
-            "p50": round(arm.p50()), "p99": round(arm.p99()), "ratio": round(ratio), "p99_by_run": runs,
+            "p50": round(arm.p50()), "p99": round(arm.p99()), "ratio": round(ratio(alone, arm)),
+            "ratio_of_medians": round(arm.p99() / alone.p99()), "p99_by_run": runs, "ratio_by_run": by_run,
             "flood_slots": round(mean(&arm.in_use)), "flood_ended_per_s": round(mean(&arm.ended_per_s)),
         });
         json.insert(arm.name.to_owned(), figures);

@@ -40,16 +40,19 @@ impl Service {
         for setting in settings {
             command.args(["--set", setting]);
         }
-        let ours = std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("FOREBAY_"));
+        let ours =
+            std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("FOREBAY_"));
         for name in ours {
             command.env_remove(name);
         }
         command.env("FOREBAY_AUTH_ROOT_KEY", key.expose());
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().context("start forebay")?;
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().context("start forebay")?;
         let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
         let mut address = None;
         loop {
-            let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.context("wait for forebay to be ready")??;
+            let line =
+                tokio::time::timeout(PATIENCE, lines.next_line()).await.context("wait for forebay to be ready")??;
             match line.as_deref() {
                 None => bail!("forebay ended before it was ready"),
                 Some("ready") => break,
@@ -58,7 +61,12 @@ impl Service {
         }
         // What else it says is of no interest, but it must be able to say it.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Service { child, address: address.context("forebay did not say where it listens")?, key, http: reqwest::Client::new() })
+        Ok(Service {
+            child,
+            address: address.context("forebay did not say where it listens")?,
+            key,
+            http: reqwest::Client::new(),
+        })
     }
 
     /// Accepts one execution.

@@ -14,9 +14,9 @@ use super::{Scale, log_document};
 
 const EQUALS: usize = 20;
 const HEAVY: i16 = 3;
-/// Fewer runs at once than the workspaces' limits add up to: the process is what is short.
-const MAX_RUNS: u32 = 100;
-const LIMIT: i32 = 20;
+/// What the process may run at once. No workspace's own limit is lower, so that the process alone is
+/// what is short: a limit that binds would hide the weight.
+const MAX_RUNS: i32 = 100;
 
 /// What each got in the window.
 #[derive(Debug)]
@@ -45,11 +45,12 @@ impl Shares {
 pub(super) async fn measure(world: &World, scale: Scale) -> Result<Shares> {
     let mut tenants: Vec<Tenant> = Vec::new();
     for _ in 0..EQUALS {
-        tenants.push(world.tenant_in(None, LIMIT, 1, &log_document()).await?);
+        tenants.push(world.tenant_in(None, MAX_RUNS, 1, &log_document()).await?);
     }
-    let heavy = world.tenant_in(None, LIMIT, HEAVY, &log_document()).await?;
+    let heavy = world.tenant_in(None, MAX_RUNS, HEAVY, &log_document()).await?;
     world.load(&tenants, Backlog { waiting: scale.million() / 50, ..READY }).await?;
     world.load(&[heavy], Backlog { waiting: scale.million() / 20, ..READY }).await?;
+    world.leave_to_service().await?;
     world.settle().await?;
 
     let service = Service::start(world, &[format!("engine.max_runs={MAX_RUNS}")]).await?;

@@ -22,11 +22,7 @@ pub(super) fn claims(names: &[&'static str], claims: &BTreeMap<&'static str, Sam
         let ratio = if base > 0.0 { sample.p50() / base } else { 0.0 };
         worst = worst.max(ratio);
         let (ready, gates) = sweeps.get(name).map_or((0.0, 0.0), |(ready, gates)| (ready.p50(), gates.p50()));
-        say(format!(
-            "{name:<14} {:>8.2} {:>8.2} {ratio:>7.2} {ready:>11.1} {gates:>11.1}",
-            sample.p50(),
-            sample.p99()
-        ));
+        say(format!("{name:<14} {:>8.2} {:>8.2} {ratio:>7.2} {ready:>11.1} {gates:>11.1}", sample.p50(), sample.p99()));
     }
     worst
 }
@@ -35,7 +31,10 @@ pub(super) fn claims(names: &[&'static str], claims: &BTreeMap<&'static str, Sam
 pub(super) fn moves(all: &[(&str, Moved)]) {
     say("");
     say("claims beside a backlog on the move, and of an empty database by turns with them");
-    say(format!("{:<20} {:>8} {:>8} {:>10} {:>10} {:>7} {:>6} {:>6}", "case", "p50 ms", "p99 ms", "empty p50", "empty p99", "ratio", "n", "short"));
+    say(format!(
+        "{:<20} {:>8} {:>8} {:>10} {:>10} {:>7} {:>6} {:>6}",
+        "case", "p50 ms", "p99 ms", "empty p50", "empty p99", "ratio", "n", "short"
+    ));
     for (name, moved) in all {
         for (when, beside) in moved.phases() {
             let Beside { claims, empty, short } = beside;
@@ -61,16 +60,20 @@ pub(super) fn moves(all: &[(&str, Moved)]) {
 
 /// Prints the quiet workspace's times by arm.
 pub(super) fn quiet(arms: &[Arm]) {
+    let Some(alone) = arms.first() else { return };
     say("");
-    say("a quiet workspace, enqueue to start; medians over the runs, every run's p99 beside");
-    say(format!("{:<10} {:>8} {:>8} {:>11} {:>11}  {}", "arm", "p50 ms", "p99 ms", "flood slots", "flood end/s", "p99 by run"));
+    say("a quiet workspace, enqueue to start; medians over the runs; ratio: round by round to alone, then the median");
+    let head = ["arm", "p50 ms", "p99 ms", "ratio", "slots", "ended/s"];
+    let [arm, p50, p99, ratio, slots, ended] = head;
+    say(format!("{arm:<10} {p50:>8} {p99:>8} {ratio:>7} {slots:>7} {ended:>9}  p99 by run"));
     for arm in arms {
         let each: Vec<String> = arm.runs.iter().map(|run| format!("{:.1}", run.p99())).collect();
         say(format!(
-            "{:<10} {:>8.2} {:>8.2} {:>11.1} {:>11.1}  {}",
+            "{:<10} {:>8.2} {:>8.2} {:>7.2} {:>7.1} {:>9.1}  {}",
             arm.name,
             arm.p50(),
             arm.p99(),
+            super::quiet::ratio(alone, arm),
             mean(&arm.in_use),
             mean(&arm.ended_per_s),
             each.join(" ")
@@ -81,7 +84,8 @@ pub(super) fn quiet(arms: &[Arm]) {
 /// Prints who got what of a saturated process.
 pub(super) fn shares(shares: &Shares) {
     say("");
-    let (least, most) = shares.equals.iter().fold((f64::MAX, 0f64), |(least, most), got| (least.min(*got), most.max(*got)));
+    let (least, most) =
+        shares.equals.iter().fold((f64::MAX, 0f64), |(least, most), got| (least.min(*got), most.max(*got)));
     say(format!(
         "shares: {:.0} starts/s; 20 equal workspaces got {least:.0} to {most:.0} each, Jain {:.4}; weight 3 got {:.2} of an equal's",
         shares.per_s,

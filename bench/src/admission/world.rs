@@ -69,7 +69,8 @@ impl World {
             .await?;
         let process = ProcessId(store::new_id());
         let roles = vec!["dispatcher".to_owned(), "worker".to_owned()];
-        let registration = Registration { id: process, host: "bench".to_owned(), pid: 1, roles, version: "0".to_owned() };
+        let registration =
+            Registration { id: process, host: "bench".to_owned(), pid: 1, roles, version: "0".to_owned() };
         register(&client, &registration).await?;
         Ok(World { store: Store::new(&target, 4)?, url, client, process })
     }
@@ -148,7 +149,17 @@ impl World {
                 self.client
                     .execute(
                         &sql,
-                        &[&workspaces, &definitions, &from, &to, &backlog.running, &self.process.0, &backlog.stage, &backlog.due_in_s, &hour_ago],
+                        &[
+                            &workspaces,
+                            &definitions,
+                            &from,
+                            &to,
+                            &backlog.running,
+                            &self.process.0,
+                            &backlog.stage,
+                            &backlog.due_in_s,
+                            &hour_ago,
+                        ],
                     )
                     .await
                     .context("load a backlog")?;
@@ -156,6 +167,11 @@ impl World {
             from = to;
         }
         Ok(())
+    }
+
+    /// Ends this program's own process, so that the service alone shares the shards out.
+    pub(super) async fn leave_to_service(&self) -> Result<()> {
+        Ok(self.store.end_process(self.process).await?)
     }
 
     /// Leaves the tables as autovacuum would have them by now.

@@ -24,7 +24,7 @@ use crate::service::Pause;
 /// How long after waking a paused process may still send what it was about to, in µs.
 const WAKING: i64 = 2_000_000;
 /// How many findings are told one by one.
-const TOLD: usize = 20;
+const TOLD: usize = 8;
 
 /// All that a run left to be judged.
 #[derive(Debug)]
@@ -54,7 +54,6 @@ pub(super) struct Verdict {
     /// Rewound, or changed after the end.
     pub(super) illegal: usize,
     pub(super) slots_taken: usize,
-    pub(super) limit_changes: usize,
     /// The first findings, in words.
     pub(super) told: Vec<String>,
 }
@@ -177,15 +176,12 @@ impl Replay {
                 self.verdict.tell(|| format!("{name} wrote a fact of execution {execution}, which it did not own"));
             }
             What::Workspace { id, tier, limit, closed } => {
-                self.verdict.limit_changes += 1;
                 self.workspaces.insert(*id, (tier.clone(), *limit, *closed));
             }
             What::Definition { id, concurrency, key_concurrency } => {
-                self.verdict.limit_changes += 1;
                 self.definitions.insert(*id, (*concurrency, *key_concurrency));
             }
             What::Tier { name, limit } => {
-                self.verdict.limit_changes += 1;
                 self.tiers.insert(name.clone(), *limit);
             }
         }

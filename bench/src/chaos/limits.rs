@@ -1,17 +1,23 @@
 //! Limits that change all the time, by plain statements as any operator would write them.
 //!
 //! Invariants
-//! - Up and down, to nothing and back; at the end everything is as it was.
+//! - Up and down, to nothing and back. Nothing stays closed for long: the load is to run, not to wait.
+//! - At the end everything is as it was.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::Context;
 use store::connect::Client;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::setup::Tenant;
+use super::setup::{Definition, Tenant};
 use crate::random::Random;
+
+/// How long something may stay closed, in ms.
+const CLOSED: (u64, u64) = (100, 1_500);
 
 /// Changes limits until told to stop.
 pub(super) async fn change(
@@ -21,54 +27,83 @@ pub(super) async fn change(
     every: Duration,
     stop: CancellationToken,
 ) {
-    let mut changes = 0u64;
+    let mut closed: VecDeque<(Instant, Change)> = VecDeque::new();
     while !stop.is_cancelled() {
         tokio::time::sleep(every).await;
-        let tenant = &tenants[random.below(tenants.len())];
-        let done = match random.below(10) {
-            0 => definition(&client, tenant, &mut random).await,
-            1 => key(&client, tenant, &mut random).await,
-            2 if changes.is_multiple_of(7) => tier(&client, &mut random).await,
-            2 => paused(&client, tenant, &mut random).await,
-            _ => workspace(&client, tenant, &mut random).await,
+        let due = closed.front().is_some_and(|(at, _)| *at <= Instant::now());
+        let change = match closed.pop_front_if(|_| due) {
+            Some((_, change)) => change,
+            None => Change::draw(&tenants[random.below(tenants.len())], &mut random),
         };
         // A statement that waited too long for a claim gives up, as an operator's would.
-        changes += done.unwrap_or(0);
+        let _late = change.make(&client).await;
+        if let Some(opening) = change.opening() {
+            let after = Duration::from_millis(random.between(CLOSED.0, CLOSED.1));
+            closed.push_back((Instant::now() + after, opening));
+        }
     }
 }
 
-type Done = Result<u64, tokio_postgres::Error>;
-
-async fn workspace(client: &Client, tenant: &Tenant, random: &mut Random) -> Done {
-    let limit = i32::try_from(random.below(7)).ok().filter(|limit| *limit <= 4);
-    client.execute("UPDATE workspace SET limit_override = $2::int WHERE id = $1::uuid", &[&tenant.id, &limit]).await
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Override(Uuid, Option<i32>),
+    Paused(Uuid, bool),
+    Concurrency(Uuid, i32),
+    KeyConcurrency(Uuid, i32),
+    Tier(i32),
 }
 
-async fn paused(client: &Client, tenant: &Tenant, random: &mut Random) -> Done {
-    let paused = random.one_in(2);
-    client.execute("UPDATE workspace SET paused = $2::boolean WHERE id = $1::uuid", &[&tenant.id, &paused]).await
-}
+impl Change {
+    fn draw(tenant: &Tenant, random: &mut Random) -> Change {
+        let number = |random: &mut Random, bound| i32::try_from(random.below(bound)).unwrap_or_default();
+        let one_of = |is: fn(&Definition) -> bool, random: &mut Random| {
+            let all: Vec<Uuid> = tenant.definitions.iter().filter(|it| is(it)).map(|it| it.id).collect();
+            (!all.is_empty()).then(|| all[random.below(all.len())])
+        };
+        let drawn = match random.below(20) {
+            0..4 => one_of(|it| it.limited, random).map(|id| Change::Concurrency(id, number(random, 4))),
+            4..8 => one_of(|it| it.keyed, random).map(|id| Change::KeyConcurrency(id, number(random, 4))),
+            8..10 => Some(Change::Paused(tenant.id, true)),
+            10 => Some(Change::Tier(3 + number(random, 3))),
+            _ => None,
+        };
+        // Up to four, or back to what the tier says.
+        drawn.unwrap_or_else(|| Change::Override(tenant.id, Some(number(random, 7)).filter(|limit| *limit <= 4)))
+    }
 
-async fn definition(client: &Client, tenant: &Tenant, random: &mut Random) -> Done {
-    let Some(id) = pick(tenant, random, |definition| definition.limited) else { return Ok(0) };
-    let limit = i32::try_from(random.below(4)).unwrap_or_default();
-    client.execute("UPDATE workflow_definition SET concurrency = $2::int WHERE id = $1::uuid", &[&id, &limit]).await
-}
+    /// What opens again what this one closes.
+    fn opening(self) -> Option<Change> {
+        match self {
+            Change::Override(id, Some(0)) => Some(Change::Override(id, Some(3))),
+            Change::Paused(id, true) => Some(Change::Paused(id, false)),
+            Change::Concurrency(id, 0) => Some(Change::Concurrency(id, 2)),
+            Change::KeyConcurrency(id, 0) => Some(Change::KeyConcurrency(id, 2)),
+            _ => None,
+        }
+    }
 
-async fn key(client: &Client, tenant: &Tenant, random: &mut Random) -> Done {
-    let Some(id) = pick(tenant, random, |definition| definition.keyed) else { return Ok(0) };
-    let limit = i32::try_from(random.below(4)).unwrap_or_default();
-    client.execute("UPDATE workflow_definition SET key_concurrency = $2::int WHERE id = $1::uuid", &[&id, &limit]).await
-}
-
-async fn tier(client: &Client, random: &mut Random) -> Done {
-    let limit = 3 + i32::try_from(random.below(3)).unwrap_or_default();
-    client.execute("UPDATE tier SET max_running = $1::int WHERE name = 'PRO'", &[&limit]).await
-}
-
-fn pick(tenant: &Tenant, random: &mut Random, is: impl Fn(&super::setup::Definition) -> bool) -> Option<Uuid> {
-    let all: Vec<Uuid> = tenant.definitions.iter().filter(|definition| is(definition)).map(|it| it.id).collect();
-    (!all.is_empty()).then(|| all[random.below(all.len())])
+    async fn make(self, client: &Client) -> Result<u64, tokio_postgres::Error> {
+        match self {
+            Change::Override(id, limit) => {
+                let sql = "UPDATE workspace SET limit_override = $2::int WHERE id = $1::uuid";
+                client.execute(sql, &[&id, &limit]).await
+            }
+            Change::Paused(id, paused) => {
+                client.execute("UPDATE workspace SET paused = $2::boolean WHERE id = $1::uuid", &[&id, &paused]).await
+            }
+            Change::Concurrency(id, limit) => {
+                let sql = "UPDATE workflow_definition SET concurrency = $2::int WHERE id = $1::uuid";
+                client.execute(sql, &[&id, &limit]).await
+            }
+            Change::KeyConcurrency(id, limit) => {
+                let sql = "UPDATE workflow_definition SET key_concurrency = $2::int WHERE id = $1::uuid";
+                client.execute(sql, &[&id, &limit]).await
+            }
+            Change::Tier(limit) => {
+                client.execute("UPDATE tier SET max_running = $1::int WHERE name = 'PRO'", &[&limit]).await
+            }
+        }
+    }
 }
 
 /// Puts every limit back.

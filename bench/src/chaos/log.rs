@@ -70,6 +70,12 @@ pub(super) enum What {
     },
 }
 
+impl What {
+    pub(super) fn is_limit(&self) -> bool {
+        matches!(self, What::Workspace { .. } | What::Definition { .. } | What::Tier { .. })
+    }
+}
+
 /// Installs the triggers. Before anything is made that they are to see.
 pub(super) async fn install(client: &Client) -> anyhow::Result<()> {
     client.batch_execute(include_str!("../../sql/judge.sql")).await.context("install the judge's triggers")

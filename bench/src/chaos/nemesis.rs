@@ -65,7 +65,7 @@ impl Nemesis {
 
     async fn strike(&mut self, strike: usize, tasks: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
         let healthy = self.fleet.healthy();
-        if healthy.len() <= self.fleet.len().div_ceil(2) {
+        if healthy.len() <= self.fleet.len() / 2 {
             return Ok(());
         }
         let place = healthy[self.random.below(healthy.len())];
