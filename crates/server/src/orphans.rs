@@ -59,8 +59,8 @@ impl Orphans {
         if let Some(error) = trouble {
             return Err(error);
         }
-        // While somebody is known to be dead, each second counts.
-        Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms)))
+        // While somebody is known to be dead, every moment counts.
+        Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms) / 4))
     }
 
     async fn adopt_from(&self, shard: i16, alive: &Alive, silence: Silence, room: usize) -> Result<(), store::Error> {

@@ -68,7 +68,7 @@ impl Takeover {
         if let Some(error) = trouble {
             return Err(error);
         }
-        // While somebody is known to be dead, each second counts.
-        Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms)))
+        // While somebody is known to be dead, every moment counts.
+        Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms) / 4))
     }
 }

@@ -51,8 +51,9 @@ async fn the_only_server_is_killed_and_the_next_one_goes_on_where_it_was() {
     assert_eq!(tenant.status(&id).await, "RUNNING", "a crash is no end");
     world.receiver.until_called("/hold/b", 2).await;
     world.receiver.open();
-    finished(&tenant, &world.receiver, &id).await;
+    // It gets the slot the moment the other ends.
     tenant.completed(&waiting).await;
+    finished(&tenant, &world.receiver, &id).await;
     assert_eq!(tenant.queue(&id).await["attempts"], 0, "a crash is no attempt");
 }
 
