@@ -77,7 +77,7 @@ BEGIN
       FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
 END $$;
 
-CREATE FUNCTION public.fb_claim_1(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, weight integer)
+CREATE FUNCTION public.fb_claim_1(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, met_closed boolean, weight integer)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -93,6 +93,7 @@ BEGIN
     RETURN QUERY
     WITH w AS MATERIALIZED (
         SELECT ws.id, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
+               ws.paused OR ws.deleted_at IS NOT NULL AS closed,
                CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
                     ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
           FROM unnest(p_workspaces, p_wanted) AS t(id, want)
@@ -104,7 +105,7 @@ BEGIN
          WHERE ws.shard = p_shard),
     c AS MATERIALIZED (
         SELECT q.* FROM w CROSS JOIN LATERAL (
-            SELECT q.id, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank
+            SELECT q.id, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated
               FROM execution_queue q
              WHERE q.shard = p_shard AND q.workspace_id = w.id AND q.stage = 0
              ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
@@ -141,8 +142,7 @@ BEGIN
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun),
     s AS (
         UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
-          FROM g WHERE q.id = g.id AND NOT g.ok AND q.status = 'PENDING'
-        RETURNING q.workspace_id),
+          FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'),
     e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
@@ -159,11 +159,11 @@ BEGIN
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            w.running + (SELECT count(*)::int FROM a WHERE a.workspace_id = w.id), w.lim,
-           (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
+           NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
                 WHERE r.shard = p_shard AND r.workspace_id = w.id AND r.stage = 0
                 LIMIT 1 + (SELECT count(*) FROM g WHERE g.workspace_id = w.id)) m)
              > (SELECT count(*) FROM g WHERE g.workspace_id = w.id),
-           EXISTS (SELECT 1 FROM s WHERE s.workspace_id = w.id), w.weight::int
+           EXISTS (SELECT 1 FROM g WHERE g.workspace_id = w.id AND NOT g.ok), w.weight::int
       FROM w;
 END $$;
 

@@ -67,19 +67,7 @@ pub(super) async fn pause_all(world: &World, workspace: WorkspaceId, measured: &
 
 /// Moves every ready item of what is closed in a workspace aside, as the promoter does.
 pub(super) async fn set_aside(world: Arc<World>, workspace: WorkspaceId) -> Result<usize> {
-    let mut all = 0;
-    for (definition, paused) in world.store.closed_definitions(workspace).await? {
-        let mut from = None;
-        loop {
-            let (moved, last) = world.store.set_aside(workspace, definition, paused, from).await?;
-            all += moved;
-            if moved < BATCH {
-                break;
-            }
-            from = last;
-        }
-    }
-    Ok(all)
+    Ok(world.store.clear_the_way(workspace).await?)
 }
 
 /// Ripens whatever is due, as the promoter does.

@@ -3,6 +3,9 @@
 //! Invariants
 //! - Arms take turns: alone, beside a flood whose slots are held, beside a flood that churns; each
 //!   over a database of its own and with a service of its own, one at a time.
+//! - A flood that churns takes the machine too, and that is not the queue's doing. So there is a
+//!   control: the same flood in another database, under another service, on the same machine. What
+//!   sharing a queue with the flood costs is the difference between the two.
 //! - Times are the database's: from the execution's row to its start.
 //! - A flood counts only if it really runs: its slots are looked at all the while.
 
@@ -21,6 +24,10 @@ use super::stats::{Sample, mean, median, round};
 use super::world::{Backlog, READY, Tenant, World};
 use super::{Scale, log_document};
 
+pub(super) const ALONE: &str = "alone";
+pub(super) const HELD: &str = "held";
+pub(super) const ELSEWHERE: &str = "elsewhere";
+pub(super) const CHURNING: &str = "churning";
 /// What the flooding workspace may run at once.
 const FLOOD_LIMIT: i64 = 20;
 /// Requests of the quiet workspace per second.
@@ -41,6 +48,8 @@ pub(super) struct Arm {
     world: World,
     quiet: Tenant,
     flood: Option<Tenant>,
+    /// Where the flood is, if not beside the quiet workspace.
+    elsewhere: Option<World>,
     allow: String,
     /// Enqueue-to-start in ms, one sample a run.
     pub(super) runs: Vec<Sample>,
@@ -51,10 +60,12 @@ pub(super) struct Arm {
 }
 
 impl Arm {
-    /// Builds an arm's database. `flood`: what the flooding workspace runs, if there is one.
+    /// Builds an arm's database. `flood`: what the flooding workspace runs, if there is one;
+    /// `elsewhere`: the database it floods, if not the quiet one's.
     pub(super) async fn build(
         name: &'static str,
         world: World,
+        elsewhere: Option<World>,
         flood: Option<&Value>,
         slow: &SlowServer,
         scale: Scale,
@@ -62,21 +73,30 @@ impl Arm {
         let quiet = world.tenant(FLOOD_LIMIT as i32, &log_document()).await?;
         let flood = match flood {
             Some(document) => {
-                let tenant = world.tenant(FLOOD_LIMIT as i32, document).await?;
-                world.load(&[tenant], Backlog { waiting: scale.million().max(LEAST_FLOOD), ..READY }).await?;
+                let flooded = elsewhere.as_ref().unwrap_or(&world);
+                let tenant = flooded.tenant(FLOOD_LIMIT as i32, document).await?;
+                flooded.load(&[tenant], Backlog { waiting: scale.million().max(LEAST_FLOOD), ..READY }).await?;
                 Some(tenant)
             }
             None => None,
         };
-        world.leave_to_service().await?;
-        world.settle().await?;
+        for world in [Some(&world), elsewhere.as_ref()].into_iter().flatten() {
+            world.leave_to_service().await?;
+            world.settle().await?;
+        }
         let allow = format!("outbound.allow={}", slow.address);
-        Ok(Arm { name, world, quiet, flood, allow, runs: Vec::new(), in_use: Vec::new(), ended_per_s: Vec::new() })
+        let (runs, in_use, ended_per_s) = Default::default();
+        Ok(Arm { name, world, quiet, flood, elsewhere, allow, runs, in_use, ended_per_s })
     }
 
     /// One run: a fresh service, a warm-up, then requests at a steady rate.
     pub(super) async fn run(&mut self, seconds: u32) -> Result<()> {
-        let service = Service::start(&self.world, std::slice::from_ref(&self.allow)).await?;
+        let settings = std::slice::from_ref(&self.allow);
+        let service = Service::start(&self.world, settings).await?;
+        let other = match &self.elsewhere {
+            Some(world) => Some(Service::start(world, settings).await?),
+            None => None,
+        };
         if let Some(flood) = self.flood {
             self.wait_until_full(flood.workspace).await?;
         }
@@ -86,6 +106,9 @@ impl Arm {
         let ended = self.flood_number(ENDED).await? - ended;
         let times = self.times(&ids).await?;
         service.stop().await?;
+        if let Some(other) = other {
+            other.stop().await?;
+        }
         if self.flood.is_some() {
             ensure!(self.flood_number(READY_LEFT).await? > 0, "the flood ran dry");
             ensure!(ended > 0, "the flood did not run: it held {in_use} slots of {FLOOD_LIMIT} and ended nothing");
@@ -121,14 +144,18 @@ impl Arm {
 
     async fn flood_number(&self, sql: &str) -> Result<i64> {
         match self.flood {
-            Some(flood) => self.world.number(sql, flood.workspace).await,
+            Some(flood) => self.flooded().number(sql, flood.workspace).await,
             None => Ok(0),
         }
     }
 
+    fn flooded(&self) -> &World {
+        self.elsewhere.as_ref().unwrap_or(&self.world)
+    }
+
     async fn wait_until_full(&self, workspace: WorkspaceId) -> Result<()> {
         for _ in 0..600 {
-            if self.world.number(IN_USE, workspace).await? >= FLOOD_LIMIT / 2 {
+            if self.flooded().number(IN_USE, workspace).await? >= FLOOD_LIMIT / 2 {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -157,35 +184,46 @@ impl Arm {
     }
 }
 
-/// By how much an arm's p99 exceeds that of being alone: round by round, then the median. Arms of one
-/// round shared the machine's mood; a ratio of medians would compare different moods.
-pub(super) fn ratio(alone: &Arm, arm: &Arm) -> f64 {
-    median(&ratios(alone, arm))
+/// By how much an arm's p99 exceeds another's: round by round, then the median. Arms of one round
+/// shared the machine's mood; a ratio of medians would compare different moods.
+pub(super) fn ratio(base: &Arm, arm: &Arm) -> f64 {
+    median(&ratios(base, arm))
 }
 
-fn ratios(alone: &Arm, arm: &Arm) -> Vec<f64> {
-    alone
-        .runs
+fn ratios(base: &Arm, arm: &Arm) -> Vec<f64> {
+    base.runs
         .iter()
         .zip(&arm.runs)
-        .filter(|(alone, _)| alone.p99() > 0.0)
-        .map(|(alone, run)| run.p99() / alone.p99())
+        .filter(|(base, _)| base.p99() > 0.0)
+        .map(|(base, run)| run.p99() / base.p99())
         .collect()
 }
 
-/// The figures of all arms, the first being alone, and the worst ratio to it.
+/// What an arm is judged by: being alone; for a flood that churns, the same flood elsewhere.
+pub(super) fn base<'a>(arms: &'a [Arm], arm: &'a Arm) -> &'a Arm {
+    let name = if arm.name == CHURNING { ELSEWHERE } else { ALONE };
+    arms.iter().find(|other| other.name == name).unwrap_or(arm)
+}
+
+/// The figures of all arms, and the worst ratio to what each is judged by. The flood elsewhere is a
+/// control and not judged.
 pub(super) fn figures(arms: &[Arm]) -> (Value, f64) {
     let (mut worst, mut json) = (0f64, serde_json::Map::new());
-    let Some(alone) = arms.first() else { return (Value::Null, 0.0) };
     for arm in arms {
-        worst = worst.max(ratio(alone, arm));
+        let base = base(arms, arm);
+        if arm.name != ELSEWHERE {
+            worst = worst.max(ratio(base, arm));
+        }
         let runs: Vec<f64> = arm.runs.iter().map(|run| round(run.p99())).collect();
-        let by_run: Vec<f64> = ratios(alone, arm).into_iter().map(round).collect();
-        let figures = json!({
-            "p50": round(arm.p50()), "p99": round(arm.p99()), "ratio": round(ratio(alone, arm)),
-            "ratio_of_medians": round(arm.p99() / alone.p99()), "p99_by_run": runs, "ratio_by_run": by_run,
+        let by_run: Vec<f64> = ratios(base, arm).into_iter().map(round).collect();
+        let mut figures = json!({
+            "p50": round(arm.p50()), "p99": round(arm.p99()), "base": base.name, "ratio": round(ratio(base, arm)),
+            "p99_by_run": runs, "ratio_by_run": by_run,
             "flood_slots": round(mean(&arm.in_use)), "flood_ended_per_s": round(mean(&arm.ended_per_s)),
         });
+        if let Some(alone) = arms.iter().find(|other| other.name == ALONE) {
+            figures["ratio_to_alone"] = json!(round(ratio(alone, arm)));
+        }
         json.insert(arm.name.to_owned(), figures);
     }
     (Value::Object(json), worst)

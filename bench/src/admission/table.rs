@@ -60,20 +60,23 @@ pub(super) fn moves(all: &[(&str, Moved)]) {
 
 /// Prints the quiet workspace's times by arm.
 pub(super) fn quiet(arms: &[Arm]) {
-    let Some(alone) = arms.first() else { return };
     say("");
-    say("a quiet workspace, enqueue to start; medians over the runs; ratio: round by round to alone, then the median");
-    let head = ["arm", "p50 ms", "p99 ms", "ratio", "slots", "ended/s"];
-    let [arm, p50, p99, ratio, slots, ended] = head;
-    say(format!("{arm:<10} {p50:>8} {p99:>8} {ratio:>7} {slots:>7} {ended:>9}  p99 by run"));
+    say(
+        "a quiet workspace, enqueue to start; medians over the runs; ratio: round by round to the arm named, then the median",
+    );
+    let head = ["arm", "p50 ms", "p99 ms", "ratio", "to", "slots", "ended/s"];
+    let [arm, p50, p99, ratio, to, slots, ended] = head;
+    say(format!("{arm:<10} {p50:>8} {p99:>8} {ratio:>7} {to:<9} {slots:>7} {ended:>9}  p99 by run"));
     for arm in arms {
+        let base = super::quiet::base(arms, arm);
         let each: Vec<String> = arm.runs.iter().map(|run| format!("{:.1}", run.p99())).collect();
         say(format!(
-            "{:<10} {:>8.2} {:>8.2} {:>7.2} {:>7.1} {:>9.1}  {}",
+            "{:<10} {:>8.2} {:>8.2} {:>7.2} {:<9} {:>7.1} {:>9.1}  {}",
             arm.name,
             arm.p50(),
             arm.p99(),
-            super::quiet::ratio(alone, arm),
+            super::quiet::ratio(base, arm),
+            base.name,
             mean(&arm.in_use),
             mean(&arm.ended_per_s),
             each.join(" ")

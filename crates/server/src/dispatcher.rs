@@ -7,25 +7,33 @@
 //! - Everything the engine needs is committed before the engine is called, and no call is made
 //!   inside a transaction.
 //! - No more is claimed than the engine can hold; a full engine is busy, not unavailable.
+//! - One claim of a shard is under way at a time, and nobody waits for another shard's: whoever is
+//!   hinted at while a flood is claimed for has its own claim beside it.
+//! - A claim once sent is waited for, also when told to stop: what it took is handed over.
 //!
 //! Not here: starting what was claimed (`starter`), the strict claim (`store::admission`), what an engine's answer means (`kernel::queue`).
 
+mod sweeps;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures_util::{StreamExt, stream};
-use kernel::ids::{ProcessId, SHARDS, WorkspaceId};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use kernel::ids::{ProcessId, WorkspaceId};
 use kernel::ring::{Ask, Ring};
 use store::admission::{Asked, Claims};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::ms;
+use crate::config::{Dispatch, ms};
 use crate::heartbeat::Alive;
 use crate::hints::Hint;
 use crate::metrics;
 use crate::starter::Starter;
+use sweeps::Sweeps;
 
 /// How many shards are claimed from at once.
 const PARALLEL_CLAIMS: usize = 4;
@@ -43,6 +51,38 @@ pub(crate) struct Dispatcher {
     batch: i32,
     /// Workspaces known to be full with something waiting: told of once per transition.
     full: BTreeSet<WorkspaceId>,
+    /// Who is to be asked next, by shard.
+    next: BTreeMap<i16, Vec<Planned>>,
+    /// Shards with a claim under way.
+    claiming: BTreeSet<i16>,
+    /// Items asked for and not yet answered.
+    outstanding: i32,
+    /// Turns of the ring not yet answered in full, by number.
+    turns: BTreeMap<u64, Turn>,
+    last_turn: u64,
+    under_way: FuturesUnordered<BoxFuture<'static, Done>>,
+    sweeping: bool,
+}
+
+/// An ask, and the turn it belongs to.
+struct Planned {
+    ask: Ask,
+    turn: u64,
+}
+
+/// One turn of the ring.
+struct Turn {
+    began: Instant,
+    batch: i32,
+    claimed: i32,
+    /// Asks not yet answered.
+    open: usize,
+}
+
+/// Something under way that came to its end.
+enum Done {
+    Claim { shard: i16, planned: Vec<Planned>, answer: Result<Claims, store::Error> },
+    Sweep { found: Vec<(WorkspaceId, i32)> },
 }
 
 impl Dispatcher {
@@ -54,35 +94,44 @@ impl Dispatcher {
         stop: CancellationToken,
     ) -> Dispatcher {
         let batch = starter.settings.batch_min;
-        Dispatcher { starter, inbox, alive, met_closed, stop, ring: Ring::default(), batch, full: BTreeSet::new() }
+        Dispatcher {
+            starter,
+            inbox,
+            alive,
+            met_closed,
+            stop,
+            ring: Ring::default(),
+            batch,
+            full: BTreeSet::new(),
+            next: BTreeMap::new(),
+            claiming: BTreeSet::new(),
+            outstanding: 0,
+            turns: BTreeMap::new(),
+            last_turn: 0,
+            under_way: FuturesUnordered::new(),
+            sweeping: false,
+        }
     }
 
     /// Dispatches until told to stop.
     pub(crate) async fn run(mut self) {
         let mut sweeps = Sweeps::new(ms(self.starter.settings.poll_interval_ms));
-        loop {
-            let again = self.turn().await;
-            if self.stop.is_cancelled() {
-                return;
+        let stop = self.stop.clone();
+        let mut hints = Vec::new();
+        while !stop.is_cancelled() {
+            while self.turn() {
+                self.claim();
             }
-            let mut hints = Vec::new();
-            // While there is somebody to ask, hints are taken in without waiting for more.
-            if again {
-                while hints.len() < HINTS
-                    && let Ok(hint) = self.inbox.try_recv()
-                {
-                    hints.push(hint);
-                }
-            } else {
-                let next_sweep = sweeps.until_next();
-                tokio::select! {
-                    _ = self.inbox.recv_many(&mut hints, HINTS) => {}
-                    () = tokio::time::sleep(next_sweep) => {}
-                    changed = self.alive.changed() => if changed.is_err() { return },
-                    () = self.stop.cancelled() => return,
-                }
+            self.claim();
+            self.sweep(&mut sweeps);
+            tokio::select! {
+                Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.done(done),
+                _ = self.inbox.recv_many(&mut hints, HINTS) => {}
+                () = tokio::time::sleep(sweeps.until_next()), if !self.sweeping => {}
+                changed = self.alive.changed() => if changed.is_err() { break },
+                () = stop.cancelled() => break,
             }
-            for hint in hints {
+            for hint in hints.drain(..) {
                 match hint {
                     // One known to be full has nothing to offer until a slot frees or the sweep says so.
                     Hint::Enqueued(workspace) if self.full.contains(&workspace) => {}
@@ -91,7 +140,9 @@ impl Dispatcher {
                     Hint::Sweep => sweeps.all(),
                 }
             }
-            self.sweep(&mut sweeps).await;
+        }
+        while let Some(done) = self.under_way.next().await {
+            self.done(done);
         }
     }
 
@@ -99,89 +150,127 @@ impl Dispatcher {
         self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default()
     }
 
-    /// Brings workspaces that nobody hinted at into the ring: of a few shards that are due, so that
-    /// turns go on in between.
-    async fn sweep(&mut self, sweeps: &mut Sweeps) {
-        for shard in sweeps.due(&self.shards()) {
-            match self.starter.store.sweep(shard).await {
-                Ok(found) => {
-                    for (workspace, weight) in found {
-                        self.full.remove(&workspace);
-                        self.ring.add(workspace, weight);
+    /// Brings workspaces that nobody hinted at into the ring: of a few shards that are due.
+    fn sweep(&mut self, sweeps: &mut Sweeps) {
+        if self.sweeping {
+            return;
+        }
+        let due = sweeps.due(&self.shards());
+        if due.is_empty() {
+            return;
+        }
+        self.sweeping = true;
+        let store = self.starter.store.clone();
+        self.under_way.push(Box::pin(async move {
+            let mut found = Vec::new();
+            for shard in due {
+                match store.sweep(shard).await {
+                    Ok(some) => found.extend(some),
+                    Err(error) => {
+                        tracing::warn!(shard, error = &error as &dyn std::error::Error, "A sweep failed");
+                        break;
                     }
                 }
-                Err(error) => {
-                    tracing::warn!(shard, error = &error as &dyn std::error::Error, "A sweep failed");
-                    return;
-                }
             }
-        }
+            Done::Sweep { found }
+        }));
     }
 
-    /// One turn of the ring. True if there is somebody to ask at once.
-    async fn turn(&mut self) -> bool {
-        let Some(process) = self.alive.borrow().as_ref().map(|alive| alive.process) else { return false };
-        let room = i32::try_from(self.starter.engine.capacity()).unwrap_or(i32::MAX);
-        if self.ring.is_empty() || room == 0 {
+    /// One turn of the ring: who is asked next. What waits for a claim of its shard holds up nobody
+    /// else; apart from that, the turn before is on its way. True if somebody is to be asked.
+    fn turn(&mut self) -> bool {
+        let room = i32::try_from(self.starter.engine.capacity()).unwrap_or(i32::MAX).saturating_sub(self.outstanding);
+        let on_its_way = self.next.keys().all(|shard| self.claiming.contains(shard));
+        let free = self.claiming.len() < PARALLEL_CLAIMS && self.alive.borrow().is_some();
+        if !on_its_way || !free || self.ring.is_empty() || room <= 0 {
             return false;
         }
-        let started = Instant::now();
-        let asks = self.ring.take(self.batch.min(room));
-        let (claims, failed) = self.claim(process, asks).await;
-        let claimed = claims.items.len();
-        self.note(&claims.asked);
-        if claimed > 0 {
-            tracing::debug!(batch_size = claimed, "Processing {claimed} queue items");
-            ::metrics::histogram!(metrics::BATCH_SIZE).record(u32::try_from(claimed).unwrap_or(u32::MAX));
-            ::metrics::counter!(metrics::PROCESSING_RUNS).increment(1);
-            ::metrics::histogram!(metrics::PROCESSING_DURATION).record(started.elapsed());
-        }
-        self.batch = match i32::try_from(claimed) {
-            Ok(claimed) if claimed >= self.batch => (self.batch * 2).min(self.starter.settings.batch_max),
-            _ => (self.batch / 2).max(self.starter.settings.batch_min),
-        };
-        !failed && !self.ring.is_empty()
-    }
-
-    async fn claim(&mut self, process: ProcessId, asks: Vec<Ask>) -> (Claims, bool) {
-        let mut by_shard: BTreeMap<i16, Vec<Ask>> = BTreeMap::new();
-        for ask in asks {
-            by_shard.entry(ask.workspace.shard()).or_default().push(ask);
-        }
-        let calls = by_shard.into_iter().map(|(shard, asks)| {
-            let starter = self.starter.clone();
-            async move { (starter.claim(process, shard, &asks).await, asks) }
-        });
-        let (mut all, mut failed) = (Claims::default(), false);
-        let mut answers = stream::iter(calls).buffer_unordered(PARALLEL_CLAIMS);
-        while let Some((answer, asks)) = answers.next().await {
-            match answer {
-                Ok(claims) => {
-                    all.items.extend(claims.items);
-                    all.asked.extend(claims.asked);
-                }
-                Err(error) => {
-                    failed = true;
-                    // A committed claim whose answer was lost is found again by its owner; the
-                    // workspaces come back by the next sweep.
-                    tracing::warn!(
-                        workspaces = asks.len(),
-                        error = &error as &dyn std::error::Error,
-                        "Claiming failed, going on at the next poll"
-                    );
+        self.last_turn += 1;
+        let mut open = 0;
+        for ask in self.ring.take(self.batch.min(room)) {
+            self.outstanding += ask.want;
+            let planned = self.next.entry(ask.workspace.shard()).or_default();
+            match planned.iter_mut().find(|planned| planned.ask.workspace == ask.workspace) {
+                Some(planned) => planned.ask.want += ask.want,
+                None => {
+                    open += 1;
+                    planned.push(Planned { ask, turn: self.last_turn });
                 }
             }
         }
-        (all, failed)
+        if open > 0 {
+            self.turns.insert(self.last_turn, Turn { began: Instant::now(), batch: self.batch, claimed: 0, open });
+        }
+        true
+    }
+
+    /// Sends the claims of shards that have none under way.
+    fn claim(&mut self) {
+        let Some(process) = self.alive.borrow().as_ref().map(|alive| alive.process) else { return };
+        while self.claiming.len() < PARALLEL_CLAIMS
+            && let Some(shard) = self.next.keys().copied().find(|shard| !self.claiming.contains(shard))
+            && let Some(planned) = self.next.remove(&shard)
+        {
+            self.claiming.insert(shard);
+            self.under_way.push(Box::pin(claim(self.starter.clone(), process, shard, planned)));
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Sweep { found } => {
+                self.sweeping = false;
+                for (workspace, weight) in found {
+                    self.full.remove(&workspace);
+                    self.ring.add(workspace, weight);
+                }
+            }
+            Done::Claim { shard, planned, answer } => {
+                self.claiming.remove(&shard);
+                match answer {
+                    Ok(claims) => {
+                        self.count(&planned, &claims);
+                        self.note(&claims.asked);
+                    }
+                    Err(error) => {
+                        self.count(&planned, &Claims::default());
+                        // A committed claim whose answer was lost is found again by its owner; the
+                        // workspaces come back by the next sweep.
+                        tracing::warn!(
+                            workspaces = planned.len(),
+                            error = &error as &dyn std::error::Error,
+                            "Claiming failed, going on at the next poll"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Books a claim's answer to its turns; a turn answered in full sets the size of the next.
+    fn count(&mut self, planned: &[Planned], claims: &Claims) {
+        for Planned { ask, turn: number } in planned {
+            self.outstanding -= ask.want;
+            let Some(turn) = self.turns.get_mut(number) else { continue };
+            let claimed = claims.items.iter().filter(|item| item.workspace == ask.workspace).count();
+            turn.claimed += i32::try_from(claimed).unwrap_or(i32::MAX);
+            turn.open -= 1;
+            if turn.open == 0
+                && let Some(turn) = self.turns.remove(number)
+            {
+                self.batch = turn.answered(&self.starter.settings);
+            }
+        }
     }
 
     /// Puts back who may be asked again, and tells of who became full.
     fn note(&mut self, asked: &[Asked]) {
         for asked in asked {
-            if asked.parked {
+            if asked.met_closed {
+                // It comes back when what may not start is out of its way.
                 let _stopping = self.met_closed.send(asked.workspace);
-            }
-            if asked.more && asked.running < asked.limit {
+                self.ring.drop_debt(asked.workspace);
+            } else if asked.more && asked.running < asked.limit {
                 self.ring.add(asked.workspace, asked.weight);
             } else {
                 self.ring.drop_debt(asked.workspace);
@@ -201,50 +290,25 @@ impl Dispatcher {
     }
 }
 
-/// When which shard is looked at: each once a poll, spread evenly.
-struct Sweeps {
-    poll: Duration,
-    next: BTreeMap<i16, Next>,
-}
-
-struct Next {
-    at: Instant,
-    /// It was looked at before, and so has its place in the poll.
-    placed: bool,
-}
-
-/// The most shards looked at between two turns.
-const SWEPT_AT_ONCE: usize = 4;
-
-impl Sweeps {
-    fn new(poll: Duration) -> Sweeps {
-        Sweeps { poll, next: BTreeMap::new() }
-    }
-
-    /// Every shard is due at once.
-    fn all(&mut self) {
-        self.next.clear();
-    }
-
-    fn until_next(&self) -> Duration {
-        let next = self.next.values().map(|next| next.at.saturating_duration_since(Instant::now())).min();
-        next.unwrap_or(self.poll).min(self.poll)
-    }
-
-    /// The next shards that are due: new ones at once, the others in their turn.
-    fn due(&mut self, shards: &[i16]) -> Vec<i16> {
-        self.next.retain(|shard, _| shards.contains(shard));
-        let now = Instant::now();
-        for shard in shards {
-            self.next.entry(*shard).or_insert(Next { at: now, placed: false });
+impl Turn {
+    /// Tells of the turn; answers how much the next may ask for.
+    fn answered(&self, settings: &Dispatch) -> i32 {
+        if self.claimed > 0 {
+            tracing::debug!(batch_size = self.claimed, "Processing {} queue items", self.claimed);
+            ::metrics::histogram!(metrics::BATCH_SIZE).record(self.claimed);
+            ::metrics::counter!(metrics::PROCESSING_RUNS).increment(1);
+            ::metrics::histogram!(metrics::PROCESSING_DURATION).record(self.began.elapsed());
         }
-        let due = self.next.iter_mut().filter(|(_, next)| next.at <= now).take(SWEPT_AT_ONCE);
-        due.map(|(shard, next)| {
-            let place = self.poll * u32::from(shard.unsigned_abs() + 1) / u32::from(SHARDS.unsigned_abs());
-            next.at = now + if next.placed { self.poll } else { place };
-            next.placed = true;
-            *shard
-        })
-        .collect()
+        if self.claimed >= self.batch {
+            (self.batch * 2).min(settings.batch_max)
+        } else {
+            (self.batch / 2).max(settings.batch_min)
+        }
     }
+}
+
+async fn claim(starter: Starter, process: ProcessId, shard: i16, planned: Vec<Planned>) -> Done {
+    let asks: Vec<Ask> = planned.iter().map(|planned| planned.ask).collect();
+    let answer = starter.claim(process, shard, &asks).await;
+    Done::Claim { shard, planned, answer }
 }

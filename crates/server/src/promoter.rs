@@ -6,6 +6,8 @@
 //!
 //! Not here: claiming (`dispatcher`), what may start (`store::admission`).
 
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::execution;
@@ -14,6 +16,7 @@ use kernel::ids::{QueueItemId, WorkspaceId};
 use store::Store;
 use store::run::{End, Ending};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::heartbeat::Alive;
@@ -22,10 +25,10 @@ use crate::metrics;
 
 /// The most items one pass of `ripen` moves.
 const RIPENED: usize = 1_000;
+/// How many workspaces' items are set aside at once.
+const MOVES: usize = 4;
 /// The most gates one statement opens.
 const GATES: usize = 500;
-/// The most items one statement sets aside.
-const SET_ASIDE: usize = 1_000;
 
 pub(crate) struct Promoter {
     pub(crate) store: Store,
@@ -48,7 +51,7 @@ impl Promoter {
 
     /// Keys and definitions with room that nobody opened, and items whose workspace is gone.
     pub(crate) async fn gates(&self) -> Result<Option<Duration>, store::Error> {
-        let shards = self.alive.borrow().as_ref().map(|alive| std::sync::Arc::clone(&alive.shards)).unwrap_or_default();
+        let shards = self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default();
         let mut trouble = None;
         for shard in shards.iter().copied() {
             // One shard's trouble keeps no other's items waiting.
@@ -71,28 +74,44 @@ impl Promoter {
     }
 
     /// Moves what a paused or lowered definition holds back out of the others' way, for workspaces
-    /// where a claim met such items.
-    pub(crate) async fn set_aside(&self, mut met: mpsc::UnboundedReceiver<WorkspaceId>, stop: CancellationToken) {
-        while let Some(workspace) = tokio::select! { got = met.recv() => got, () = stop.cancelled() => None } {
-            if let Err(error) = self.set_aside_of(workspace).await {
-                tracing::warn!(workspace_id = %workspace, error = &error as &dyn std::error::Error, "Setting items aside failed");
+    /// where a claim met such items. Each on its own: a million here hold up nobody there.
+    pub(crate) async fn set_aside(
+        self: Arc<Self>,
+        mut met: mpsc::UnboundedReceiver<WorkspaceId>,
+        stop: CancellationToken,
+    ) {
+        let (mut waiting, mut moving) = (BTreeSet::new(), HashMap::new());
+        let mut moves = JoinSet::new();
+        loop {
+            tokio::select! {
+                workspace = met.recv() => match workspace {
+                    Some(workspace) => drop(waiting.insert(workspace)),
+                    None => return,
+                },
+                Some(moved) = moves.join_next_with_id() => {
+                    moving.remove(&moved.map_or_else(|error| error.id(), |(id, ())| id));
+                }
+                () = stop.cancelled() => return,
             }
-            self.hints.ready(workspace);
+            while moves.len() < MOVES
+                && let Some(workspace) = waiting.iter().copied().find(|it| !moving.values().any(|at| at == it))
+            {
+                waiting.remove(&workspace);
+                let promoter = Arc::clone(&self);
+                let task = moves.spawn(async move { promoter.set_aside_and_tell(workspace).await });
+                moving.insert(task.id(), workspace);
+            }
         }
     }
 
-    async fn set_aside_of(&self, workspace: WorkspaceId) -> Result<(), store::Error> {
-        for (definition, paused) in self.store.closed_definitions(workspace).await? {
-            let mut from = None;
-            loop {
-                let (moved, last) = self.store.set_aside(workspace, definition, paused, from).await?;
-                if moved < SET_ASIDE {
-                    break;
-                }
-                from = last;
+    async fn set_aside_and_tell(&self, workspace: WorkspaceId) {
+        match self.store.clear_the_way(workspace).await {
+            Ok(_) => self.hints.ready(workspace),
+            // The next sweep finds the workspace again.
+            Err(error) => {
+                tracing::warn!(workspace_id = %workspace, error = &error as &dyn std::error::Error, "Setting items aside failed");
             }
         }
-        Ok(())
     }
 
     async fn fail(&self, items: &[QueueItemId]) -> Result<(), store::Error> {

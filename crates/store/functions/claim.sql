@@ -10,13 +10,15 @@
 -- execution, queue, shard); an item whose execution is locked stays CLAIMED and begins separately.
 --
 -- Returns one row per claimed item (kind 'item'), then one per workspace asked (kind 'workspace':
--- running and limit after this claim, whether more is ready, whether anything was moved aside).
+-- running and limit after this claim, whether more is ready, whether it met anything that may not
+-- start). What was let through a gate that is closed now goes back behind it; what never stood at
+-- one is left where it is, to be moved in bulk: a claim that moved it would pay for the backlog.
 CREATE OR REPLACE FUNCTION fb_claim_1(
     p_shard smallint, p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
 RETURNS TABLE (
     kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean, newer boolean,
     begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamptz, deadline_in_ms bigint,
-    running int, max_running int, more boolean, parked boolean, weight int)
+    running int, max_running int, more boolean, met_closed boolean, weight int)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
@@ -29,6 +31,7 @@ BEGIN
     RETURN QUERY
     WITH w AS MATERIALIZED (
         SELECT ws.id, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
+               ws.paused OR ws.deleted_at IS NOT NULL AS closed,
                CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
                     ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
           FROM unnest(p_workspaces, p_wanted) AS t(id, want)
@@ -40,7 +43,7 @@ BEGIN
          WHERE ws.shard = p_shard),
     c AS MATERIALIZED (
         SELECT q.* FROM w CROSS JOIN LATERAL (
-            SELECT q.id, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank
+            SELECT q.id, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated
               FROM execution_queue q
              WHERE q.shard = p_shard AND q.workspace_id = w.id AND q.stage = 0
              ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
@@ -77,8 +80,7 @@ BEGIN
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun),
     s AS (
         UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
-          FROM g WHERE q.id = g.id AND NOT g.ok AND q.status = 'PENDING'
-        RETURNING q.workspace_id),
+          FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'),
     e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
@@ -95,10 +97,10 @@ BEGIN
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            w.running + (SELECT count(*)::int FROM a WHERE a.workspace_id = w.id), w.lim,
-           (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
+           NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
                 WHERE r.shard = p_shard AND r.workspace_id = w.id AND r.stage = 0
                 LIMIT 1 + (SELECT count(*) FROM g WHERE g.workspace_id = w.id)) m)
              > (SELECT count(*) FROM g WHERE g.workspace_id = w.id),
-           EXISTS (SELECT 1 FROM s WHERE s.workspace_id = w.id), w.weight::int
+           EXISTS (SELECT 1 FROM g WHERE g.workspace_id = w.id AND NOT g.ok), w.weight::int
       FROM w;
 END $fn$;

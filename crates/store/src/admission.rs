@@ -59,7 +59,8 @@ pub struct Asked {
     pub running: i32,
     pub limit: i32,
     pub more: bool,
-    pub parked: bool,
+    /// It met items that may not start, and that are to be moved out of its way.
+    pub met_closed: bool,
     pub weight: i32,
 }
 
@@ -83,13 +84,6 @@ pub struct Gate {
     pub workspace: WorkspaceId,
     pub definition: DefinitionId,
     pub key: Option<String>,
-}
-
-/// A place in a workspace's line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    pub rank: i64,
-    pub item: QueueItemId,
 }
 
 /// A claimed item whose claimer is gone, under a new claim.
@@ -196,33 +190,6 @@ impl Store {
     pub async fn next_due(&self) -> Result<Option<Duration>, Error> {
         let row = self.one(sql!("execution_queue/next_due"), &[]).await?;
         Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
-    }
-
-    /// Moves ready items of a definition that may not start aside, a thousand at a time from a
-    /// place on; answers how many moved, and where to go on.
-    pub async fn set_aside(
-        &self,
-        workspace: WorkspaceId,
-        definition: DefinitionId,
-        paused: bool,
-        from: Option<Place>,
-    ) -> Result<(usize, Option<Place>), Error> {
-        let Place { rank, item } = from.unwrap_or(Place { rank: i64::MIN, item: QueueItemId(Uuid::nil()) });
-        let rows = self
-            .query(sql!("execution_queue/set_aside"), &[&workspace.0, &definition.0, &paused, &rank, &item.0])
-            .await?;
-        let mut last = None;
-        for row in &rows {
-            let place = Place { rank: row.try_get(0)?, item: QueueItemId(row.try_get(1)?) };
-            last = last.max(Some(place));
-        }
-        Ok((rows.len(), last))
-    }
-
-    /// A workspace's definitions that hold something back, and whether each is paused.
-    pub async fn closed_definitions(&self, workspace: WorkspaceId) -> Result<Vec<(DefinitionId, bool)>, Error> {
-        let rows = self.query(sql!("workflow_definition/closed"), &[&workspace.0]).await?;
-        rows.iter().map(|row| Ok((DefinitionId(row.try_get(0)?), row.try_get(1)?))).collect()
     }
 
     /// Claimed → dispatched; answers the items that this claim still held.
@@ -363,7 +330,7 @@ fn asked(row: &Row) -> Result<Asked, Error> {
         running: row.try_get("running")?,
         limit: row.try_get("max_running")?,
         more: row.try_get("more")?,
-        parked: row.try_get("parked")?,
+        met_closed: row.try_get("met_closed")?,
         weight: row.try_get("weight")?,
     })
 }

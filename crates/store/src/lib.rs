@@ -9,6 +9,7 @@
 
 pub mod admission;
 pub mod adopt;
+pub mod aside;
 pub mod batch;
 pub mod connect;
 pub mod definition;

@@ -3,23 +3,22 @@
 //! Invariants
 //! - A run has at most one record on its way; it goes on when that one is answered.
 //! - While a commit is under way the next batch gathers behind it: no waiting is added, and the
-//!   busier the process, the fewer commits a run costs.
+//!   busier the process, the fewer commits a run costs. Only a full batch goes beside another:
+//!   measured, two half-filled ones take turns at the flush, and everybody else's commits with them.
 //! - A batch that fails by circumstance is repeated whole until it is answered; one that fails by
 //!   its data is repeated by halves, and the culprit alone is told.
 //!
 //! Not here: what to write (`run`), the statement (`store::run`).
 
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use kernel::ids::ProcessId;
 use serde_json::Value;
 use store::Store;
 use store::batch::{Fate, by_halves};
 use store::run::{NodeFact, Record, Recorded};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::{metrics, nodes};
 
@@ -27,8 +26,8 @@ use crate::{metrics, nodes};
 const BATCH: usize = 100;
 /// About the most bytes of one commit; a larger record goes alone.
 const BYTES: usize = 16 << 20;
-/// How many commits may be under way at once.
-const WRITERS: usize = 2;
+/// How many commits may be under way at once, if their batches are full.
+const WRITERS: usize = 3;
 
 /// What a run is told of its record.
 #[derive(Debug)]
@@ -54,14 +53,11 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn spawn(store: Store) -> Writer {
         let (jobs, inbox) = mpsc::unbounded_channel();
-        let inbox = Arc::new(Mutex::new(inbox));
-        for _ in 0..WRITERS {
-            tokio::spawn(write(store.clone(), Arc::clone(&inbox)));
-        }
+        tokio::spawn(write(store, inbox));
         Writer { jobs }
     }
 
-    /// Records, and answers when it is stored or can never be. None if the writers are gone.
+    /// Records, and answers when it is stored or can never be. None if the writer is gone.
     pub(super) async fn record(&self, process: ProcessId, record: Record) -> Option<Told> {
         let (told, answer) = oneshot::channel();
         let bytes = record.facts.iter().map(size).sum();
@@ -70,29 +66,42 @@ impl Writer {
     }
 }
 
-async fn write(store: Store, inbox: Arc<Mutex<mpsc::UnboundedReceiver<Job>>>) {
-    loop {
-        let mut jobs = Vec::new();
-        if inbox.lock().await.recv_many(&mut jobs, BATCH).await == 0 {
-            return;
+async fn write(store: Store, mut inbox: mpsc::UnboundedReceiver<Job>) {
+    let mut gathered = Vec::new();
+    let mut under_way = JoinSet::new();
+    let mut open = true;
+    while open || !gathered.is_empty() {
+        let most = match under_way.len() {
+            0 => 1,
+            1..WRITERS => BATCH,
+            _ => usize::MAX,
+        };
+        if gathered.len() >= most {
+            let batch = cut(&mut gathered);
+            ::metrics::histogram!(metrics::RECORD_BATCH).record(u32::try_from(batch.len()).unwrap_or(u32::MAX));
+            let store = store.clone();
+            under_way.spawn(async move { write_batch(&store, batch).await });
+            continue;
         }
-        ::metrics::histogram!(metrics::RECORD_BATCH).record(u32::try_from(jobs.len()).unwrap_or(u32::MAX));
-        while !jobs.is_empty() {
-            let (batch, rest) = cut(jobs);
-            jobs = rest;
-            // What breaks off here is taken for lost by its runs, and found again by their rows.
-            if AssertUnwindSafe(write_batch(&store, batch)).catch_unwind().await.is_err() {
-                tracing::error!("Recording panicked");
+        let room = BATCH.saturating_sub(gathered.len());
+        tokio::select! {
+            got = inbox.recv_many(&mut gathered, room), if open && room > 0 => open = got > 0,
+            Some(done) = under_way.join_next() => {
+                // What breaks off here is taken for lost by its runs, and found again by their rows.
+                if done.is_err() {
+                    tracing::error!("Recording panicked");
+                }
             }
         }
     }
+    while under_way.join_next().await.is_some() {}
 }
 
-/// The next batch: of one process (it has one id at a time) and not too large.
-fn cut(jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
-    let process = jobs[0].process;
+/// Takes the next batch out: of one process (it has one id at a time) and not too large.
+fn cut(gathered: &mut Vec<Job>) -> Vec<Job> {
+    let process = gathered[0].process;
     let (mut batch, mut rest, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for job in jobs {
+    for job in gathered.drain(..) {
         let fits = batch.is_empty() || bytes + job.bytes <= BYTES;
         if job.process == process && fits {
             bytes += job.bytes;
@@ -101,7 +110,8 @@ fn cut(jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
             rest.push(job);
         }
     }
-    (batch, rest)
+    *gathered = rest;
+    batch
 }
 
 /// About how many bytes a fact takes.

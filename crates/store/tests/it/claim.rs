@@ -34,7 +34,7 @@ async fn a_tier_runs_as_many_as_it_allows() {
         let claims = world.claim(workspace, 100).await;
         assert_eq!(claims.items.len(), limit, "{tier}");
         let asked = claims.asked[0];
-        let told = (asked.workspace, asked.running, asked.limit, asked.more, asked.parked, asked.weight);
+        let told = (asked.workspace, asked.running, asked.limit, asked.more, asked.met_closed, asked.weight);
         let limit = i32::try_from(limit).expect("small");
         assert_eq!(told, (workspace, limit, limit, true, false, 1), "{tier}");
         assert!(asked.at_capacity());
@@ -117,7 +117,7 @@ async fn what_was_let_through_a_full_gate_is_set_aside_by_the_claim() {
         let accepted = world.accept(&[0; 5].map(|_| keyed(workspace, definition, "k"))).await;
         world.run_sql("UPDATE execution_queue SET stage = 0 WHERE workspace_id = $1", &[&workspace.0]).await;
         let claims = world.claim(workspace, 10).await;
-        assert_eq!((claimed(&claims), claims.asked[0].parked), (accepted[..2].to_vec(), true), "{stages}");
+        assert_eq!((claimed(&claims), claims.asked[0].met_closed), (accepted[..2].to_vec(), true), "{stages}");
         assert_eq!(world.stages(workspace).await, stages);
     }
 }
@@ -148,7 +148,7 @@ async fn a_paused_workspace_starts_nothing_until_it_goes_on() {
     world.accept_many(workspace, definition, 2).await;
     world.run_sql("UPDATE workspace SET paused = true WHERE id = $1", &[&workspace.0]).await;
     let claims = world.claim(workspace, 10).await;
-    assert_eq!((claims.items.len(), claims.asked[0].more, claims.asked[0].at_capacity()), (0, true, false));
+    assert_eq!((claims.items.len(), claims.asked[0].more, claims.asked[0].at_capacity()), (0, false, false));
     assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), [], "nor is it asked");
     world.run_sql("UPDATE workspace SET paused = false WHERE id = $1", &[&workspace.0]).await;
     assert_eq!(world.store.sweep(workspace.shard()).await.expect("a sweep"), [(workspace, 1)]);
@@ -164,7 +164,12 @@ async fn a_paused_definition_starts_nothing_and_does_not_block_the_others() {
     let behind = world.accept_many(workspace, other, 2).await;
     world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&paused.0]).await;
     let first = world.claim(workspace, 10).await;
-    assert_eq!((first.items.len(), first.asked[0].parked, first.asked[0].more), (0, true, true), "ask again");
+    assert_eq!(
+        (first.items.len(), first.asked[0].met_closed, first.asked[0].more),
+        (0, true, true),
+        "they are to be moved"
+    );
+    assert_eq!(world.store.clear_the_way(workspace).await.expect("moved"), 5);
     assert_eq!(claimed(&world.claim(workspace, 10).await), behind);
     assert_eq!(world.stages(workspace).await, "definition 5, slot 2");
 }
