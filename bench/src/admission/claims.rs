@@ -18,6 +18,7 @@ use kernel::ids::{ClaimId, ExecutionId, QueueItemId};
 use kernel::queue::Priority;
 use kernel::ring::Ask;
 use serde_json::json;
+use store::admission::GatesFrom;
 use store::enqueue::Start;
 use store::run::{End, Ending};
 use tokio_util::sync::CancellationToken;
@@ -138,7 +139,7 @@ async fn sweep_once(world: &World) -> Result<(f64, f64)> {
     let ready = ms(began.elapsed());
     let began = Instant::now();
     for shard in 0..SHARDS {
-        let gates = world.store.sweep_gates(shard).await?;
+        let gates = world.store.sweep_gates(shard, &mut GatesFrom::default()).await?;
         world.store.open(&gates).await?;
     }
     Ok((ready, ms(began.elapsed())))

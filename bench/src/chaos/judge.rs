@@ -22,7 +22,7 @@ use crate::receiver::Delivery;
 use crate::service::Pause;
 
 /// How long after waking a paused process may still send what it was about to, in µs.
-const WAKING: i64 = 2_000_000;
+const WAKING: i64 = 250_000;
 /// How many findings are told one by one.
 const TOLD: usize = 8;
 

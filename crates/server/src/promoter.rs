@@ -7,13 +7,14 @@
 //! Not here: claiming (`dispatcher`), what may start (`store::admission`).
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kernel::execution;
 use kernel::failure::{Class, Failure};
 use kernel::ids::{QueueItemId, WorkspaceId};
 use store::Store;
+use store::admission::GatesFrom;
 use store::run::{End, Ending};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -34,9 +35,15 @@ pub(crate) struct Promoter {
     pub(crate) store: Store,
     pub(crate) hints: Hints,
     pub(crate) alive: watch::Receiver<Option<Alive>>,
+    /// Where the next look at each shard's gates goes on.
+    pub(crate) gates_from: Mutex<HashMap<i16, GatesFrom>>,
 }
 
 impl Promoter {
+    fn looked_at(&self) -> MutexGuard<'_, HashMap<i16, GatesFrom>> {
+        self.gates_from.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Delayed items whose time has come. Answers when to look again, if sooner than the poll.
     pub(crate) async fn ripen(&self) -> Result<Option<Duration>, store::Error> {
         let (ready, moved) = self.store.ripen().await?;
@@ -63,7 +70,9 @@ impl Promoter {
     }
 
     async fn gates_of(&self, shard: i16) -> Result<(), store::Error> {
-        let gates = self.store.sweep_gates(shard).await?;
+        let mut from = self.looked_at().remove(&shard).unwrap_or_default();
+        let gates = self.store.sweep_gates(shard, &mut from).await?;
+        self.looked_at().insert(shard, from);
         for some in gates.chunks(GATES) {
             for workspace in self.store.open(some).await? {
                 self.hints.ready(workspace);

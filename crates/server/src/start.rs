@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::embedded::{self, Embedded, Left};
@@ -279,8 +279,12 @@ impl Parts {
         if self.settings.dispatch.hints {
             self.tasks.spawn(hints::receive(self.target.clone(), self.local_send.clone(), stop.clone()));
         }
-        let promoter =
-            Arc::new(Promoter { store: self.work.clone(), hints: self.hints.clone(), alive: self.alive.1.clone() });
+        let promoter = Arc::new(Promoter {
+            store: self.work.clone(),
+            hints: self.hints.clone(),
+            alive: self.alive.1.clone(),
+            gates_from: Mutex::default(),
+        });
         let aside = Arc::clone(&promoter);
         let aside_stop = stop.clone();
         self.tasks.spawn(async move { aside.set_aside(met, aside_stop).await });

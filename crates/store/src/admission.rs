@@ -86,6 +86,16 @@ pub struct Gate {
     pub key: Option<String>,
 }
 
+/// Where a look at a shard's gates goes on.
+#[derive(Clone, Debug, Default)]
+pub struct GatesFrom {
+    definition: Option<Gate>,
+    key: Option<Gate>,
+}
+
+/// The most definitions, and the most keys, one look finds.
+const GATES: usize = 5_000;
+
 /// A claimed item whose claimer is gone, under a new claim.
 #[derive(Clone, Debug)]
 pub struct TakenOver {
@@ -143,17 +153,37 @@ impl Store {
         rows.iter().map(|row| Ok((WorkspaceId(row.try_get(0)?), row.try_get(1)?))).collect()
     }
 
-    /// What waits for room in a shard.
-    pub async fn sweep_gates(&self, shard: i16) -> Result<Vec<Gate>, Error> {
-        let rows = self.query(sql!("execution_queue/sweep_gates"), &[&shard]).await?;
-        let gate = |row: &Row| {
+    /// Keys and definitions of a shard for which something waits, a bounded number; the next call
+    /// goes on behind them, and after the last begins anew.
+    pub async fn sweep_gates(&self, shard: i16, from: &mut GatesFrom) -> Result<Vec<Gate>, Error> {
+        let nil = Gate { workspace: WorkspaceId(Uuid::nil()), definition: DefinitionId(Uuid::nil()), key: None };
+        let (definition, key) = (from.definition.as_ref().unwrap_or(&nil), from.key.as_ref().unwrap_or(&nil));
+        let after_key = key.key.as_deref().unwrap_or_default();
+        let rows = self
+            .query(
+                sql!("execution_queue/sweep_gates"),
+                &[
+                    &shard,
+                    &definition.workspace.0,
+                    &definition.definition.0,
+                    &key.workspace.0,
+                    &key.definition.0,
+                    &after_key,
+                ],
+            )
+            .await?;
+        let gate = |row: &Row| -> Result<Gate, Error> {
             Ok(Gate {
                 workspace: WorkspaceId(row.try_get(0)?),
                 definition: DefinitionId(row.try_get(1)?),
                 key: row.try_get(2)?,
             })
         };
-        rows.iter().map(gate).collect()
+        let gates: Vec<Gate> = rows.iter().map(gate).collect::<Result<_, _>>()?;
+        let (keys, definitions): (Vec<&Gate>, Vec<&Gate>) = gates.iter().partition(|gate| gate.key.is_some());
+        let next = |some: &[&Gate]| if some.len() < GATES { None } else { some.last().map(|gate| (*gate).clone()) };
+        *from = GatesFrom { definition: next(&definitions), key: next(&keys) };
+        Ok(gates)
     }
 
     /// Lets what waits at these gates through as far as there is room; answers whom to ask.

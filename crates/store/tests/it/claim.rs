@@ -3,7 +3,7 @@
 use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
 use kernel::queue::{PRIORITY_STEP_MS, Priority};
 use kernel::ring::{Ask, Ring};
-use store::admission::Claims;
+use store::admission::{Claims, GatesFrom};
 use store::enqueue::Start;
 use store::{Error, new_id};
 
@@ -252,7 +252,7 @@ async fn an_item_of_a_deleted_definition_is_claimed_to_be_failed() {
     let accepted = world.accept_many(workspace, definition, 3).await;
     let sql = "UPDATE workflow_definition SET deleted_at = now(), status = 'PAUSED' WHERE id = $1";
     world.run_sql(sql, &[&definition.0]).await;
-    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    let gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
     assert_eq!(world.store.open(&gates).await.expect("opened"), [workspace]);
     let claim = ClaimId(new_id());
     let claims = world.claim_as(world.me, claim, Some(ENGINE), workspace, 10).await;

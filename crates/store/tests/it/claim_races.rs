@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
 use kernel::ring::Ask;
-use store::admission::Claims;
+use store::admission::{Claims, GatesFrom};
 use store::enqueue::Start;
 use store::run::Ending;
 use store::workspace::Change;
@@ -94,7 +94,7 @@ async fn drain(store: &Store, me: kernel::ids::ProcessId, workspace: WorkspaceId
             .collect();
         store.complete(&endings, None, "test").await.expect("an ending");
         if endings.is_empty() {
-            let gates = store.sweep_gates(workspace.shard()).await.expect("gates");
+            let gates = store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
             store.open(&gates).await.expect("opened");
             let (asked, waiting) = (claims.asked[0], store.sweep(workspace.shard()).await.expect("a sweep"));
             if gates.is_empty() && !asked.more && asked.running == 0 && waiting.is_empty() {

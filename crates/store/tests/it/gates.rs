@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kernel::execution::Status;
 use kernel::ids::ExecutionId;
-use store::admission::Gate;
+use store::admission::{Gate, GatesFrom};
 use store::enqueue::Start;
 use store::run::Record;
 
@@ -76,7 +76,7 @@ async fn an_item_that_waits_for_its_definition_takes_its_keys_room() {
     world.accept(&starts).await;
     let waiting = "key 1, definition 2, slot 1";
     assert_eq!(world.stages(workspace).await, waiting);
-    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    let gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
     world.store.open(&gates).await.expect("opened");
     assert_eq!(world.stages(workspace).await, waiting, "however often it is looked at");
     world.finish(first, Status::Completed).await;
@@ -120,7 +120,7 @@ async fn a_limit_put_on_a_definition_with_running_executions_is_obeyed_and_then_
     assert_eq!(world.stages(workspace).await, "definition 3, slot 1");
     // What ran before the limit came is not known at the gate; the sweep finds the way free.
     world.finish(early[0].execution, Status::Completed).await;
-    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    let gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
     world.store.open(&gates).await.expect("opened");
     let second = world.run(workspace, 5).await;
     assert_eq!((second.len(), world.stages(workspace).await), (1, "definition 2, slot 1".to_owned()));
@@ -139,7 +139,7 @@ async fn a_sweep_finds_gates_that_nobody_opened() {
     world.accept(&starts).await;
     assert_eq!(world.stages(workspace).await, "key 3, definition 2");
     let gate = |definition, key: Option<&str>| Gate { workspace, definition, key: key.map(str::to_owned) };
-    let mut gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    let mut gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
     gates.sort();
     let mut expected = vec![gate(keys, Some("a")), gate(keys, Some("b")), gate(whole, None)];
     expected.sort();
@@ -183,7 +183,7 @@ async fn a_paused_definitions_ready_items_are_set_aside_a_thousand_at_a_time() {
         place = last;
     }
     assert_eq!(world.store.set_aside(workspace, definition, true, None, None).await.expect("set aside"), (0, None));
-    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    let gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
     assert_eq!(world.store.open(&gates).await.expect("opened"), [], "it stays paused");
     world.run_sql("UPDATE workflow_definition SET status = 'ACTIVE' WHERE id = $1", &[&definition.0]).await;
     assert_eq!(world.store.open(&gates).await.expect("opened"), [workspace]);
@@ -204,7 +204,7 @@ async fn a_lowered_definition_keeps_what_was_let_through_and_sets_the_rest_aside
     closed.sort();
     assert_eq!(closed, [(definition, false), (free, true)]);
     assert_eq!(world.store.set_aside(workspace, definition, false, None, None).await.expect("set aside").0, 10);
-    let gates = world.store.sweep_gates(workspace.shard()).await.expect("gates");
+    let gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
     world.store.open(&gates).await.expect("opened");
     assert_eq!(world.stages(workspace).await, "ready 2, definition 8");
     assert_eq!(world.store.set_aside(workspace, definition, false, None, None).await.expect("set aside").0, 0);
