@@ -1,6 +1,6 @@
 -- The judge's log, written by triggers inside the transactions that it judges. `seq` is the order:
 -- a slot that is freed is noted before its commit, and whoever takes it can only do so after.
-CREATE UNLOGGED TABLE chaos_log (
+CREATE TABLE chaos_log (
     seq bigint GENERATED ALWAYS AS IDENTITY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     what text NOT NULL,
@@ -14,7 +14,7 @@ CREATE UNLOGGED TABLE chaos_log (
     owner uuid
 );
 -- Which process id belongs to which start of a process, by the name of its sessions.
-CREATE UNLOGGED TABLE chaos_process (id uuid PRIMARY KEY, name text NOT NULL);
+CREATE TABLE chaos_process (id uuid PRIMARY KEY, name text NOT NULL);
 
 CREATE FUNCTION chaos_slot() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -11,24 +11,21 @@ mod cases;
 mod claims;
 mod moves;
 mod quiet;
-mod service;
 mod shares;
-mod stats;
 mod table;
-mod world;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, Commits, forebay};
+use crate::measure::stats::round;
+use crate::measure::world::World;
 use crate::report::{self, say};
 use cases::Case;
 use claims::Probe;
 use moves::Moved;
 use quiet::{ALONE, Arm, CHURNING, ELSEWHERE, HELD, SlowServer};
-use stats::round;
-use world::World;
 
 /// More than this, and the promise is broken.
 const MOST: f64 = 2.0;
@@ -128,10 +125,7 @@ impl Bench<'_> {
 
     /// A new database of the cluster.
     async fn world(&self, name: &str) -> Result<World> {
-        let client = self.cluster.target()?.connect().await?;
-        client.batch_execute("SET statement_timeout = 0").await?;
-        client.batch_execute(&format!("CREATE DATABASE {name}")).await.context("create a database")?;
-        World::new(self.cluster.url().replace("///forebay?", &format!("///{name}?"))).await
+        World::create(self.cluster, name).await
     }
 
     async fn drop_world(&self, name: &str) -> Result<()> {

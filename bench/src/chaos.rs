@@ -15,8 +15,11 @@ mod load;
 mod log;
 pub mod mutant;
 mod nemesis;
+pub mod outage;
+mod proxy;
 mod setup;
 pub mod short;
+pub mod soak;
 pub mod strict;
 
 use std::path::PathBuf;

@@ -30,14 +30,34 @@ pub struct Cluster {
 impl Cluster {
     /// Starts a server. `forebay` is the service's binary, which launches it.
     pub async fn start(forebay: &Path, commits: Commits, max_connections: u32) -> anyhow::Result<Cluster> {
-        let launcher = Launcher { program: forebay.to_owned(), args: vec!["postgres-child".into()] };
         let parent = std::env::temp_dir();
         let dir = match commits {
             Commits::Flushed => Some(parent.join(format!("forebay-bench-{}", store::new_id().simple()))),
             Commits::Fast => None,
         };
-        let mut options = Options::new(dir.clone().unwrap_or(parent), launcher);
-        options.ephemeral = commits == Commits::Fast;
+        Cluster::start_in(forebay, dir, max_connections).await
+    }
+
+    /// Starts it again with statements counted, where the server has the extension for it.
+    pub async fn counting(self, forebay: &Path, max_connections: u32) -> anyhow::Result<Cluster> {
+        let client = self.target()?.connect().await?;
+        let known = "SELECT 1 FROM pg_available_extensions WHERE name = 'pg_stat_statements'";
+        if self.dir.is_none() || client.query_opt(known, &[]).await?.is_none() {
+            return Ok(self);
+        }
+        client.batch_execute("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'").await?;
+        drop(client);
+        self.embedded.stop().await.context("stop PostgreSQL")?;
+        let cluster = Cluster::start_in(forebay, self.dir, max_connections).await?;
+        let client = cluster.target()?.connect().await?;
+        client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await?;
+        Ok(cluster)
+    }
+
+    async fn start_in(forebay: &Path, dir: Option<PathBuf>, max_connections: u32) -> anyhow::Result<Cluster> {
+        let launcher = Launcher { program: forebay.to_owned(), args: vec!["postgres-child".into()] };
+        let mut options = Options::new(dir.clone().unwrap_or_else(std::env::temp_dir), launcher);
+        options.ephemeral = dir.is_none();
         options.postgres_bin = std::env::var_os("FOREBAY_PG_BIN").map(PathBuf::from);
         options.search_path = std::env::var_os("PATH");
         options.runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

@@ -3,6 +3,8 @@
 pub mod admission;
 pub mod chaos;
 pub mod cluster;
+pub mod dispatch;
+mod measure;
 pub mod random;
 pub mod receiver;
 pub mod report;

@@ -4,8 +4,8 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::claims::Probe;
-use super::world::{Backlog, READY, World};
 use super::{Scale, log_document};
+use crate::measure::world::{Backlog, READY, World};
 
 /// A backlog, by its shape.
 #[derive(Clone, Copy, Debug)]

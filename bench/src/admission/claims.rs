@@ -23,8 +23,8 @@ use store::enqueue::Start;
 use store::run::{End, Ending};
 use tokio_util::sync::CancellationToken;
 
-use super::stats::Sample;
-use super::world::{SHARD, Tenant, World};
+use crate::measure::stats::Sample;
+use crate::measure::world::{SHARD, Tenant, World};
 
 /// How many workspaces a claim asks, for one item each.
 pub(super) const WORKSPACES: usize = 10;

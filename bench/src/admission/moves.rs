@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::claims::{Probe, WORKSPACES};
-use super::stats::{Sample, round};
-use super::world::{Tenant, World};
+use crate::measure::stats::{Sample, round};
+use crate::measure::world::{Tenant, World};
 
 /// The most items one statement of the promoter moves.
 const BATCH: usize = 1_000;

@@ -19,10 +19,10 @@ use kernel::ids::{ExecutionId, WorkspaceId};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::service::Service;
-use super::stats::{Sample, mean, median, round};
-use super::world::{Backlog, READY, Tenant, World};
 use super::{Scale, log_document};
+use crate::measure::served::Service;
+use crate::measure::stats::{Sample, mean, median, round};
+use crate::measure::world::{Backlog, READY, Tenant, World};
 
 pub(super) const ALONE: &str = "alone";
 pub(super) const HELD: &str = "held";

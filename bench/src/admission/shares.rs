@@ -7,10 +7,10 @@ use kernel::ids::WorkspaceId;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::service::Service;
-use super::stats::{jain, round};
-use super::world::{Backlog, READY, Tenant, World};
 use super::{Scale, log_document};
+use crate::measure::served::Service;
+use crate::measure::stats::{jain, round};
+use crate::measure::world::{Backlog, READY, Tenant, World};
 
 const EQUALS: usize = 20;
 const HEAVY: i16 = 3;

@@ -6,7 +6,7 @@ use super::claims::Sweeps;
 use super::moves::{Beside, Moved};
 use super::quiet::Arm;
 use super::shares::Shares;
-use super::stats::{Sample, mean};
+use crate::measure::stats::{Sample, mean};
 use crate::report::say;
 
 /// Prints claim and sweep times by case; answers the worst p50 over the first case's.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use bench::chaos::mutant::Mutant;
-use bench::chaos::{Outcome, Request, durable, short, strict};
+use bench::chaos::{Outcome, Request, durable, outage, short, soak, strict};
 use bench::cluster;
 use bench::report::{figures, say};
 use clap::{Parser, ValueEnum};
@@ -30,6 +30,9 @@ struct Args {
     /// The short form: seconds instead of minutes, leases at a tenth.
     #[arg(long)]
     short: bool,
+    /// How long a soak lasts.
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
     /// Keep the processes' logs even if all is well; FOREBAY_LOG says how much they log.
     #[arg(long)]
     keep_logs: bool,
@@ -44,6 +47,10 @@ enum Name {
     Strict,
     /// A killed process's runs go on where they were.
     Durable,
+    /// The database crashes and connections are cut: nothing is lost, nothing fails by it.
+    Outage,
+    /// Minutes of load: nothing wears out.
+    Soak,
     /// A short form of each, and of each mutant.
     Short,
 }
@@ -76,6 +83,8 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
         match args.name {
             Name::Strict => strict::run(&request, args.mutant).await,
             Name::Durable => durable::run(&request).await,
+            Name::Outage => outage::run(&request).await,
+            Name::Soak => soak::run(&request, args.minutes).await,
             Name::Short => short::run(&request).await,
         }
     })?;

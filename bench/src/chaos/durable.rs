@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::api::Ask;
-use super::setup::{Setup, Tenant};
+use super::setup::{Setup, Stage, Tenant};
 use super::{Leases, Outcome, Request, log, ms, seconds};
 use crate::random::Random;
 use crate::receiver::{Policy, Receiver, value};
@@ -47,7 +47,7 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
     ));
     let policy = Policy { seed: request.seed, fast: (40, 120), slow: (40, 120), slow_every: 1, repeat: ms(60) };
     let machine = machine();
-    let setup = Setup::start(request, PROCESSES, leases, policy).await?;
+    let setup = Setup::start(request, Stage::new(PROCESSES, leases, policy)).await?;
     let delay = if request.short { "300ms" } else { "6s" };
     let tenants = setup.tenants(TENANTS, &[document(&setup.receiver, delay)]).await?;
     setup.client.batch_execute("UPDATE workspace SET limit_override = 1000").await.context("lift the limits")?;

@@ -12,6 +12,7 @@ use store::key::Secret;
 use uuid::Uuid;
 
 use super::api::Api;
+use super::proxy::Proxy;
 use super::{Leases, Request, log};
 use crate::cluster::{Cluster, Commits};
 use crate::receiver::{Policy, Receiver};
@@ -27,6 +28,7 @@ const SIDE_BY_SIDE: usize = 8;
 pub(super) struct Setup {
     pub(super) cluster: Cluster,
     pub(super) receiver: Receiver,
+    pub(super) proxy: Option<Proxy>,
     pub(super) fleet: Arc<Fleet>,
     pub(super) api: Api,
     pub(super) store: Store,
@@ -51,17 +53,41 @@ pub(super) struct Tenant {
     pub(super) definitions: Vec<Definition>,
 }
 
+/// What a run wants to stand on.
+#[derive(Clone, Debug)]
+pub(super) struct Stage {
+    pub(super) processes: usize,
+    pub(super) leases: Leases,
+    pub(super) policy: Policy,
+    /// The judge's triggers note every change of a slot and of an owner.
+    pub(super) noted: bool,
+    /// In memory only, unless the server itself is to be killed.
+    pub(super) commits: Commits,
+    /// The processes reach the database through a proxy that can cut them off.
+    pub(super) proxied: bool,
+    /// More settings for the processes.
+    pub(super) settings: Vec<String>,
+}
+
+impl Stage {
+    pub(super) fn new(processes: usize, leases: Leases, policy: Policy) -> Stage {
+        Stage { processes, leases, policy, noted: true, commits: Commits::Fast, proxied: false, settings: Vec::new() }
+    }
+}
+
 impl Setup {
-    pub(super) async fn start(
-        request: &Request,
-        processes: usize,
-        leases: Leases,
-        policy: Policy,
-    ) -> anyhow::Result<Setup> {
+    pub(super) async fn start(request: &Request, stage: Stage) -> anyhow::Result<Setup> {
+        let Stage { processes, leases, policy, .. } = stage;
         let most = u32::try_from(processes).context("count processes")? * (2 * CONNECTIONS + 4) + 40;
-        let cluster = Cluster::start(&request.forebay, Commits::Fast, most).await?;
+        let cluster = Cluster::start(&request.forebay, stage.commits, most).await?;
         let client = cluster.target()?.connect().await?;
-        log::install(&client).await?;
+        if stage.noted {
+            log::install(&client).await?;
+        }
+        let proxy = match stage.proxied {
+            true => Some(Proxy::start(&cluster.url()).await?),
+            false => None,
+        };
         let receiver = Receiver::start(policy).await?;
         let root_key = Secret::generate()?.expose().to_owned();
         let logs = std::env::temp_dir().join(format!("forebay-chaos-{}", store::new_id().simple()));
@@ -72,9 +98,10 @@ impl Setup {
             format!("database.work_connections={CONNECTIONS}"),
             format!("outbound.allow={}", receiver.address),
         ]);
+        settings.extend(stage.settings);
         let spec = Spec {
             forebay: request.forebay.clone(),
-            database_url: cluster.url(),
+            database_url: proxy.as_ref().map_or_else(|| cluster.url(), Proxy::url),
             root_key: root_key.clone(),
             settings,
             logs: logs.clone(),
@@ -82,7 +109,7 @@ impl Setup {
         let fleet = Arc::new(Fleet::start(spec, processes).await?);
         let api = Api::new(Arc::clone(&fleet), root_key)?;
         let store = Store::new(&cluster.target()?, 8)?;
-        Ok(Setup { cluster, receiver, fleet, api, store, client, logs })
+        Ok(Setup { cluster, receiver, proxy, fleet, api, store, client, logs })
     }
 
     /// Makes so many workspaces with these documents in each, tier by tier in turn.

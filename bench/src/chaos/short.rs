@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::mutant::Mutant;
-use super::{Outcome, Request, durable, strict};
+use super::{Outcome, Request, durable, outage, soak, strict};
 use crate::report::{machine, say};
 
 /// Runs them one after the other.
@@ -12,7 +12,13 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
     let request = Request { short: true, ..request.clone() };
     let machine = machine();
     let (mut broken, mut runs) = (Vec::new(), Vec::new());
-    for outcome in [strict::run(&request, None).await?, durable::run(&request).await?] {
+    let whole = [
+        strict::run(&request, None).await?,
+        durable::run(&request).await?,
+        outage::run(&request).await?,
+        soak::run(&request, 0.3).await?,
+    ];
+    for outcome in whole {
         broken.extend(
             outcome
                 .broken

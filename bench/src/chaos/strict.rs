@@ -17,7 +17,7 @@ use super::judge::{Evidence, Verdict, judge};
 use super::load::{Burst, Load};
 use super::mutant::{self, Mutant};
 use super::nemesis::Nemesis;
-use super::setup::{Setup, Tenant};
+use super::setup::{Setup, Stage, Tenant};
 use super::{Leases, Outcome, Request, limits, log, ms, seconds};
 use crate::random::Random;
 use crate::receiver::{Policy, Receiver};
@@ -94,7 +94,7 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
     let seed = request.seed;
     let policy = Policy { seed, fast: (2, 20), slow: (100, 400), slow_every: 12, repeat: size.repeat };
     let machine = machine();
-    let setup = Setup::start(request, size.processes, leases, policy).await?;
+    let setup = Setup::start(request, Stage::new(size.processes, leases, policy)).await?;
     let tenants: Arc<[Tenant]> = setup.tenants(size.workspaces, &documents(&setup.receiver)).await?.into();
     let from = now_us();
     let (load, zombies, began) = (Arc::new(Load::new(size.executions)), Arc::default(), Instant::now());

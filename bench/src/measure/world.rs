@@ -5,7 +5,7 @@
 //!   ranks in the order of time, older than anything enqueued later.
 //! - After a load the tables are vacuumed and analysed, as autovacuum would have done by then.
 //!
-//! Not here: what is measured (`claims`, `moves`, `quiet`, `shares`).
+//! Not here: what is measured (`crate::admission`, `crate::dispatch`).
 
 use anyhow::{Context, Result};
 use kernel::ids::{DefinitionId, ProcessId, WorkspaceId};
@@ -18,46 +18,56 @@ use store::workspace::NewWorkspace;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
+use crate::cluster::Cluster;
+
 /// The shard that everything measured lies in.
-pub(super) const SHARD: i16 = 7;
+pub(crate) const SHARD: i16 = 7;
 
 /// How many rows are written by one statement.
 const CHUNK: i64 = 250_000;
 
 /// One database, a store over it, and a connection without time limits behind its back.
 #[derive(Debug)]
-pub(super) struct World {
-    pub(super) url: String,
-    pub(super) store: Store,
-    pub(super) client: Client,
-    pub(super) process: ProcessId,
+pub(crate) struct World {
+    pub(crate) url: String,
+    pub(crate) store: Store,
+    pub(crate) client: Client,
+    pub(crate) process: ProcessId,
 }
 
 /// A workspace with one definition in it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tenant {
-    pub(super) workspace: WorkspaceId,
-    pub(super) definition: DefinitionId,
+pub(crate) struct Tenant {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) definition: DefinitionId,
 }
 
 /// A backlog to load: for each tenant so many that run and so many that wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Backlog<'a> {
-    pub(super) running: i64,
-    pub(super) waiting: i64,
-    pub(super) stage: i16,
+pub(crate) struct Backlog<'a> {
+    pub(crate) running: i64,
+    pub(crate) waiting: i64,
+    pub(crate) stage: i16,
     /// An SQL expression over `n`, the item's number.
-    pub(super) key: &'a str,
+    pub(crate) key: &'a str,
     /// When what waits may start, from now.
-    pub(super) due_in_s: f64,
+    pub(crate) due_in_s: f64,
 }
 
 /// What waits is ready, has no key, and nothing runs.
-pub(super) const READY: Backlog<'static> = Backlog { running: 0, waiting: 0, stage: 0, key: "NULL", due_in_s: 0.0 };
+pub(crate) const READY: Backlog<'static> = Backlog { running: 0, waiting: 0, stage: 0, key: "NULL", due_in_s: 0.0 };
 
 impl World {
+    /// A new database of a cluster.
+    pub(crate) async fn create(cluster: &Cluster, name: &str) -> Result<World> {
+        let client = cluster.target()?.connect().await?;
+        client.batch_execute("SET statement_timeout = 0").await?;
+        client.batch_execute(&format!("CREATE DATABASE {name}")).await.context("create a database")?;
+        World::new(cluster.url().replace("///forebay?", &format!("///{name}?"))).await
+    }
+
     /// A migrated database at this URL, with this program registered as a process of it.
-    pub(super) async fn new(url: String) -> Result<World> {
+    pub(crate) async fn new(url: String) -> Result<World> {
         let target = Target::new(&url)?;
         store::migrate::migrate(&target).await.context("migrate the database")?;
         let client = target.connect().await?;
@@ -76,12 +86,12 @@ impl World {
     }
 
     /// A workspace of the measured shard with a published definition.
-    pub(super) async fn tenant(&self, limit: i32, document: &Value) -> Result<Tenant> {
+    pub(crate) async fn tenant(&self, limit: i32, document: &Value) -> Result<Tenant> {
         self.tenant_in(Some(SHARD), limit, 1, document).await
     }
 
     /// A workspace with a published definition, in a shard if one is given.
-    pub(super) async fn tenant_in(
+    pub(crate) async fn tenant_in(
         &self,
         shard: Option<i16>,
         limit: i32,
@@ -105,7 +115,7 @@ impl World {
     }
 
     /// A published definition.
-    pub(super) async fn definition(&self, workspace: WorkspaceId, document: &Value) -> Result<DefinitionId> {
+    pub(crate) async fn definition(&self, workspace: WorkspaceId, document: &Value) -> Result<DefinitionId> {
         let version = version(document)?;
         let name = store::new_id().to_string();
         let (id, stored) = self.store.create_definition(workspace, &name, &version, "bench").await?;
@@ -114,7 +124,7 @@ impl World {
     }
 
     /// Many workspaces of the measured shard, each with a published definition and a limit of one.
-    pub(super) async fn tenants(&self, count: i64, document: &Value) -> Result<Vec<Tenant>> {
+    pub(crate) async fn tenants(&self, count: i64, document: &Value) -> Result<Vec<Tenant>> {
         let graph = version(document)?.graph;
         let sql = format!(
             "WITH t AS MATERIALIZED (
@@ -135,7 +145,7 @@ impl World {
     }
 
     /// Loads a backlog: executions and tickets as the service would have written them an hour ago.
-    pub(super) async fn load(&self, tenants: &[Tenant], backlog: Backlog<'_>) -> Result<()> {
+    pub(crate) async fn load(&self, tenants: &[Tenant], backlog: Backlog<'_>) -> Result<()> {
         let workspaces: Vec<Uuid> = tenants.iter().map(|tenant| tenant.workspace.0).collect();
         let definitions: Vec<Uuid> = tenants.iter().map(|tenant| tenant.definition.0).collect();
         let per = backlog.running + backlog.waiting;
@@ -170,17 +180,17 @@ impl World {
     }
 
     /// Ends this program's own process, so that the service alone shares the shards out.
-    pub(super) async fn leave_to_service(&self) -> Result<()> {
+    pub(crate) async fn leave_to_service(&self) -> Result<()> {
         Ok(self.store.end_process(self.process).await?)
     }
 
     /// Leaves the tables as autovacuum would have them by now.
-    pub(super) async fn settle(&self) -> Result<()> {
+    pub(crate) async fn settle(&self) -> Result<()> {
         self.client.batch_execute("VACUUM (ANALYZE)").await.context("vacuum")
     }
 
     /// One number out of the database.
-    pub(super) async fn number(&self, sql: &str, workspace: WorkspaceId) -> Result<i64> {
+    pub(crate) async fn number(&self, sql: &str, workspace: WorkspaceId) -> Result<i64> {
         Ok(self.client.query_one(sql, &[&workspace.0]).await?.try_get(0)?)
     }
 }

@@ -4,54 +4,54 @@ use serde_json::{Value, json};
 
 /// A sample in milliseconds, sorted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sample(Vec<f64>);
+pub(crate) struct Sample(Vec<f64>);
 
 impl Sample {
-    pub(super) fn new(mut values: Vec<f64>) -> Sample {
+    pub(crate) fn new(mut values: Vec<f64>) -> Sample {
         values.sort_by(f64::total_cmp);
         Sample(values)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// The value below which this share of the sample lies (nearest rank); zero if there is none.
-    pub(super) fn at(&self, share: f64) -> f64 {
+    pub(crate) fn at(&self, share: f64) -> f64 {
         let rank = (share * self.0.len() as f64).ceil() as usize;
         self.0.get(rank.clamp(1, self.0.len().max(1)) - 1).copied().unwrap_or(0.0)
     }
 
-    pub(super) fn p50(&self) -> f64 {
+    pub(crate) fn p50(&self) -> f64 {
         self.at(0.50)
     }
 
-    pub(super) fn p99(&self) -> f64 {
+    pub(crate) fn p99(&self) -> f64 {
         self.at(0.99)
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({ "p50": round(self.p50()), "p99": round(self.p99()), "n": self.len() })
     }
 }
 
-pub(super) fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-pub(super) fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     Sample::new(values.to_vec()).p50()
 }
 
 /// 1 when all have the same, 1/n when one has it all.
-pub(super) fn jain(values: &[f64]) -> f64 {
+pub(crate) fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
     if squares == 0.0 { 0.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
 /// Three decimals: more is noise.
-pub(super) fn round(value: f64) -> f64 {
+pub(crate) fn round(value: f64) -> f64 {
     (value * 1_000.0).round() / 1_000.0
 }
 

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `forebay serve`.
 #[derive(Debug)]
-pub(super) struct Service {
+pub(crate) struct Service {
     child: Child,
     address: String,
     key: Secret,
@@ -33,7 +33,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Starts it over a world's database; answers when it says that it is ready.
-    pub(super) async fn start(world: &World, settings: &[String]) -> Result<Service> {
+    pub(crate) async fn start(world: &World, settings: &[String]) -> Result<Service> {
         let key = Secret::generate()?;
         let mut command = Command::new(binary()?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--database-url", &world.url]);
@@ -70,7 +70,7 @@ impl Service {
     }
 
     /// Accepts one execution.
-    pub(super) async fn enqueue(&self, tenant: Tenant) -> Result<ExecutionId> {
+    pub(crate) async fn enqueue(&self, tenant: Tenant) -> Result<ExecutionId> {
         let body = json!({ "workflowDefinitionId": tenant.definition, "workspaceId": tenant.workspace, "input": {} });
         let answer = self
             .http
@@ -85,8 +85,25 @@ impl Service {
         started["executionId"].as_str().context("an execution id")?.parse().context("an execution id")
     }
 
+    /// Accepts many in one request; answers how many.
+    pub(crate) async fn enqueue_bulk(&self, tenant: Tenant, count: usize) -> Result<usize> {
+        let item = json!({ "workflowDefinitionId": tenant.definition, "workspaceId": tenant.workspace, "input": {} });
+        let answer = self
+            .http
+            .post(format!("http://{}/api/v1/workflow/executions/bulk", self.address))
+            .bearer_auth(self.key.expose())
+            .json(&json!({ "items": vec![item; count] }))
+            .send()
+            .await
+            .context("enqueue in bulk over HTTP")?;
+        ensure!(answer.status().is_success(), "a bulk start was answered {}", answer.status());
+        let answers: serde_json::Value = answer.json().await?;
+        let accepted = answers["items"].as_array().context("an answer for each item")?;
+        Ok(accepted.iter().filter(|item| item["executionId"].is_string()).count())
+    }
+
     /// Stops it and waits until it is gone.
-    pub(super) async fn stop(mut self) -> Result<()> {
+    pub(crate) async fn stop(mut self) -> Result<()> {
         let pid = self.child.id().context("forebay ended by itself")?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM).context("stop forebay")?;
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.context("wait for forebay to stop")??;

@@ -1,0 +1,262 @@
+//! Soak: a steady load for minutes, with kills and an old open snapshot, and nothing wears out.
+//!
+//! Invariants
+//! - There is always something waiting: what is measured is what the service can do, not what it is given.
+//! - One process is never killed: its memory is the one that counts.
+//! - The snapshot is open for the middle third, and while it is no dead row can be cleared away.
+//!
+//! Not here: whether limits hold meanwhile (`strict`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
+use kernel::queue::Priority;
+use serde_json::{Value, json};
+use store::Store;
+use store::connect::Client;
+use store::enqueue::Start;
+use tokio_util::sync::CancellationToken;
+
+use super::setup::{Setup, Stage, Tenant};
+use super::{Leases, Outcome, Request, ms, seconds};
+use crate::random::Random;
+use crate::receiver::Policy;
+use crate::report::{machine, progress, rss_mb, say};
+
+const PROCESSES: usize = 3;
+const TENANTS: usize = 20;
+/// What waits at least, and what is added when it gets less.
+const WAITING: i64 = 4_000;
+const BATCH: usize = 200;
+/// At the end it must be at least this much of the start.
+const LEAST: f64 = 0.8;
+/// More than this, and memory is not flat.
+const MOST_GROWTH: f64 = 1.5;
+/// Dead rows that may be left at the end: those of a few seconds, between two vacuums.
+const DEAD_AT_THE_END: i64 = 200_000;
+const HOT: &str = "'execution_queue', 'workflow_execution', 'workflow_execution_node'";
+
+/// Runs it for so many minutes.
+pub async fn run(request: &Request, minutes: f64) -> anyhow::Result<Outcome> {
+    let length = if request.short { Duration::from_secs(18) } else { Duration::from_secs_f64(minutes * 60.0) };
+    say(format!("soak: {PROCESSES} processes, {TENANTS} workspaces, {} s, seed {}", length.as_secs(), request.seed));
+    let machine = machine();
+    let policy = Policy { seed: request.seed, fast: (0, 0), slow: (0, 0), slow_every: 1, repeat: ms(0) };
+    let leases = Leases::of(request.short);
+    let stage = Stage { noted: false, ..Stage::new(PROCESSES, leases, policy) };
+    let setup = Setup::start(request, stage).await?;
+    let document =
+        json!({ "version": 1, "name": "one", "nodes": { "say": { "kind": "LOG", "with": { "message": "hello" } } } });
+    let tenants = setup.tenants(TENANTS, &[document]).await?;
+    setup.client.batch_execute("UPDATE workspace SET limit_override = 20").await.context("set the limits")?;
+    let soak = Soak { setup: &setup, length, began: Instant::now() };
+    let (samples, lost) = soak.run(tenants.into(), Random::new(request.seed)).await?;
+    let kills = setup.fleet.history().kills.len();
+    let (mut figures, broken) = judge(&samples, length, lost);
+    figures["run"] = json!("soak");
+    figures["seed"] = json!(request.seed);
+    figures["minutes"] = json!(seconds(length) / 60.0);
+    figures["kills"] = json!(kills);
+    figures["machine"] = machine;
+    figures["settings"] = json!({
+        "processes": PROCESSES, "workspaces": TENANTS, "limit": 20, "waiting": WAITING, "short": request.short,
+        "leases": leases.json(), "fsync": "off: the database server itself is not killed",
+    });
+    figures["broken"] = json!(broken);
+    setup.stop(request.keep_logs).await?;
+    Ok(Outcome { broken, figures })
+}
+
+/// How it stood at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Duration,
+    /// Tickets that are gone, by the database's own count: looking costs the same at the end as at the start.
+    ended: i64,
+    dead: i64,
+    rss_mb: u64,
+}
+
+struct Soak<'a> {
+    setup: &'a Setup,
+    length: Duration,
+    began: Instant,
+}
+
+impl Soak<'_> {
+    async fn run(&self, tenants: Arc<[Tenant]>, mut random: Random) -> anyhow::Result<(Vec<Sample>, i64)> {
+        let stop = CancellationToken::new();
+        let feeding = tokio::spawn(feed(
+            self.setup.store.clone(),
+            self.setup.cluster.target()?.connect().await?,
+            tenants,
+            stop.clone(),
+        ));
+        let mut samples = Vec::new();
+        let mut snapshot = None;
+        let mut next_kill = self.length / 8;
+        let mut shown = Instant::now();
+        while self.began.elapsed() < self.length {
+            tokio::time::sleep((self.length / 120).clamp(ms(100), ms(5_000))).await;
+            let sample = self.sample().await?;
+            samples.push(sample);
+            let middle = (self.length / 3..self.length * 2 / 3).contains(&sample.at);
+            match (&snapshot, middle) {
+                (None, true) => snapshot = Some(self.open_snapshot().await?),
+                (Some(_), false) => snapshot = None,
+                _ => {}
+            }
+            if sample.at >= next_kill {
+                next_kill += self.length / 12;
+                // Never the first: its memory is watched.
+                let place = 1 + random.below(PROCESSES - 1);
+                self.setup.fleet.kill(place);
+                self.setup.fleet.restart(place).await?;
+            }
+            let text = format!(
+                "{:>4} s  ended {}  dead rows {}  memory {} MB{}",
+                sample.at.as_secs(),
+                sample.ended,
+                sample.dead,
+                sample.rss_mb,
+                if snapshot.is_some() { "  (an old snapshot is open)" } else { "" }
+            );
+            if shown.elapsed() > Duration::from_secs(30) {
+                shown = Instant::now();
+                say(text);
+            } else {
+                progress(text);
+            }
+        }
+        stop.cancel();
+        feeding.await.context("feeding broke off")??;
+        say("draining: whatever was accepted ends");
+        let patience = Instant::now();
+        while self.setup.open().await? > 0 && patience.elapsed() < Duration::from_secs(120) {
+            tokio::time::sleep(ms(200)).await;
+        }
+        Ok((samples, i64::try_from(self.setup.open().await?)? + self.failed().await?))
+    }
+
+    async fn failed(&self) -> anyhow::Result<i64> {
+        let sql = "SELECT count(*) FROM workflow_execution WHERE completed_at IS NOT NULL AND status <> 'COMPLETED'";
+        Ok(self.setup.client.query_one(sql, &[]).await?.get(0))
+    }
+
+    async fn sample(&self) -> anyhow::Result<Sample> {
+        let sql = format!(
+            "SELECT (SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'execution_queue'),
+                    (SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables WHERE relname IN ({HOT}))"
+        );
+        let row = self.setup.client.query_one(&sql, &[]).await?;
+        let first = self.setup.fleet.pids().first().copied().context("the first process")?;
+        Ok(Sample { at: self.began.elapsed(), ended: row.get(0), dead: row.get(1), rss_mb: rss_mb(first).unwrap_or(0) })
+    }
+
+    /// A transaction that has looked at something and stays.
+    async fn open_snapshot(&self) -> anyhow::Result<Client> {
+        let client = self.setup.cluster.target()?.connect().await?;
+        client
+            .batch_execute(
+                "SET idle_in_transaction_session_timeout = 0; BEGIN ISOLATION LEVEL REPEATABLE READ;
+                 SELECT count(*) FROM workspace",
+            )
+            .await?;
+        Ok(client)
+    }
+}
+
+/// Keeps something waiting.
+async fn feed(store: Store, client: Client, tenants: Arc<[Tenant]>, stop: CancellationToken) -> anyhow::Result<()> {
+    let waiting = format!("SELECT count(*) FROM (SELECT 1 FROM execution_queue WHERE stage = 0 LIMIT {WAITING}) w");
+    let mut turn = 0usize;
+    while !stop.is_cancelled() {
+        if client.query_one(&waiting, &[]).await?.get::<_, i64>(0) >= WAITING {
+            tokio::time::sleep(ms(20)).await;
+            continue;
+        }
+        let tenant = &tenants[turn % tenants.len()];
+        turn += 1;
+        let starts: Vec<Start> = (0..BATCH).map(|_| start(tenant)).collect();
+        store.enqueue(&starts, "harness").await.context("enqueue a batch")?;
+    }
+    Ok(())
+}
+
+fn start(tenant: &Tenant) -> Start {
+    Start {
+        execution: ExecutionId(store::new_id()),
+        workspace: WorkspaceId(tenant.id),
+        definition: DefinitionId(tenant.definitions[0].id),
+        input: None,
+        priority: Priority::USUAL,
+        run_at: None,
+        concurrency_key: None,
+        idempotency: None,
+        trigger: json!({ "type": "chaos" }),
+        trace: None,
+    }
+}
+
+/// Executions that ended per second between two shares of the run.
+fn rate(samples: &[Sample], length: Duration, from: f64, to: f64) -> f64 {
+    let within: Vec<&Sample> =
+        samples.iter().filter(|sample| sample.at >= length.mul_f64(from) && sample.at <= length.mul_f64(to)).collect();
+    let (Some(first), Some(last)) = (within.first(), within.last()) else { return 0.0 };
+    let took = (last.at - first.at).as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let ended = (last.ended - first.ended) as f64;
+    if took > 0.0 { ended / took } else { 0.0 }
+}
+
+fn judge(samples: &[Sample], length: Duration, lost: i64) -> (Value, Vec<String>) {
+    let (start, end) = (rate(samples, length, 0.05, 0.30), rate(samples, length, 0.75, 1.0));
+    let ratio = if start > 0.0 { end / start } else { 0.0 };
+    let rss =
+        |share: f64| samples.iter().find(|sample| sample.at >= length.mul_f64(share)).map_or(0, |sample| sample.rss_mb);
+    let last = samples.last().map_or(0, |sample| sample.rss_mb);
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    let growth = last as f64 / rss(0.2).max(1) as f64;
+    let dead_max = samples.iter().map(|sample| sample.dead).max().unwrap_or(0);
+    let dead_end = samples.iter().rev().take(10).map(|sample| sample.dead).min().unwrap_or(0);
+    let broken = [
+        ("throughput", ratio < LEAST),
+        ("memory", growth > MOST_GROWTH),
+        ("dead_tuples", dead_end > DEAD_AT_THE_END),
+        ("lost", lost > 0),
+    ];
+    let round = |value: f64| (value * 1_000.0).round() / 1_000.0;
+    let figures = json!({
+        "start_per_s": start.round(), "end_per_s": end.round(), "ratio": round(ratio),
+        "dead_tuples_max": dead_max, "dead_tuples_end": dead_end, "rss_growth_ratio": round(growth),
+        "rss_end_mb": last, "executions": samples.last().map_or(0, |sample| sample.ended), "lost": lost,
+    });
+    (figures, broken.into_iter().filter(|(_, broke)| *broke).map(|(name, _)| name.to_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(rate: impl Fn(u64) -> i64, dead: i64, rss: impl Fn(u64) -> u64) -> Vec<Sample> {
+        let mut ended = 0;
+        (0..=100)
+            .map(|at| {
+                ended += rate(at);
+                Sample { at: Duration::from_secs(at), ended, dead, rss_mb: rss(at) }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_wears_out_is_found_and_what_does_not_is_not() {
+        let length = Duration::from_secs(100);
+        let broken = |samples: &[Sample], lost| judge(samples, length, lost).1;
+        assert_eq!(broken(&line(|_| 100, 1_000, |_| 30), 0), Vec::<String>::new());
+        assert_eq!(broken(&line(|at| 100 - i64::try_from(at / 2).expect("small"), 1_000, |_| 30), 0), ["throughput"]);
+        assert_eq!(broken(&line(|_| 100, 1_000, |at| 30 + at), 0), ["memory"]);
+        assert_eq!(broken(&line(|_| 100, 1_000_000, |_| 30), 1), ["dead_tuples", "lost"]);
+    }
+}

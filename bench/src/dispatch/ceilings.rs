@@ -1,0 +1,147 @@
+//! What the database alone can do: plain SQL in batches, no limits, no fairness, no crashes survived.
+//!
+//! Invariants
+//! - Every step is a commit of its own, flushed, as a service needs it: accept, claim, finish.
+//! - The best of several numbers of workers counts: a ceiling is not to be held down by the harness.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use store::connect::Target;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Statement};
+use uuid::Uuid;
+
+use super::{BATCH, Scale, one_node};
+use crate::measure::world::World;
+
+const WORKERS: [usize; 3] = [1, 2, 4];
+const ITEMS: usize = 30_000;
+
+const BARE: [&str; 3] = [
+    "INSERT INTO bare (id, body) SELECT id, '{}' FROM unnest($1::uuid[]) AS id",
+    "WITH c AS MATERIALIZED (SELECT id FROM bare WHERE NOT claimed ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
+     UPDATE bare b SET claimed = true FROM c WHERE b.id = c.id RETURNING b.id",
+    "DELETE FROM bare WHERE id = ANY($1::uuid[])",
+];
+
+const SAME_ROWS: [&str; 3] = [
+    "WITH i AS MATERIALIZED (SELECT id FROM unnest($1::uuid[]) AS id),
+     e AS (INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics,
+                trigger, input, deadline_at, root)
+           SELECT id, $2::uuid, $3::uuid, $4::uuid, 'PENDING', 1, '{\"type\": \"api\", \"actor\": \"bench\"}', '{}',
+                  now() + interval '30 days', id FROM i),
+     a AS (INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id)
+           SELECT $2::uuid, 'bench', 'execution.start', 'execution', id FROM i)
+     INSERT INTO execution_queue (id, execution_id, workspace_id, workflow_definition_id, available_at, rank)
+     SELECT id, id, $2::uuid, $3::uuid, now(), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM i",
+    "WITH c AS MATERIALIZED (SELECT q.id FROM execution_queue q
+              WHERE q.shard = (get_byte(uuid_send($2::uuid), 15) & 63)::smallint AND q.workspace_id = $2::uuid AND q.stage = 0
+              ORDER BY q.rank, q.id LIMIT $1 FOR UPDATE SKIP LOCKED),
+     e AS (UPDATE workflow_execution e SET status = 'RUNNING', engine = 'plain', owner = $3::uuid, owner_epoch = 1,
+                  started_at = clock_timestamp() FROM c WHERE e.id = c.id)
+     UPDATE execution_queue q SET status = 'DISPATCHED', stage = 5, claim_id = $3::uuid, claimed_by = $3::uuid,
+            claimed_at = clock_timestamp(), dispatched_at = clock_timestamp() FROM c WHERE q.id = c.id RETURNING q.id",
+    "WITH n AS (INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq,
+                    output, started_at, completed_at, duration_ms)
+                SELECT id, 'say', 0, $2::uuid, 'COMPLETED', 1, 1, '{\"message\": \"hello\"}', clock_timestamp(),
+                       clock_timestamp(), 0 FROM unnest($1::uuid[]) AS id),
+     e AS (UPDATE workflow_execution SET status = 'COMPLETED', output = '{}', completed_at = clock_timestamp(),
+                  duration_ms = 1, last_seq = 1, owner = NULL WHERE id = ANY($1::uuid[]))
+     DELETE FROM execution_queue WHERE id = ANY($1::uuid[])",
+];
+
+/// Insert, claim, delete, in a table of its own.
+pub(super) async fn bare(world: &World, scale: Scale) -> Result<f64> {
+    let table = "CREATE TABLE bare (id uuid PRIMARY KEY, claimed boolean NOT NULL DEFAULT false, body jsonb NOT NULL)
+                 WITH (fillfactor = 70);
+                 CREATE INDEX ON bare (id) WHERE NOT claimed";
+    world.client.batch_execute(table).await?;
+    best(world, scale, &BARE, |_| Vec::new()).await
+}
+
+/// The rows that Forebay keeps, in its own tables, by plain statements.
+pub(super) async fn same_rows(world: &World, scale: Scale) -> Result<f64> {
+    let tenant = world.tenant(1_000, &one_node()).await?;
+    let version: Uuid = world
+        .client
+        .query_one("SELECT published_version FROM workflow_definition WHERE id = $1", &[&tenant.definition.0])
+        .await?
+        .try_get(0)?;
+    let (workspace, definition, process) = (tenant.workspace.0, tenant.definition.0, world.process.0);
+    let extra = move |step: usize| match step {
+        0 => vec![workspace, definition, version],
+        1 => vec![workspace, process],
+        _ => vec![workspace],
+    };
+    best(world, scale, &SAME_ROWS, extra).await
+}
+
+async fn best(
+    world: &World,
+    scale: Scale,
+    steps: &[&'static str; 3],
+    extra: impl Fn(usize) -> Vec<Uuid> + Clone + Send + 'static,
+) -> Result<f64> {
+    let mut best = 0f64;
+    for workers in WORKERS {
+        world.settle().await?;
+        let batches = scale.count(ITEMS) / BATCH / workers;
+        let mut tasks = tokio::task::JoinSet::new();
+        let target = Arc::new(Target::new(&world.url)?);
+        let mut all = Vec::new();
+        for _ in 0..workers {
+            all.push(Worker::new(&target, steps).await?);
+        }
+        let began = Instant::now();
+        for worker in all {
+            let extra = extra.clone();
+            tasks.spawn(async move { worker.work(batches, extra).await });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.context("a worker broke off")??;
+        }
+        best = best.max((batches * BATCH * workers) as f64 / began.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+struct Worker {
+    client: Client,
+    steps: Vec<Statement>,
+}
+
+impl Worker {
+    async fn new(target: &Target, steps: &[&'static str; 3]) -> Result<Worker> {
+        let client = target.connect().await?;
+        let mut prepared = Vec::new();
+        for step in steps {
+            prepared.push(client.prepare(step).await.context("prepare a step")?);
+        }
+        Ok(Worker { client, steps: prepared })
+    }
+
+    async fn work(&self, batches: usize, extra: impl Fn(usize) -> Vec<Uuid>) -> Result<()> {
+        for _ in 0..batches {
+            let ids: Vec<Uuid> = (0..BATCH).map(|_| store::new_id()).collect();
+            self.step(0, &ids, &extra(0)).await?;
+            let most = i64::try_from(BATCH)?;
+            let rows = self.step(1, &most, &extra(1)).await?;
+            let claimed: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+            self.step(2, &claimed, &extra(2)).await?;
+        }
+        Ok(())
+    }
+
+    async fn step(
+        &self,
+        step: usize,
+        first: &(dyn ToSql + Sync),
+        more: &[Uuid],
+    ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![first];
+        params.extend(more.iter().map(|id| id as &(dyn ToSql + Sync)));
+        self.client.query(&self.steps[step], &params).await
+    }
+}

@@ -1,0 +1,127 @@
+//! The whole life of many executions: accepted, admitted under their limits, run, recorded, ended.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use kernel::ids::ExecutionId;
+use kernel::queue::Priority;
+use serde_json::json;
+use store::connect::Target;
+use store::enqueue::{Accepted, Start};
+use tokio_postgres::Client;
+
+use super::{BATCH, Scale, one_node};
+use crate::measure::served::Service;
+use crate::measure::world::{Tenant, World};
+use crate::report::progress;
+
+const ITEMS: usize = 40_000;
+const TENANTS: usize = 20;
+/// What a workspace may run at once: an ENTERPRISE's.
+const LIMIT: i32 = 20;
+/// How many batches are accepted at once.
+const ACCEPTING: usize = 2;
+/// The database tells of commits about once a second.
+const TOLD: Duration = Duration::from_millis(1_500);
+
+pub(super) struct Lifecycle {
+    pub(super) per_s: f64,
+    pub(super) commits: f64,
+    /// None where the server cannot count them.
+    pub(super) statements: Option<f64>,
+}
+
+/// Lets the service run executions while they are being accepted; from the first to the last.
+pub(super) async fn measure(world: &World, scale: Scale) -> Result<Lifecycle> {
+    let mut tenants = Vec::new();
+    for _ in 0..TENANTS {
+        tenants.push(world.tenant_in(None, LIMIT, 1, &one_node()).await?);
+    }
+    world.leave_to_service().await?;
+    world.settle().await?;
+    let service = Service::start(world, &[]).await?;
+    run(world, &tenants, BATCH * TENANTS).await.context("warm up")?;
+    tokio::time::sleep(TOLD).await;
+    let before = Counted::look(&world.client).await?;
+    let items = scale.count(ITEMS);
+    let began = Instant::now();
+    run(world, &tenants, items).await?;
+    let took = began.elapsed();
+    tokio::time::sleep(TOLD).await;
+    let after = Counted::look(&world.client).await?;
+    service.stop().await?;
+    let each = |count: i64| count as f64 / items as f64;
+    Ok(Lifecycle {
+        per_s: items as f64 / took.as_secs_f64(),
+        commits: each(after.commits - before.commits),
+        statements: after.statements.zip(before.statements).map(|(after, before)| each(after - before)),
+    })
+}
+
+/// Accepts so many and waits until the last has ended.
+async fn run(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
+    let batches = items / BATCH;
+    let mut accepting = tokio::task::JoinSet::new();
+    for worker in 0..ACCEPTING {
+        let target = Target::new(&world.url)?;
+        let (store, tenants) = (store::Store::new(&target, 1)?, tenants.to_vec());
+        accepting.spawn(async move {
+            for batch in (worker..batches).step_by(ACCEPTING) {
+                // A batch is of one tenant, as a bulk start is.
+                let tenant = tenants[batch % tenants.len()];
+                let starts: Vec<Start> = (0..BATCH).map(|_| start(tenant)).collect();
+                let accepted = store.enqueue(&starts, "bench").await?;
+                ensure!(accepted.iter().all(|one| matches!(one, Accepted::New { .. })), "a start was not accepted");
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = accepting.join_next().await {
+        done.context("accepting broke off")??;
+    }
+    let left = "SELECT count(*) FROM execution_queue WHERE status <> 'FAILED'";
+    loop {
+        let left: i64 = world.client.query_one(left, &[]).await?.try_get(0)?;
+        if left == 0 {
+            return Ok(());
+        }
+        progress(format!("{left} to go"));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn start(tenant: Tenant) -> Start {
+    Start {
+        execution: ExecutionId(store::new_id()),
+        workspace: tenant.workspace,
+        definition: tenant.definition,
+        input: None,
+        priority: Priority::default(),
+        run_at: None,
+        concurrency_key: None,
+        idempotency: None,
+        trigger: json!({ "type": "api", "actor": "bench" }),
+        trace: None,
+    }
+}
+
+/// What the server has counted so far.
+struct Counted {
+    commits: i64,
+    statements: Option<i64>,
+}
+
+impl Counted {
+    async fn look(client: &Client) -> Result<Counted> {
+        let commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
+        let statements = "SELECT coalesce(sum(s.calls), 0)::bigint FROM pg_stat_statements s
+                            JOIN pg_database d ON d.oid = s.dbid AND d.datname = current_database()";
+        Ok(Counted {
+            commits: client.query_one(commits, &[]).await?.try_get(0)?,
+            statements: match client.query_one(statements, &[]).await {
+                Ok(row) => Some(row.try_get(0)?),
+                Err(_) => None,
+            },
+        })
+    }
+}

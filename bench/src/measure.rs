@@ -1,0 +1,5 @@
+//! What measurements share: a database with tenants and backlogs, the service over it, sums over samples.
+
+pub(crate) mod served;
+pub(crate) mod stats;
+pub(crate) mod world;
