@@ -14,11 +14,15 @@ use store::run::{End, Ending};
 
 use crate::metrics;
 
+/// Deadlines a moment apart are looked at together.
+const SOONEST: Duration = Duration::from_millis(100);
+
 pub(crate) struct Deadlines {
     pub(crate) store: Store,
 }
 
 impl Deadlines {
+    /// Ends what is overdue; answers when to look again, if sooner than the poll.
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let overdue = self.store.overdue().await?;
         let (waiting, parked): (Vec<_>, Vec<_>) =
@@ -41,6 +45,7 @@ impl Deadlines {
         if !parked.is_empty() {
             self.store.rouse(&parked).await?;
         }
-        Ok(None)
+        // One that runs has its own timer, but dies with its process.
+        Ok(self.store.next_deadline().await?.map(|due| due.max(SOONEST)))
     }
 }

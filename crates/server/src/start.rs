@@ -55,9 +55,9 @@ pub enum StartError {
     Url(#[from] UrlError),
     #[error(transparent)]
     Migrate(#[from] MigrateError),
-    #[error("auth.root_key: {0}")]
+    #[error("auth.root_key cannot be used")]
     RootKey(#[from] Malformed),
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}; choose another address with --listen")]
     Listen {
         address: SocketAddr,
         #[source]
@@ -65,7 +65,7 @@ pub enum StartError {
     },
     #[error(transparent)]
     Outbound(#[from] outbound::Error),
-    #[error("start the heartbeat thread: {0}")]
+    #[error("start the heartbeat thread")]
     Thread(#[source] std::io::Error),
     #[error("roles dispatcher and worker go together with the embedded engine: give both or neither")]
     SplitRoles,
@@ -109,8 +109,9 @@ impl Server {
         }
         let configured = settings.auth.root_key.as_deref().map(Secret::parse).transpose()?;
         let target = Target::new(&settings.database.url)?;
-        if settings.database.migrate {
-            migrate(&target).await?;
+        match settings.database.migrate {
+            true => drop(migrate(&target).await?),
+            false => store::migrate::check(&target).await?,
         }
         let api = options.roles.contains(&Role::Api);
         let listener = if api { Some(listen(settings.http.listen).await?) } else { None };

@@ -64,12 +64,13 @@ BEGIN
       FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n WHERE n.seq IS NOT NULL GROUP BY n.execution_id) s
      WHERE e.id = s.execution_id;
 
-    -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost.
+    -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
+    -- deadline wakes it too, to end itself in time.
     IF true = ANY (r_park) THEN
         UPDATE workflow_execution e
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
-               wake_at = least(e.wake_at, (SELECT min(o.next_at) FROM workflow_execution_node o
-                                            WHERE o.execution_id = e.id AND o.completed_at IS NULL))
+               wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
+                                                            WHERE o.execution_id = e.id AND o.completed_at IS NULL))
           FROM unnest(r_ids, r_park) AS t(id, park)
          WHERE e.id = t.id AND t.park AND e.id = ANY (held);
     END IF;

@@ -77,6 +77,12 @@ impl Store {
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
     }
 
+    /// How long until the next deadline of anything that has not ended.
+    pub async fn next_deadline(&self) -> Result<Option<Duration>, Error> {
+        let row = self.one(sql!("workflow_execution/next_deadline"), &[]).await?;
+        Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
+    }
+
     /// How long until the next parked run is due.
     pub async fn next_wake(&self) -> Result<Option<Duration>, Error> {
         let row = self.one(sql!("workflow_execution/next_wake"), &[]).await?;

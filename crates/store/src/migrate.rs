@@ -43,6 +43,12 @@ pub enum MigrateError {
     Store(#[from] Error),
     #[error("PostgreSQL {found} is too old: Forebay needs 15 or later")]
     TooOld { found: String },
+    #[error(
+        "the database was migrated by another build, whose {0} differs from this one's: use the build that migrated it, or a database of this one's own"
+    )]
+    Diverged(String),
+    #[error("the database is not migrated to this build, and database.migrate is false: run `forebay migrate` first")]
+    Behind,
     #[error("a migration failed")]
     Failed(#[source] Box<refinery::Error>),
 }
@@ -73,14 +79,42 @@ async fn check_version(client: &Client) -> Result<(), MigrateError> {
     Ok(())
 }
 
+/// Has a newer build been here? Two builds run side by side during an upgrade.
+async fn is_newer(client: &Client, newest: Option<i32>) -> Result<bool, MigrateError> {
+    let known = "SELECT to_regclass('refinery_schema_history') IS NOT NULL";
+    if !client.query_one(known, &[]).await.map_err(Error::from)?.get::<_, bool>(0) {
+        return Ok(false);
+    }
+    let newer = "SELECT EXISTS (SELECT 1 FROM refinery_schema_history WHERE version > $1)";
+    Ok(client.query_one(newer, &[&newest]).await.map_err(Error::from)?.get(0))
+}
+
+/// Is the database one that this build can work with? For those who migrate apart from serving.
+pub async fn check(target: &Target) -> Result<(), MigrateError> {
+    let client = target.connect().await?;
+    check_version(&client).await?;
+    let newest = embedded::migrations::runner().get_migrations().iter().map(refinery::Migration::version).max();
+    let known = "SELECT to_regclass('refinery_schema_history') IS NOT NULL";
+    let migrated = client.query_one(known, &[]).await.map_err(Error::from)?.get::<_, bool>(0);
+    let at = "SELECT max(version) FROM refinery_schema_history";
+    let version: Option<i32> = match migrated {
+        true => client.query_one(at, &[]).await.map_err(Error::from)?.get(0),
+        false => None,
+    };
+    if version < newest { Err(MigrateError::Behind) } else { Ok(()) }
+}
+
 async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
     let runner = embedded::migrations::runner().set_abort_missing(false);
     let newest = runner.get_migrations().iter().map(refinery::Migration::version).max();
-    let report = runner.run_async(client).await.map_err(|error| MigrateError::Failed(Box::new(error)))?;
-    let newer = "SELECT EXISTS (SELECT 1 FROM refinery_schema_history WHERE version > $1)";
-    if client.query_one(newer, &[&newest]).await.map_err(Error::from)?.get(0) {
+    if is_newer(client, newest).await? {
+        tracing::info!("The database was migrated by a newer build; this one leaves it as it is");
         return Ok(Report { applied: Vec::new() });
     }
+    let report = runner.run_async(client).await.map_err(|error| match error.kind() {
+        refinery::error::Kind::DivergentVersion(ours, _) => MigrateError::Diverged(ours.to_string()),
+        _ => MigrateError::Failed(Box::new(error)),
+    })?;
     let functions: String = FUNCTIONS.iter().map(|(_, text)| format!("{text}\n")).collect();
     client.batch_execute(&format!("BEGIN;\n{functions}COMMIT;")).await.map_err(Error::from)?;
     let applied = report.applied_migrations().iter().map(ToString::to_string).collect();

@@ -277,7 +277,7 @@ impl Driver {
         let idle =
             self.in_flight.is_empty() && self.calls.is_empty() && self.ready.is_empty() && self.effects.is_empty();
         let next = self.timers.values().min();
-        idle && next.is_some_and(|next| *next > Instant::now() + PARK_AFTER)
+        idle && next.is_some_and(|next| (*next).min(self.deadline) > Instant::now() + PARK_AFTER)
     }
 
     fn launch(&mut self, node: NodeIx, call: Call) {

@@ -58,11 +58,15 @@ pub(super) enum Denied {
     Scheme(String),
     #[error("the URL of {0:?} carries a user name or password; send a header instead")]
     UserInfo(String),
-    #[error("port {port} of {host:?} may not be called")]
+    #[error("port {port} of {host:?} may not be called, unless the operator names it in outbound.allow (host:port)")]
     Port { host: String, port: u16 },
-    #[error("{0:?} may not be called")]
+    #[error(
+        "{0:?} may not be called: it is not public; the operator can allow it by name in outbound.allow (host:port)"
+    )]
     Host(String),
-    #[error("{0:?} has an address that may not be called")]
+    #[error(
+        "{0:?} has an address that is not public and may not be called; the operator can allow the name in outbound.allow (host:port)"
+    )]
     Address(String),
     #[error("header {0:?} may not be set")]
     Header(String),

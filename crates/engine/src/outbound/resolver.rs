@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    const REFUSED: &str = "\"a.example\" has an address that may not be called";
+    const REFUSED: &str = "\"a.example\" has an address that is not public and may not be called; the operator can allow the name in outbound.allow (host:port)";
 
     #[tokio::test]
     async fn one_forbidden_answer_refuses_the_name() {

@@ -38,7 +38,10 @@ impl Caller {
     /// key the one the body names.
     pub(crate) fn workspace(&self, named: Option<WorkspaceId>) -> Result<WorkspaceId, Problem> {
         match (self.workspace, named) {
-            (Some(own), Some(named)) if own != named => Err(Problem::of(Code::WorkspaceMismatch)),
+            (Some(own), Some(named)) if own != named => Err(Problem::new(
+                Code::WorkspaceMismatch,
+                "this key is of another workspace: leave workspaceId out, or use that workspace's key",
+            )),
             (Some(own), _) => Ok(own),
             (None, Some(named)) => Ok(named),
             (None, None) => Err(Problem::new(

@@ -48,6 +48,10 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let malformed =
         |error: &dyn std::fmt::Display| Problem::new(Code::Malformed, format!("the body is not JSON: {error}"));
     let value: Value = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
+    // A struct can be read from an array too; nobody who sends one means that.
+    if !value.is_object() {
+        return Err(Problem::new(Code::ValidationFailed, "the body must be a JSON object"));
+    }
     if !engine::nodes::is_storable(&value) {
         return Err(Problem::new(
             Code::ValidationFailed,

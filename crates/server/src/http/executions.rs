@@ -68,7 +68,12 @@ pub(crate) async fn start(
         Some(Accepted::Existing { execution }) => {
             (*execution, api.store.execution(*execution, Some(workspace)).await?.status)
         }
-        Some(Accepted::Conflict) => return Err(Problem::of(Code::IdempotencyConflict)),
+        Some(Accepted::Conflict) => {
+            return Err(Problem::new(
+                Code::IdempotencyConflict,
+                "another request was accepted with this key and a different body: use a new key, or send the same body",
+            ));
+        }
         Some(Accepted::Draft) => {
             return Err(Problem::new(
                 Code::DefinitionNotPublished,
