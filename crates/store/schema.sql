@@ -77,7 +77,7 @@ BEGIN
       FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
 END $$;
 
-CREATE FUNCTION public.fb_claim_1(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, met_closed boolean, weight integer)
+CREATE FUNCTION public.fb_claim_2(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -87,7 +87,7 @@ CREATE FUNCTION public.fb_claim_1(p_shard smallint, p_workspaces uuid[], p_wante
 #variable_conflict use_column
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'fb_claim_1 needs READ COMMITTED';
+        RAISE EXCEPTION 'fb_claim_2 needs READ COMMITTED';
     END IF;
     PERFORM pg_advisory_xact_lock(7001, p_shard::int);
     RETURN QUERY
@@ -142,7 +142,8 @@ BEGIN
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun),
     s AS (
         UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
-          FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'),
+          FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'
+        RETURNING q.workspace_id),
     e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
@@ -153,7 +154,7 @@ BEGIN
     SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, coalesce(e.version_id, o.version_id),
            a.attempt_count, a.in_doubt, a.gone, coalesce(o.semantics > p_semantics, false), a.begun, e.owner_epoch, e.input, e.trigger, e.created_at,
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
-           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::int
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int
       FROM a LEFT JOIN e ON e.id = a.id
       LEFT JOIN LATERAL (SELECT o.version_id, o.semantics FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
     UNION ALL
@@ -163,7 +164,13 @@ BEGIN
                 WHERE r.shard = p_shard AND r.workspace_id = w.id AND r.stage = 0
                 LIMIT 1 + (SELECT count(*) FROM g WHERE g.workspace_id = w.id)) m)
              > (SELECT count(*) FROM g WHERE g.workspace_id = w.id),
-           EXISTS (SELECT 1 FROM g WHERE g.workspace_id = w.id AND NOT g.ok), w.weight::int
+           EXISTS (SELECT 1 FROM s WHERE s.workspace_id = w.id),
+           -- A few that were let through too many are put back by claims alone; when nothing else
+           -- is met, there may be many.
+           (SELECT array_agg(DISTINCT g.def) FROM g
+             WHERE g.workspace_id = w.id AND NOT g.ok AND g.key_ok
+               AND (NOT g.gated OR NOT EXISTS (SELECT 1 FROM g o WHERE o.workspace_id = w.id AND o.ok))),
+           w.weight::int
       FROM w;
 END $$;
 
@@ -390,7 +397,11 @@ BEGIN
              LIMIT CASE WHEN d.concurrency IS NULL OR d.deleted_at IS NOT NULL THEN 1000 ELSE greatest(d.concurrency - (
                 SELECT count(*) FROM execution_queue r
                  WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
-                   AND r.workflow_definition_id = t.def), 0) END
+                   AND r.workflow_definition_id = t.def) - (
+                -- Those that took their slot before the limit came.
+                SELECT count(*) FROM execution_queue r
+                 WHERE r.shard = t.shard AND r.workspace_id = t.ws AND r.stage = 5
+                   AND r.workflow_definition_id = t.def AND NOT r.gated), 0) END
              FOR UPDATE SKIP LOCKED) j),
     o AS (
         UPDATE execution_queue q SET stage = 0 FROM p WHERE q.id = p.id AND q.status = 'PENDING'
@@ -451,12 +462,13 @@ BEGIN
       FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n WHERE n.seq IS NOT NULL GROUP BY n.execution_id) s
      WHERE e.id = s.execution_id;
 
-    -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost.
+    -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
+    -- deadline wakes it too, to end itself in time.
     IF true = ANY (r_park) THEN
         UPDATE workflow_execution e
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
-               wake_at = least(e.wake_at, (SELECT min(o.next_at) FROM workflow_execution_node o
-                                            WHERE o.execution_id = e.id AND o.completed_at IS NULL))
+               wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
+                                                            WHERE o.execution_id = e.id AND o.completed_at IS NULL))
           FROM unnest(r_ids, r_park) AS t(id, park)
          WHERE e.id = t.id AND t.park AND e.id = ANY (held);
     END IF;

@@ -67,7 +67,12 @@ pub(super) async fn pause_all(world: &World, workspace: WorkspaceId, measured: &
 
 /// Moves every ready item of what is closed in a workspace aside, as the promoter does.
 pub(super) async fn set_aside(world: Arc<World>, workspace: WorkspaceId) -> Result<usize> {
-    Ok(world.store.clear_the_way(workspace).await?)
+    let sql = "SELECT id FROM workflow_definition WHERE workspace_id = $1 AND status = 'PAUSED'";
+    let mut all = 0;
+    for row in world.client.query(sql, &[&workspace.0]).await? {
+        all += world.store.clear_the_way(workspace, DefinitionId(row.try_get(0)?)).await?;
+    }
+    Ok(all)
 }
 
 /// Ripens whatever is due, as the promoter does.

@@ -22,9 +22,9 @@ use std::time::Instant;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use kernel::ids::{ProcessId, WorkspaceId};
+use kernel::ids::{DefinitionId, ProcessId, WorkspaceId};
 use kernel::ring::{Ask, Ring};
-use store::admission::{Asked, Claims};
+use store::admission::Claims;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -44,8 +44,8 @@ pub(crate) struct Dispatcher {
     starter: Starter,
     inbox: mpsc::UnboundedReceiver<Hint>,
     alive: watch::Receiver<Option<Alive>>,
-    /// Hears of workspaces where a claim met items of a paused or full definition.
-    met_closed: mpsc::UnboundedSender<WorkspaceId>,
+    /// Hears of definitions whose items a claim met and could not start.
+    in_the_way: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
     stop: CancellationToken,
     ring: Ring,
     batch: i32,
@@ -55,6 +55,10 @@ pub(crate) struct Dispatcher {
     next: BTreeMap<i16, Vec<Planned>>,
     /// Shards with a claim under way.
     claiming: BTreeSet<i16>,
+    /// Workspaces asked, or about to be: each has one ask at a time.
+    asked: BTreeSet<WorkspaceId>,
+    /// Those of them that were hinted at meanwhile: to be asked again.
+    again: BTreeSet<WorkspaceId>,
     /// Items asked for and not yet answered.
     outstanding: i32,
     /// Turns of the ring not yet answered in full, by number.
@@ -90,7 +94,7 @@ impl Dispatcher {
         starter: Starter,
         inbox: mpsc::UnboundedReceiver<Hint>,
         alive: watch::Receiver<Option<Alive>>,
-        met_closed: mpsc::UnboundedSender<WorkspaceId>,
+        in_the_way: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
         stop: CancellationToken,
     ) -> Dispatcher {
         let batch = starter.settings.batch_min;
@@ -98,13 +102,15 @@ impl Dispatcher {
             starter,
             inbox,
             alive,
-            met_closed,
+            in_the_way,
             stop,
             ring: Ring::default(),
             batch,
             full: BTreeSet::new(),
             next: BTreeMap::new(),
             claiming: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            again: BTreeSet::new(),
             outstanding: 0,
             turns: BTreeMap::new(),
             last_turn: 0,
@@ -128,14 +134,19 @@ impl Dispatcher {
                 Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.done(done),
                 _ = self.inbox.recv_many(&mut hints, HINTS) => {}
                 () = tokio::time::sleep(sweeps.until_next()), if !self.sweeping => {}
-                changed = self.alive.changed() => if changed.is_err() { break },
+                changed = self.alive.changed() => match changed {
+                    Ok(()) => self.forget_others(),
+                    Err(_) => break,
+                },
                 () = stop.cancelled() => break,
             }
             for hint in hints.drain(..) {
                 match hint {
-                    // One known to be full has nothing to offer until a slot frees or the sweep says so.
-                    Hint::Enqueued(workspace) if self.full.contains(&workspace) => {}
-                    Hint::Enqueued(workspace) | Hint::Workspace(workspace) => self.ring.hint(workspace),
+                    // One known to be full has nothing to offer until a slot frees or the sweep says
+                    // so; while it is being asked, nobody knows.
+                    Hint::Enqueued(workspace) if self.full.contains(&workspace) && !self.asked.contains(&workspace) => {
+                    }
+                    Hint::Enqueued(workspace) | Hint::Workspace(workspace) => self.hinted(workspace),
                     Hint::Room => {}
                     Hint::Sweep => sweeps.all(),
                 }
@@ -144,6 +155,21 @@ impl Dispatcher {
         while let Some(done) = self.under_way.next().await {
             self.done(done);
         }
+    }
+
+    /// A workspace may have something to start.
+    fn hinted(&mut self, workspace: WorkspaceId) {
+        if self.asked.contains(&workspace) {
+            self.again.insert(workspace);
+        } else {
+            self.ring.hint(workspace);
+        }
+    }
+
+    /// What was known of shards that are another's now is theirs to know.
+    fn forget_others(&mut self) {
+        let shards = self.shards();
+        self.full.retain(|workspace| shards.contains(&workspace.shard()));
     }
 
     fn shards(&self) -> Arc<[i16]> {
@@ -168,7 +194,6 @@ impl Dispatcher {
                     Ok(some) => found.extend(some),
                     Err(error) => {
                         tracing::warn!(shard, error = &error as &dyn std::error::Error, "A sweep failed");
-                        break;
                     }
                 }
             }
@@ -186,20 +211,13 @@ impl Dispatcher {
             return false;
         }
         self.last_turn += 1;
-        let mut open = 0;
-        for ask in self.ring.take(self.batch.min(room)) {
+        let asks = self.ring.take(self.batch.min(room));
+        self.turns
+            .insert(self.last_turn, Turn { began: Instant::now(), batch: self.batch, claimed: 0, open: asks.len() });
+        for ask in asks {
             self.outstanding += ask.want;
-            let planned = self.next.entry(ask.workspace.shard()).or_default();
-            match planned.iter_mut().find(|planned| planned.ask.workspace == ask.workspace) {
-                Some(planned) => planned.ask.want += ask.want,
-                None => {
-                    open += 1;
-                    planned.push(Planned { ask, turn: self.last_turn });
-                }
-            }
-        }
-        if open > 0 {
-            self.turns.insert(self.last_turn, Turn { began: Instant::now(), batch: self.batch, claimed: 0, open });
+            self.asked.insert(ask.workspace);
+            self.next.entry(ask.workspace.shard()).or_default().push(Planned { ask, turn: self.last_turn });
         }
         true
     }
@@ -222,15 +240,22 @@ impl Dispatcher {
                 self.sweeping = false;
                 for (workspace, weight) in found {
                     self.full.remove(&workspace);
-                    self.ring.add(workspace, weight);
+                    if self.asked.contains(&workspace) {
+                        self.again.insert(workspace);
+                    } else {
+                        self.ring.add(workspace, weight);
+                    }
                 }
             }
             Done::Claim { shard, planned, answer } => {
                 self.claiming.remove(&shard);
+                for planned in &planned {
+                    self.asked.remove(&planned.ask.workspace);
+                }
                 match answer {
                     Ok(claims) => {
                         self.count(&planned, &claims);
-                        self.note(&claims.asked);
+                        self.note(&claims);
                     }
                     Err(error) => {
                         self.count(&planned, &Claims::default());
@@ -241,6 +266,11 @@ impl Dispatcher {
                             error = &error as &dyn std::error::Error,
                             "Claiming failed, going on at the next poll"
                         );
+                    }
+                }
+                for planned in &planned {
+                    if self.again.remove(&planned.ask.workspace) {
+                        self.ring.hint(planned.ask.workspace);
                     }
                 }
             }
@@ -264,13 +294,17 @@ impl Dispatcher {
     }
 
     /// Puts back who may be asked again, and tells of who became full.
-    fn note(&mut self, asked: &[Asked]) {
-        for asked in asked {
-            if asked.met_closed {
-                // It comes back when what may not start is out of its way.
-                let _stopping = self.met_closed.send(asked.workspace);
-                self.ring.drop_debt(asked.workspace);
-            } else if asked.more && asked.running < asked.limit {
+    fn note(&mut self, claims: &Claims) {
+        for asked in &claims.asked {
+            let claimed = claims.items.iter().any(|item| item.workspace == asked.workspace);
+            for definition in &asked.in_the_way {
+                let _stopping = self.in_the_way.send((asked.workspace, *definition));
+            }
+            // One that stands behind what may not start comes back when that is out of its way. One
+            // with room and something ready, of which nothing was to be had, has it locked by
+            // somebody: the sweep comes back to it.
+            let goes_on = asked.in_the_way.is_empty() && (claimed || asked.parked);
+            if goes_on && asked.more && asked.running < asked.limit {
                 self.ring.add(asked.workspace, asked.weight);
             } else {
                 self.ring.drop_debt(asked.workspace);

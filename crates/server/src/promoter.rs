@@ -6,13 +6,13 @@
 //!
 //! Not here: claiming (`dispatcher`), what may start (`store::admission`).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kernel::execution;
 use kernel::failure::{Class, Failure};
-use kernel::ids::{QueueItemId, WorkspaceId};
+use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
 use store::Store;
 use store::admission::GatesFrom;
 use store::run::{End, Ending};
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::heartbeat::Alive;
-use crate::hints::Hints;
+use crate::hints::{Hint, Hints};
 use crate::metrics;
 
 /// The most items one pass of `ripen` moves.
@@ -34,6 +34,8 @@ const GATES: usize = 500;
 pub(crate) struct Promoter {
     pub(crate) store: Store,
     pub(crate) hints: Hints,
+    /// This process's own.
+    pub(crate) dispatcher: mpsc::UnboundedSender<Hint>,
     pub(crate) alive: watch::Receiver<Option<Alive>>,
     /// Where the next look at each shard's gates goes on.
     pub(crate) gates_from: Mutex<HashMap<i16, GatesFrom>>,
@@ -59,42 +61,50 @@ impl Promoter {
     /// Keys and definitions with room that nobody opened, and items whose workspace is gone.
     pub(crate) async fn gates(&self) -> Result<Option<Duration>, store::Error> {
         let shards = self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default();
-        let mut trouble = None;
+        let (mut trouble, mut cut_short) = (None, false);
         for shard in shards.iter().copied() {
             // One shard's trouble keeps no other's items waiting.
-            if let Err(error) = self.gates_of(shard).await {
-                trouble = Some(error);
+            match self.gates_of(shard).await {
+                Ok(more) => cut_short |= more,
+                Err(error) => trouble = Some(error),
             }
         }
-        trouble.map_or(Ok(None), Err)
+        trouble.map_or(Ok(cut_short.then_some(Duration::ZERO)), Err)
     }
 
-    async fn gates_of(&self, shard: i16) -> Result<(), store::Error> {
-        let mut from = self.looked_at().remove(&shard).unwrap_or_default();
+    /// True if there is more to look at.
+    async fn gates_of(&self, shard: i16) -> Result<bool, store::Error> {
+        let mut from = self.looked_at().get(&shard).cloned().unwrap_or_default();
         let gates = self.store.sweep_gates(shard, &mut from).await?;
-        self.looked_at().insert(shard, from);
         for some in gates.chunks(GATES) {
             for workspace in self.store.open(some).await? {
                 self.hints.ready(workspace);
             }
         }
+        let more = !from.is_start();
+        self.looked_at().insert(shard, from);
         let orphaned = self.store.orphaned_items(shard).await?;
-        if orphaned.is_empty() { Ok(()) } else { self.fail(&orphaned).await }
+        if !orphaned.is_empty() {
+            self.fail(&orphaned).await?;
+        }
+        Ok(more)
     }
 
-    /// Moves what a paused or lowered definition holds back out of the others' way, for workspaces
-    /// where a claim met such items. Each on its own: a million here hold up nobody there.
-    pub(crate) async fn set_aside(
+    /// Moves what a paused or lowered definition holds back out of the others' way, where a claim met
+    /// it. Each on its own, in the order in which they were met: a million here hold up nobody there.
+    pub(crate) async fn clear_the_way(
         self: Arc<Self>,
-        mut met: mpsc::UnboundedReceiver<WorkspaceId>,
+        mut met: mpsc::UnboundedReceiver<(WorkspaceId, DefinitionId)>,
         stop: CancellationToken,
     ) {
-        let (mut waiting, mut moving) = (BTreeSet::new(), HashMap::new());
+        let (mut waiting, mut moving) = (VecDeque::new(), HashMap::new());
         let mut moves = JoinSet::new();
         loop {
             tokio::select! {
-                workspace = met.recv() => match workspace {
-                    Some(workspace) => drop(waiting.insert(workspace)),
+                met = met.recv() => match met {
+                    // Claims say it again while the move lasts; the last of them says what is left.
+                    Some(met) if !waiting.contains(&met) => waiting.push_back(met),
+                    Some(_) => {}
                     None => return,
                 },
                 Some(moved) = moves.join_next_with_id() => {
@@ -103,19 +113,20 @@ impl Promoter {
                 () = stop.cancelled() => return,
             }
             while moves.len() < MOVES
-                && let Some(workspace) = waiting.iter().copied().find(|it| !moving.values().any(|at| at == it))
+                && let Some(at) = waiting.iter().position(|it| !moving.values().any(|at| at == it))
+                && let Some((workspace, definition)) = waiting.remove(at)
             {
-                waiting.remove(&workspace);
                 let promoter = Arc::clone(&self);
-                let task = moves.spawn(async move { promoter.set_aside_and_tell(workspace).await });
-                moving.insert(task.id(), workspace);
+                let task = moves.spawn(async move { promoter.clear_and_tell(workspace, definition).await });
+                moving.insert(task.id(), (workspace, definition));
             }
         }
     }
 
-    async fn set_aside_and_tell(&self, workspace: WorkspaceId) {
-        match self.store.clear_the_way(workspace).await {
-            Ok(_) => self.hints.ready(workspace),
+    async fn clear_and_tell(&self, workspace: WorkspaceId, definition: DefinitionId) {
+        match self.store.clear_the_way(workspace, definition).await {
+            // Its own dispatcher is told, hints on or off: it left the workspace for this.
+            Ok(_) => drop(self.dispatcher.send(Hint::Workspace(workspace))),
             // The next sweep finds the workspace again.
             Err(error) => {
                 tracing::warn!(workspace_id = %workspace, error = &error as &dyn std::error::Error, "Setting items aside failed");

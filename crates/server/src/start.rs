@@ -272,9 +272,9 @@ impl Parts {
             settings: self.settings.dispatch.clone(),
             hints: self.hints.clone(),
         };
-        let (met_closed, met) = mpsc::unbounded_channel();
+        let (in_the_way, met) = mpsc::unbounded_channel();
         if let Some(inbox) = self.local.take() {
-            let dispatcher = Dispatcher::new(starter.clone(), inbox, self.alive.1.clone(), met_closed, stop.clone());
+            let dispatcher = Dispatcher::new(starter.clone(), inbox, self.alive.1.clone(), in_the_way, stop.clone());
             self.tasks.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
         }
         if self.settings.dispatch.hints {
@@ -283,12 +283,12 @@ impl Parts {
         let promoter = Arc::new(Promoter {
             store: self.work.clone(),
             hints: self.hints.clone(),
+            dispatcher: self.local_send.clone(),
             alive: self.alive.1.clone(),
             gates_from: Mutex::default(),
         });
-        let aside = Arc::clone(&promoter);
-        let aside_stop = stop.clone();
-        self.tasks.spawn(async move { aside.set_aside(met, aside_stop).await });
+        let clearing = Arc::clone(&promoter).clear_the_way(met, stop.clone());
+        self.tasks.spawn(keep("clear the way", stop.clone(), clearing));
         let gates = Arc::clone(&promoter);
         self.spawn_loop("gates", poll, gates, |it| async move { it.gates().await });
         self.spawn_loop("promoter", poll, promoter, |it| async move { it.ripen().await });

@@ -10,22 +10,23 @@
 -- execution, queue, shard); an item whose execution is locked stays CLAIMED and begins separately.
 --
 -- Returns one row per claimed item (kind 'item'), then one per workspace asked (kind 'workspace':
--- running and limit after this claim, whether more is ready, whether it met anything that may not
--- start). What was let through a gate that is closed now goes back behind it; what never stood at
--- one is left where it is, to be moved in bulk: a claim that moved it would pay for the backlog.
-CREATE OR REPLACE FUNCTION fb_claim_1(
+-- running and limit after this claim, whether more is ready, whether anything was put back behind a
+-- gate, and the definitions whose items are to be moved out of the way). What was let through a gate
+-- that is closed now goes back behind it; what never stood at one is left where it is, to be moved
+-- in bulk: a claim that moved it would pay for the backlog.
+CREATE OR REPLACE FUNCTION fb_claim_2(
     p_shard smallint, p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
 RETURNS TABLE (
     kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean, newer boolean,
     begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamptz, deadline_in_ms bigint,
-    running int, max_running int, more boolean, met_closed boolean, weight int)
+    running int, max_running int, more boolean, parked boolean, in_the_way uuid[], weight int)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
 #variable_conflict use_column
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'fb_claim_1 needs READ COMMITTED';
+        RAISE EXCEPTION 'fb_claim_2 needs READ COMMITTED';
     END IF;
     PERFORM pg_advisory_xact_lock(7001, p_shard::int);
     RETURN QUERY
@@ -80,7 +81,8 @@ BEGIN
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun),
     s AS (
         UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
-          FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'),
+          FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'
+        RETURNING q.workspace_id),
     e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
@@ -91,7 +93,7 @@ BEGIN
     SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, coalesce(e.version_id, o.version_id),
            a.attempt_count, a.in_doubt, a.gone, coalesce(o.semantics > p_semantics, false), a.begun, e.owner_epoch, e.input, e.trigger, e.created_at,
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
-           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::int
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int
       FROM a LEFT JOIN e ON e.id = a.id
       LEFT JOIN LATERAL (SELECT o.version_id, o.semantics FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
     UNION ALL
@@ -101,6 +103,12 @@ BEGIN
                 WHERE r.shard = p_shard AND r.workspace_id = w.id AND r.stage = 0
                 LIMIT 1 + (SELECT count(*) FROM g WHERE g.workspace_id = w.id)) m)
              > (SELECT count(*) FROM g WHERE g.workspace_id = w.id),
-           EXISTS (SELECT 1 FROM g WHERE g.workspace_id = w.id AND NOT g.ok), w.weight::int
+           EXISTS (SELECT 1 FROM s WHERE s.workspace_id = w.id),
+           -- A few that were let through too many are put back by claims alone; when nothing else
+           -- is met, there may be many.
+           (SELECT array_agg(DISTINCT g.def) FROM g
+             WHERE g.workspace_id = w.id AND NOT g.ok AND g.key_ok
+               AND (NOT g.gated OR NOT EXISTS (SELECT 1 FROM g o WHERE o.workspace_id = w.id AND o.ok))),
+           w.weight::int
       FROM w;
 END $fn$;

@@ -51,7 +51,11 @@ BEGIN
              LIMIT CASE WHEN d.concurrency IS NULL OR d.deleted_at IS NOT NULL THEN 1000 ELSE greatest(d.concurrency - (
                 SELECT count(*) FROM execution_queue r
                  WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
-                   AND r.workflow_definition_id = t.def), 0) END
+                   AND r.workflow_definition_id = t.def) - (
+                -- Those that took their slot before the limit came.
+                SELECT count(*) FROM execution_queue r
+                 WHERE r.shard = t.shard AND r.workspace_id = t.ws AND r.stage = 5
+                   AND r.workflow_definition_id = t.def AND NOT r.gated), 0) END
              FOR UPDATE SKIP LOCKED) j),
     o AS (
         UPDATE execution_queue q SET stage = 0 FROM p WHERE q.id = p.id AND q.status = 'PENDING'

@@ -53,14 +53,16 @@ pub struct Claimed {
 }
 
 /// How a workspace that was asked stands after the claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub workspace: WorkspaceId,
     pub running: i32,
     pub limit: i32,
     pub more: bool,
-    /// It met items that may not start, and that are to be moved out of its way.
-    pub met_closed: bool,
+    /// Something was put back behind its gate.
+    pub parked: bool,
+    /// Definitions whose items may not start, and are to be moved out of its way.
+    pub in_the_way: Vec<DefinitionId>,
     pub weight: i32,
 }
 
@@ -91,6 +93,13 @@ pub struct Gate {
 pub struct GatesFrom {
     definition: Option<Gate>,
     key: Option<Gate>,
+}
+
+impl GatesFrom {
+    /// Does the next look begin at the first gate?
+    pub fn is_start(&self) -> bool {
+        self.definition.is_none() && self.key.is_none()
+    }
 }
 
 /// The most definitions, and the most keys, one look finds.
@@ -355,12 +364,14 @@ pub(crate) fn begun(
 }
 
 fn asked(row: &Row) -> Result<Asked, Error> {
+    let in_the_way: Option<Vec<Uuid>> = row.try_get("in_the_way")?;
     Ok(Asked {
         workspace: WorkspaceId(row.try_get("workspace")?),
         running: row.try_get("running")?,
         limit: row.try_get("max_running")?,
         more: row.try_get("more")?,
-        met_closed: row.try_get("met_closed")?,
+        parked: row.try_get("parked")?,
+        in_the_way: in_the_way.unwrap_or_default().into_iter().map(DefinitionId).collect(),
         weight: row.try_get("weight")?,
     })
 }

@@ -11,6 +11,7 @@ use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::admission::Gate;
 use crate::sql::sql;
 use crate::{Error, Store};
 
@@ -28,22 +29,20 @@ pub struct Place {
 }
 
 impl Store {
-    /// Moves every ready item of a workspace that its definition holds back out of the others' way;
-    /// answers how many.
-    pub async fn clear_the_way(&self, workspace: WorkspaceId) -> Result<usize, Error> {
+    /// Moves every ready item of a definition that it holds back out of the others' way, then lets
+    /// through again what it has room for; answers how many were moved.
+    pub async fn clear_the_way(&self, workspace: WorkspaceId, definition: DefinitionId) -> Result<usize, Error> {
         let mut all = 0;
-        for (definition, paused) in self.closed_definitions(workspace).await? {
-            if let Some(head) = self.head(workspace).await? {
-                let moved = self.set_aside_down_to(workspace, definition, paused, Some(head)).await?;
-                all += moved;
-                if moved > BATCH {
-                    // Not ours to vacuum, or out of time: autovacuum comes round, and until then
-                    // claims of this workspace are slower.
-                    let _later = self.execute(sql!("execution_queue/vacuum"), &[]).await;
-                }
+        if let Some(head) = self.head(workspace).await? {
+            all += self.set_aside_down_to(workspace, definition, Some(head)).await?;
+            if all > BATCH {
+                // Not ours to vacuum, or out of time: autovacuum comes round, and until then claims
+                // of this workspace are slower.
+                let _later = self.execute(sql!("execution_queue/vacuum"), &[]).await;
             }
-            all += self.set_aside_down_to(workspace, definition, paused, None).await?;
         }
+        all += self.set_aside_down_to(workspace, definition, None).await?;
+        self.open(&[Gate { workspace, definition, key: None }]).await?;
         Ok(all)
     }
 
@@ -51,12 +50,11 @@ impl Store {
         &self,
         workspace: WorkspaceId,
         definition: DefinitionId,
-        paused: bool,
         down_to: Option<Place>,
     ) -> Result<usize, Error> {
         let (mut all, mut before) = (0, None);
         loop {
-            let (moved, last) = self.set_aside(workspace, definition, paused, before, down_to).await?;
+            let (moved, last) = self.set_aside(workspace, definition, before, down_to).await?;
             all += moved;
             if moved < BATCH {
                 return Ok(all);
@@ -71,7 +69,6 @@ impl Store {
         &self,
         workspace: WorkspaceId,
         definition: DefinitionId,
-        paused: bool,
         before: Option<Place>,
         down_to: Option<Place>,
     ) -> Result<(usize, Option<Place>), Error> {
@@ -80,7 +77,7 @@ impl Store {
         let rows = self
             .query(
                 sql!("execution_queue/set_aside"),
-                &[&workspace.0, &definition.0, &paused, &before.rank, &before.item.0, &down_to.rank, &down_to.item.0],
+                &[&workspace.0, &definition.0, &before.rank, &before.item.0, &down_to.rank, &down_to.item.0],
             )
             .await?;
         let places: Result<Vec<Place>, Error> = rows.iter().map(place).collect();
@@ -91,12 +88,6 @@ impl Store {
     /// Where a workspace's head ends; none if no more than that wait.
     async fn head(&self, workspace: WorkspaceId) -> Result<Option<Place>, Error> {
         self.query(sql!("execution_queue/head"), &[&workspace.0, &HEAD]).await?.first().map(place).transpose()
-    }
-
-    /// A workspace's definitions that hold something back, and whether each is paused.
-    pub async fn closed_definitions(&self, workspace: WorkspaceId) -> Result<Vec<(DefinitionId, bool)>, Error> {
-        let rows = self.query(sql!("workflow_definition/closed"), &[&workspace.0]).await?;
-        rows.iter().map(|row| Ok((DefinitionId(row.try_get(0)?), row.try_get(1)?))).collect()
     }
 }
 

@@ -3,8 +3,10 @@
 //! Invariants
 //! - A run has at most one record on its way; it goes on when that one is answered.
 //! - While a commit is under way the next batch gathers behind it: no waiting is added, and the
-//!   busier the process, the fewer commits a run costs. Only a full batch goes beside another:
-//!   measured, two half-filled ones take turns at the flush, and everybody else's commits with them.
+//!   busier the process, the fewer commits a run costs. Only a full batch goes beside another, or
+//!   one that a slow commit kept waiting: measured, two half-filled ones take turns at the flush, and
+//!   everybody else's commits with them.
+//! - A run whose row somebody holds locked keeps no other waiting: it goes round on its own.
 //! - A batch that fails by circumstance is repeated whole until it is answered; one that fails by
 //!   its data is repeated by halves, and the culprit alone is told.
 //!
@@ -19,6 +21,7 @@ use store::batch::{Fate, by_halves};
 use store::run::{NodeFact, Record, Recorded};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::{metrics, nodes};
 
@@ -28,6 +31,11 @@ const BATCH: usize = 100;
 const BYTES: usize = 16 << 20;
 /// How many commits may be under way at once, if their batches are full.
 const WRITERS: usize = 3;
+
+/// A commit that takes longer than this is not waited for by the next batch.
+const SLOW: Duration = Duration::from_millis(20);
+/// How long a record whose row is locked waits for its next try.
+const LOCKED: Duration = Duration::from_millis(500);
 
 /// What a run is told of its record.
 #[derive(Debug)]
@@ -53,7 +61,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn spawn(store: Store) -> Writer {
         let (jobs, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(write(store, inbox));
+        tokio::spawn(write(store, inbox, jobs.downgrade()));
         Writer { jobs }
     }
 
@@ -66,26 +74,31 @@ impl Writer {
     }
 }
 
-async fn write(store: Store, mut inbox: mpsc::UnboundedReceiver<Job>) {
+async fn write(store: Store, mut inbox: mpsc::UnboundedReceiver<Job>, round: mpsc::WeakUnboundedSender<Job>) {
     let mut gathered = Vec::new();
     let mut under_way = JoinSet::new();
-    let mut open = true;
+    let (mut open, mut last) = (true, Instant::now());
     while open || !gathered.is_empty() {
-        let most = match under_way.len() {
+        let slow = last.elapsed() >= SLOW;
+        let enough = match under_way.len() {
             0 => 1,
+            1..WRITERS if slow => 1,
             1..WRITERS => BATCH,
             _ => usize::MAX,
         };
-        if gathered.len() >= most {
+        if gathered.len() >= enough {
             let batch = cut(&mut gathered);
             ::metrics::histogram!(metrics::RECORD_BATCH).record(u32::try_from(batch.len()).unwrap_or(u32::MAX));
-            let store = store.clone();
-            under_way.spawn(async move { write_batch(&store, batch).await });
+            let (store, round) = (store.clone(), round.clone());
+            under_way.spawn(async move { write_batch(&store, batch, &round).await });
+            last = Instant::now();
             continue;
         }
         let room = BATCH.saturating_sub(gathered.len());
+        let waits = !gathered.is_empty() && under_way.len() < WRITERS && !slow;
         tokio::select! {
             got = inbox.recv_many(&mut gathered, room), if open && room > 0 => open = got > 0,
+            () = tokio::time::sleep_until(last + SLOW), if waits => {}
             Some(done) = under_way.join_next() => {
                 // What breaks off here is taken for lost by its runs, and found again by their rows.
                 if done.is_err() {
@@ -120,33 +133,60 @@ pub(super) fn size(fact: &NodeFact) -> usize {
     256 + payload(&fact.input) + payload(&fact.output)
 }
 
-async fn write_batch(store: &Store, jobs: Vec<Job>) {
-    let process = jobs[0].process;
-    let (records, told): (Vec<Record>, Vec<_>) = jobs.into_iter().map(|job| (job.record, job.told)).unzip();
+async fn write_batch(store: &Store, jobs: Vec<Job>, round: &mpsc::WeakUnboundedSender<Job>) {
+    let mut batches = vec![jobs];
     let mut pause = Duration::from_millis(50);
-    let fates = loop {
+    while let Some(mut jobs) = batches.pop() {
+        let process = jobs[0].process;
+        let records: Vec<Record> = jobs.iter().map(|job| job.record.clone()).collect();
         match by_halves(&records, |some| store.record(process, some, "engine")).await {
-            Ok(fates) => break fates,
+            Ok(fates) => jobs.into_iter().zip(fates).for_each(|(job, fate)| tell(job, fate)),
+            // One of them is locked: the others go on without it.
+            Err(error) if error.is_lock_timeout() && jobs.len() > 1 => {
+                let half = jobs.split_off(jobs.len() / 2);
+                batches.extend([half, jobs]);
+            }
+            Err(error) if error.is_lock_timeout() => {
+                tracing::warn!(
+                    runs = 1,
+                    error = &error as &dyn std::error::Error,
+                    "A run's row is locked, trying again"
+                );
+                go_round(jobs, round.clone());
+            }
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    runs = records.len(),
+                    runs = jobs.len(),
                     "Recording failed, trying again"
                 );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(2));
-                if told.iter().all(oneshot::Sender::is_closed) {
-                    return;
+                if jobs.iter().any(|job| !job.told.is_closed()) {
+                    batches.push(jobs);
                 }
             }
         }
-    };
-    for ((fate, told), record) in fates.into_iter().zip(told).zip(records) {
-        let answer = match fate {
-            Fate::Done(recorded) => Told::Recorded(recorded),
-            Fate::Refused(error) => Told::Refused(error, Box::new(record)),
-        };
-        // A run that was dropped meanwhile needs no answer.
-        drop(told.send(answer));
     }
+}
+
+/// A run that was dropped meanwhile needs no answer.
+fn tell(job: Job, fate: Fate<Recorded>) {
+    let answer = match fate {
+        Fate::Done(recorded) => Told::Recorded(recorded),
+        Fate::Refused(error) => Told::Refused(error, Box::new(job.record)),
+    };
+    drop(job.told.send(answer));
+}
+
+/// Puts jobs back behind the others, after a while.
+fn go_round(jobs: Vec<Job>, round: mpsc::WeakUnboundedSender<Job>) {
+    tokio::spawn(async move {
+        tokio::time::sleep(LOCKED).await;
+        let Some(inbox) = round.upgrade() else { return };
+        for job in jobs.into_iter().filter(|job| !job.told.is_closed()) {
+            // The writer is gone with the process: so is the run.
+            let _gone = inbox.send(job);
+        }
+    });
 }

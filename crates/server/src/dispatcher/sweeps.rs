@@ -29,7 +29,10 @@ impl Sweeps {
 
     /// Every shard is due at once.
     pub(super) fn all(&mut self) {
-        self.next.clear();
+        let now = Instant::now();
+        for next in self.next.values_mut() {
+            next.at = next.at.min(now);
+        }
     }
 
     pub(super) fn until_next(&self) -> Duration {
@@ -44,7 +47,10 @@ impl Sweeps {
         for shard in shards {
             self.next.entry(*shard).or_insert(Next { at: now, placed: false });
         }
-        let due = self.next.iter_mut().filter(|(_, next)| next.at <= now).take(SWEPT_AT_ONCE);
+        // Who has waited longest goes first: however often all are due, none is left out.
+        let mut due: Vec<_> = self.next.iter_mut().filter(|(_, next)| next.at <= now).collect();
+        due.sort_by_key(|(_, next)| next.at);
+        let due = due.into_iter().take(SWEPT_AT_ONCE);
         due.map(|(shard, next)| {
             let place = self.poll * u32::from(shard.unsigned_abs() + 1) / u32::from(SHARDS.unsigned_abs());
             next.at = now + if next.placed { self.poll } else { place };

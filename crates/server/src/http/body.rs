@@ -50,7 +50,9 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let value: Value = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
     // A struct can be read from an array too; nobody who sends one means that.
     if !value.is_object() {
-        return Err(Problem::new(Code::ValidationFailed, "the body must be a JSON object"));
+        let message = "the body must be a JSON object".to_owned();
+        let problem = Problem::new(Code::ValidationFailed, message.clone());
+        return Err(Problem { problems: vec![parse::Problem { pointer: String::new(), message }], ..problem });
     }
     if !engine::nodes::is_storable(&value) {
         return Err(Problem::new(

@@ -33,8 +33,8 @@ async fn a_tier_runs_as_many_as_it_allows() {
         world.accept_many(workspace, definition, 25).await;
         let claims = world.claim(workspace, 100).await;
         assert_eq!(claims.items.len(), limit, "{tier}");
-        let asked = claims.asked[0];
-        let told = (asked.workspace, asked.running, asked.limit, asked.more, asked.met_closed, asked.weight);
+        let asked = &claims.asked[0];
+        let told = (asked.workspace, asked.running, asked.limit, asked.more, asked.parked, asked.weight);
         let limit = i32::try_from(limit).expect("small");
         assert_eq!(told, (workspace, limit, limit, true, false, 1), "{tier}");
         assert!(asked.at_capacity());
@@ -48,7 +48,7 @@ async fn a_workspace_row_tells_full_from_empty_from_busy() {
     let (workspace, definition) = world.tenant("PRO").await;
     let told = async |want| {
         let claims = world.claim(workspace, want).await;
-        let asked = claims.asked[0];
+        let asked = &claims.asked[0];
         (claims.items.len(), asked.running, asked.more, asked.at_capacity())
     };
     assert_eq!(told(5).await, (0, 0, false, false), "empty");
@@ -117,7 +117,7 @@ async fn what_was_let_through_a_full_gate_is_set_aside_by_the_claim() {
         let accepted = world.accept(&[0; 5].map(|_| keyed(workspace, definition, "k"))).await;
         world.run_sql("UPDATE execution_queue SET stage = 0 WHERE workspace_id = $1", &[&workspace.0]).await;
         let claims = world.claim(workspace, 10).await;
-        assert_eq!((claimed(&claims), claims.asked[0].met_closed), (accepted[..2].to_vec(), true), "{stages}");
+        assert_eq!((claimed(&claims), claims.asked[0].parked), (accepted[..2].to_vec(), true), "{stages}");
         assert_eq!(world.stages(workspace).await, stages);
     }
 }
@@ -165,11 +165,11 @@ async fn a_paused_definition_starts_nothing_and_does_not_block_the_others() {
     world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&paused.0]).await;
     let first = world.claim(workspace, 10).await;
     assert_eq!(
-        (first.items.len(), first.asked[0].met_closed, first.asked[0].more),
-        (0, true, true),
+        (first.items.len(), first.asked[0].in_the_way.clone(), first.asked[0].more),
+        (0, vec![paused], true),
         "they are to be moved"
     );
-    assert_eq!(world.store.clear_the_way(workspace).await.expect("moved"), 5);
+    assert_eq!(world.store.clear_the_way(workspace, paused).await.expect("moved"), 5);
     assert_eq!(claimed(&world.claim(workspace, 10).await), behind);
     assert_eq!(world.stages(workspace).await, "definition 5, slot 2");
 }
@@ -280,7 +280,7 @@ async fn a_claim_under_an_older_snapshot_is_refused() {
     world.accept_many(workspace, definition, 1).await;
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         world.client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.expect("begin");
-        let sql = "SELECT * FROM fb_claim_1($1, ARRAY[$2::uuid], ARRAY[1], $3, $3, NULL, 1)";
+        let sql = "SELECT * FROM fb_claim_2($1, ARRAY[$2::uuid], ARRAY[1], $3, $3, NULL, 1)";
         let error = world
             .client
             .query(sql, &[&workspace.shard(), &workspace.0, &new_id()])

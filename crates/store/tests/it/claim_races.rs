@@ -96,7 +96,7 @@ async fn drain(store: &Store, me: kernel::ids::ProcessId, workspace: WorkspaceId
         if endings.is_empty() {
             let gates = store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
             store.open(&gates).await.expect("opened");
-            let (asked, waiting) = (claims.asked[0], store.sweep(workspace.shard()).await.expect("a sweep"));
+            let (asked, waiting) = (claims.asked[0].clone(), store.sweep(workspace.shard()).await.expect("a sweep"));
             if gates.is_empty() && !asked.more && asked.running == 0 && waiting.is_empty() {
                 return;
             }

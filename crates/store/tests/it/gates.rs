@@ -116,9 +116,9 @@ async fn a_limit_put_on_a_definition_with_running_executions_is_obeyed_and_then_
     let early = world.run(workspace, 1).await;
     world.run_sql("UPDATE workflow_definition SET concurrency = 1 WHERE id = $1", &[&definition.0]).await;
     assert_eq!(world.run(workspace, 5).await.len(), 0);
-    world.store.clear_the_way(workspace).await.expect("moved");
+    world.store.clear_the_way(workspace, definition).await.expect("moved");
     assert_eq!(world.stages(workspace).await, "definition 3, slot 1");
-    // What ran before the limit came is not known at the gate; the sweep finds the way free.
+    // The end of what ran before the limit came opens no gate; the sweep finds the way free.
     world.finish(early[0].execution, Status::Completed).await;
     let gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
     world.store.open(&gates).await.expect("opened");
@@ -177,12 +177,12 @@ async fn a_paused_definitions_ready_items_are_set_aside_a_thousand_at_a_time() {
     let stages = ["ready 1510, definition 1000", "ready 510, definition 2000", "ready 10, definition 2500"];
     let mut place = None;
     for (expected, stages) in [1_000, 1_000, 500].into_iter().zip(stages) {
-        let (moved, last) = world.store.set_aside(workspace, definition, true, place, None).await.expect("set aside");
+        let (moved, last) = world.store.set_aside(workspace, definition, place, None).await.expect("set aside");
         assert_eq!((moved, world.stages(workspace).await), (expected, stages.to_owned()));
         assert!(last.is_some() && place.is_none_or(|place| last < Some(place)), "it goes on before {place:?}");
         place = last;
     }
-    assert_eq!(world.store.set_aside(workspace, definition, true, None, None).await.expect("set aside"), (0, None));
+    assert_eq!(world.store.set_aside(workspace, definition, None, None).await.expect("set aside"), (0, None));
     let gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
     assert_eq!(world.store.open(&gates).await.expect("opened"), [], "it stays paused");
     world.run_sql("UPDATE workflow_definition SET status = 'ACTIVE' WHERE id = $1", &[&definition.0]).await;
@@ -191,24 +191,29 @@ async fn a_paused_definitions_ready_items_are_set_aside_a_thousand_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_lowered_definition_keeps_what_was_let_through_and_sets_the_rest_aside() {
+async fn a_lowered_definitions_ready_items_are_moved_whether_let_through_or_not_and_those_with_room_come_back() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
-    let free = world.definition(workspace, Limits::default()).await;
     world.accept_many(workspace, definition, 10).await;
-    assert_eq!(world.store.closed_definitions(workspace).await.expect("definitions"), []);
-    world.run_sql("UPDATE workflow_definition SET concurrency = 2 WHERE id = $1", &[&definition.0]).await;
-    let paused = "UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1";
-    world.run_sql(paused, &[&free.0]).await;
-    let mut closed = world.store.closed_definitions(workspace).await.expect("definitions");
-    closed.sort();
-    assert_eq!(closed, [(definition, false), (free, true)]);
-    assert_eq!(world.store.set_aside(workspace, definition, false, None, None).await.expect("set aside").0, 10);
-    let gates = world.store.sweep_gates(workspace.shard(), &mut GatesFrom::default()).await.expect("gates");
-    world.store.open(&gates).await.expect("opened");
+    assert_eq!(world.store.clear_the_way(workspace, definition).await.expect("moved"), 0, "nothing holds it back");
+    let lower = "UPDATE workflow_definition SET concurrency = $2 WHERE id = $1";
+    world.run_sql(lower, &[&definition.0, &4]).await;
+    assert_eq!(world.store.clear_the_way(workspace, definition).await.expect("moved"), 10);
+    assert_eq!(world.stages(workspace).await, "ready 4, definition 6");
+    world.run_sql(lower, &[&definition.0, &2]).await;
+    assert_eq!(world.store.clear_the_way(workspace, definition).await.expect("moved"), 4, "let through, and too many");
     assert_eq!(world.stages(workspace).await, "ready 2, definition 8");
-    assert_eq!(world.store.set_aside(workspace, definition, false, None, None).await.expect("set aside").0, 0);
-    assert_eq!(world.store.set_aside(workspace, definition, true, None, None).await.expect("set aside").0, 2);
+}
+
+#[tokio::test]
+async fn those_that_run_since_before_a_limit_count_at_its_gate() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 6).await;
+    assert_eq!(world.run(workspace, 2).await.len(), 2);
+    world.run_sql("UPDATE workflow_definition SET concurrency = 3 WHERE id = $1", &[&definition.0]).await;
+    world.store.clear_the_way(workspace, definition).await.expect("moved");
+    assert_eq!(world.stages(workspace).await, "ready 1, definition 3, slot 2");
 }
 
 #[tokio::test]
@@ -250,6 +255,6 @@ async fn an_item_delayed_before_its_definition_was_paused_waits_for_it_once_met(
     world.run_sql("UPDATE execution_queue SET available_at = now()", &[]).await;
     world.store.ripen().await.expect("ripened");
     assert_eq!(world.run(workspace, 5).await.len(), 0);
-    world.store.clear_the_way(workspace).await.expect("moved");
+    world.store.clear_the_way(workspace, definition).await.expect("moved");
     assert_eq!(world.stages(workspace).await, "definition 1");
 }
