@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use kernel::ids::ProcessId;
+use kernel::signals::metrics;
 use serde_json::Value;
 use store::Store;
 use store::batch::{Fate, by_halves};
@@ -20,7 +21,7 @@ use store::run::{NodeFact, Record, Recorded};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::{metrics, nodes};
+use crate::nodes;
 
 /// The most runs of one commit.
 const BATCH: usize = 100;
@@ -78,7 +79,7 @@ async fn write(store: Store, mut inbox: mpsc::UnboundedReceiver<Job>) {
         };
         if gathered.len() >= most {
             let batch = cut(&mut gathered);
-            ::metrics::histogram!(metrics::RECORD_BATCH).record(u32::try_from(batch.len()).unwrap_or(u32::MAX));
+            ::metrics::histogram!(metrics::RECORD_BATCH.name).record(u32::try_from(batch.len()).unwrap_or(u32::MAX));
             let store = store.clone();
             under_way.spawn(async move { write_batch(&store, batch).await });
             continue;

@@ -280,7 +280,7 @@ async fn a_claim_under_an_older_snapshot_is_refused() {
     world.accept_many(workspace, definition, 1).await;
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         world.client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.expect("begin");
-        let sql = "SELECT * FROM fb_claim_1($1, ARRAY[$2::uuid], ARRAY[1], $3, $3, NULL, 1)";
+        let sql = "SELECT * FROM fb_claim_2($1, ARRAY[$2::uuid], ARRAY[1], $3, $3, NULL, 1)";
         let error = world
             .client
             .query(sql, &[&workspace.shard(), &workspace.0, &new_id()])
