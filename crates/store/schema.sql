@@ -44,7 +44,7 @@ BEGIN
      LIMIT 100;
 END $$;
 
-CREATE FUNCTION public.fb_begin_1(p_ids uuid[], p_engine text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint)
+CREATE FUNCTION public.fb_begin_2(p_ids uuid[], p_engine text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -73,7 +73,7 @@ BEGIN
                 WHEN e.status = 'PENDING' THEN 'not_yet'
                 ELSE 'ended' END,
            e.workspace_id, e.workflow_definition_id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at,
-           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint
+           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint, e.trace_context
       FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
 END $$;
 
@@ -139,7 +139,8 @@ BEGIN
           FROM (SELECT g.id, g.gone, g.dlim IS NOT NULL AS limited, x.id IS NOT NULL AS begun
                   FROM g LEFT JOIN x ON x.id = g.id WHERE g.ok) b
          WHERE q.id = b.id AND q.status = 'PENDING'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun),
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun,
+                  greatest(q.created_at, q.available_at) AS since),
     s AS (
         UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
           FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'
@@ -150,13 +151,13 @@ BEGIN
                started_at = clock_timestamp(),
                deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
           FROM x WHERE e.id = x.id AND e.status = 'PENDING'
-        RETURNING e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at)
+        RETURNING e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at, e.trace_context)
     SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, coalesce(e.version_id, o.version_id),
            a.attempt_count, a.in_doubt, a.gone, coalesce(o.semantics > p_semantics, false), a.begun, e.owner_epoch, e.input, e.trigger, e.created_at,
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int
       FROM a LEFT JOIN e ON e.id = a.id
-      LEFT JOIN LATERAL (SELECT o.version_id, o.semantics FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
+      LEFT JOIN LATERAL (SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            w.running + (SELECT count(*)::int FROM a WHERE a.workspace_id = w.id), w.lim,
@@ -488,6 +489,54 @@ BEGIN
                  ON c.execution = t.id;
     END IF;
 END $_$;
+
+CREATE FUNCTION public.fb_sample_1(p_shard smallint, p_most integer, p_workspaces integer) RETURNS TABLE(ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint, oldest_for_turn_s double precision, oldest_for_slot_s double precision)
+    LANGUAGE plpgsql STABLE
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE ready_hop (ws, since, n) AS (
+        (SELECT q.workspace_id, q.created_at, 1 FROM execution_queue q
+          WHERE q.shard = p_shard AND q.stage = 0 ORDER BY q.workspace_id, q.rank, q.id LIMIT 1)
+        UNION ALL
+        SELECT x.workspace_id, x.created_at, h.n + 1 FROM ready_hop h CROSS JOIN LATERAL (
+            SELECT q.workspace_id, q.created_at FROM execution_queue q
+             WHERE q.shard = p_shard AND q.stage = 0 AND q.workspace_id > h.ws
+             ORDER BY q.workspace_id, q.rank, q.id LIMIT 1) x
+         WHERE h.n < p_workspaces),
+    slot_hop (ws, n) AS (
+        (SELECT q.workspace_id, 1 FROM execution_queue q
+          WHERE q.shard = p_shard AND q.stage = 5 ORDER BY q.workspace_id LIMIT 1)
+        UNION ALL
+        SELECT x.workspace_id, h.n + 1 FROM slot_hop h CROSS JOIN LATERAL (
+            SELECT q.workspace_id FROM execution_queue q
+             WHERE q.shard = p_shard AND q.stage = 5 AND q.workspace_id > h.ws
+             ORDER BY q.workspace_id LIMIT 1) x
+         WHERE h.n < p_workspaces),
+    busy AS (SELECT h.ws FROM ready_hop h UNION SELECT h.ws FROM slot_hop h),
+    w AS MATERIALIZED (
+        SELECT ws.id, coalesce(ws.limit_override, tier.max_running) AS lim, ws.paused OR ws.deleted_at IS NOT NULL AS closed
+          FROM busy CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = busy.ws LIMIT 1) ws
+         CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier),
+    r AS MATERIALIZED (
+        SELECT extract(epoch FROM clock_timestamp() - h.since)::float8 AS age,
+               NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM execution_queue s
+                    WHERE s.shard = p_shard AND s.workspace_id = h.ws AND s.stage = 5 LIMIT w.lim) s) < w.lim AS has_slot
+          FROM ready_hop h JOIN w ON w.id = h.ws)
+    SELECT (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE q.shard = p_shard AND q.stage = 0 LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE p_shard = 0 AND q.stage = 1 LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE q.shard = p_shard AND q.stage = 2 LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE q.shard = p_shard AND q.stage = 3 LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE q.shard = p_shard AND q.stage = 5 LIMIT p_most) x),
+           (SELECT coalesce(sum(w.lim), 0)::bigint FROM w),
+           (SELECT coalesce(max(r.age), 0) FROM r WHERE r.has_slot),
+           (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);
+END $$;
 
 CREATE FUNCTION public.fb_uuid7() RETURNS uuid
     LANGUAGE sql

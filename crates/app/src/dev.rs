@@ -58,11 +58,14 @@ const EXAMPLES: [(&str, &str); 5] = [
 ];
 
 impl DevArgs {
-    pub(crate) async fn run(self) -> anyhow::Result<()> {
+    pub(crate) fn settings(&self, log_format: Option<&String>) -> anyhow::Result<Settings> {
         if self.settings.names_a_database() {
             bail!("`dev` runs a database of its own; for yours use `forebay serve --database-url …`");
         }
-        let mut settings = self.settings.load()?;
+        Ok(self.settings.load(log_format)?.settings)
+    }
+
+    pub(crate) async fn run(self, mut settings: Settings) -> anyhow::Result<()> {
         let database = Embedded::start(self.database()?).await?;
         settings.database.url = database.url();
         let started = self.start(settings, &database).await;

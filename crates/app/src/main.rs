@@ -9,13 +9,15 @@ mod dev;
 mod output;
 mod serve;
 mod settings;
+mod telemetry;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+
+use crate::telemetry::Telemetry;
 
 /// Runs your customers' workflows, each customer within its limit, and loses nothing.
 #[derive(Parser, Debug)]
@@ -30,10 +32,9 @@ struct Cli {
     /// What the service logs: error, warn, info, debug, or a filter such as info,store=debug.
     #[arg(long, global = true, env = "FOREBAY_LOG", value_name = "FILTER")]
     log: Option<String>,
-    /// How the service logs.
-    #[arg(long, global = true, env = "FOREBAY_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
-    #[arg(value_parser = ["text", "json"])]
-    log_format: String,
+    /// How the service logs (the setting log.format).
+    #[arg(long, global = true, env = "FOREBAY_LOG_FORMAT", value_name = "FORMAT", value_parser = ["text", "json"])]
+    log_format: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -59,6 +60,9 @@ enum Command {
     },
 }
 
+/// What `serve` logs unless told otherwise: libraries speak up only when something is wrong.
+const SERVE_LOGS: &str = "info,refinery_core=warn,tokio_postgres=warn";
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
@@ -80,29 +84,23 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match cli.command {
         Command::Dev(args) => {
-            log(cli.log.as_deref().unwrap_or("warn"), &cli.log_format)?;
-            runtime.block_on(args.run()).map(done)
+            let settings = args.settings(cli.log_format.as_ref())?;
+            let telemetry = Telemetry::start(&settings.log, cli.log.as_deref(), "warn")?;
+            let ended = runtime.block_on(args.run(settings));
+            telemetry.stop();
+            ended.map(done)
         }
         Command::Serve(args) => {
-            log(cli.log.as_deref().unwrap_or("info,refinery_core=warn,tokio_postgres=warn"), &cli.log_format)?;
-            runtime.block_on(args.run()).map(done)
+            let settings = args.settings(cli.log_format.as_ref())?;
+            let telemetry = Telemetry::start(&settings.log, cli.log.as_deref(), SERVE_LOGS)?;
+            let ended = runtime.block_on(args.run(settings));
+            telemetry.stop();
+            ended.map(done)
         }
         Command::Migrate(args) => runtime.block_on(args.run()).map(done),
-        Command::Config(args) => args.run().map(done),
+        Command::Config(args) => args.run(cli.log_format.as_ref()).map(done),
         Command::RootKey => output::line(store::key::Secret::generate()?.expose()).map(done),
         Command::Client(command) => runtime.block_on(command.run(cli.connection)),
         Command::PostgresChild { .. } => Ok(ExitCode::FAILURE),
     }
-}
-
-fn log(filter: &str, format: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter).context("read the log filter")?;
-    // Colours are for terminals: a file or a journal would keep the escape codes.
-    let color = output::Look::stderr(false).color;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(color).with_writer(std::io::stderr);
-    match format {
-        "json" => builder.json().init(),
-        _ => builder.init(),
-    }
-    Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use server::config::REASONS;
+use server::config::{REASONS, Settings};
 use server::{Options, Role, Server};
 use store::connect::Target;
 use tokio_util::sync::CancellationToken;
@@ -41,9 +41,13 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ServeArgs {
-    pub(crate) async fn run(self) -> anyhow::Result<()> {
+    pub(crate) fn settings(&self, log_format: Option<&String>) -> anyhow::Result<Settings> {
+        Ok(self.settings.load(log_format)?.settings)
+    }
+
+    pub(crate) async fn run(self, settings: Settings) -> anyhow::Result<()> {
         let roles = roles(&self.roles)?;
-        let service = Server::start(self.settings.load()?, Options { roles, ..Options::default() }).await?;
+        let service = Server::start(settings, Options { roles, ..Options::default() }).await?;
         if let Some(address) = service.address {
             output::line(format!("Forebay listens on http://{address}"))?;
         }
@@ -62,11 +66,11 @@ impl ServeArgs {
 
 impl MigrateArgs {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let settings = self.settings.load()?;
+        let settings = self.settings.load(None)?.settings;
         if settings.database.url.is_empty() {
             bail!("give a database: --database-url postgresql://user@host/database");
         }
-        let report = store::migrate::migrate(&Target::new(&settings.database.url)?).await?;
+        let report = store::migrate::migrate(&Target::new(settings.direct_url())?).await?;
         match report.applied.as_slice() {
             [] => output::line("the database is up to date")?,
             applied => output::line(format!("applied {}", applied.join(", ")))?,
@@ -76,8 +80,9 @@ impl MigrateArgs {
 }
 
 impl ConfigArgs {
-    pub(crate) fn run(self) -> anyhow::Result<()> {
-        let shown = toml::Table::try_from(self.settings.load()?.masked()).context("print the settings")?;
+    pub(crate) fn run(self, log_format: Option<&String>) -> anyhow::Result<()> {
+        let effective = self.settings.load(log_format)?;
+        let shown = toml::Table::try_from(effective.settings.masked()).context("print the settings")?;
         for (key, reason) in REASONS {
             let value = key.split('.').try_fold(None, |at: Option<&toml::Value>, part| {
                 let table = match at {
@@ -87,8 +92,12 @@ impl ConfigArgs {
                 };
                 table.get(part).map(Some)
             });
-            let value = value.flatten().map_or_else(|| "\"\"".to_owned(), ToString::to_string);
-            output::line(format!("# {reason}\n{key} = {value}\n"))?;
+            // TOML has no word for "not set".
+            let line = match value.flatten() {
+                Some(value) => format!("{key} = {value} # {}", effective.origin(key)),
+                None => format!("# {key} is not set"),
+            };
+            output::line(format!("# {reason}\n{line}\n"))?;
         }
         Ok(())
     }

@@ -2,10 +2,12 @@
 //!
 //! Invariants
 //! - Only the binary reads arguments and environment.
-//! - An unknown key, wherever it stands, stops the start and is named.
+//! - An unknown key, wherever it stands, stops the start and is named, with the one that was meant.
 //!
 //! Not here: what the keys mean (`server::config`).
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -31,86 +33,249 @@ pub(crate) struct SettingFlags {
     listen: Option<String>,
 }
 
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Flag,
+    Environment(String),
+    File,
+    Default,
+}
+
+/// The effective settings, and where each value came from.
+#[derive(Debug)]
+pub(crate) struct Effective {
+    pub(crate) settings: Settings,
+    origins: BTreeMap<String, Origin>,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Flag => f.write_str("flag"),
+            Origin::Environment(name) => f.write_str(name),
+            Origin::File => f.write_str("file"),
+            Origin::Default => f.write_str("default"),
+        }
+    }
+}
+
+impl Effective {
+    pub(crate) fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+}
+
 impl SettingFlags {
     /// A database URL was given, by flag or environment.
     pub(crate) fn names_a_database(&self) -> bool {
         self.database_url.is_some()
     }
 
-    /// The effective settings.
-    pub(crate) fn load(&self) -> anyhow::Result<Settings> {
-        let mut table = match &self.config {
-            Some(path) => {
-                let text =
-                    std::fs::read_to_string(path).with_context(|| format!("read settings from {}", path.display()))?;
-                text.parse::<Table>().with_context(|| format!("read settings from {}", path.display()))?
-            }
-            None => Table::new(),
-        };
-        for (key, _) in REASONS {
-            let name = format!("FOREBAY_{}", key.replace('.', "_").to_uppercase());
-            if let Ok(text) = std::env::var(&name) {
-                put(&mut table, key, &text).with_context(|| format!("read {name}"))?;
-            }
+    /// The effective settings; `log_format` is a flag of every command.
+    pub(crate) fn load(&self, log_format: Option<&String>) -> anyhow::Result<Effective> {
+        let mut gathered = Gathered::default();
+        if let Some(path) = &self.config {
+            let what = || format!("read settings from {}", path.display());
+            let text = std::fs::read_to_string(path).with_context(what)?;
+            gathered.file(text.parse::<Table>().with_context(what)?).with_context(what)?;
         }
-        for (key, value) in [("database.url", &self.database_url), ("http.listen", &self.listen)] {
-            if let Some(text) = value {
-                put(&mut table, key, text)?;
+        gathered.environment(std::env::vars_os().filter_map(|(name, value)| {
+            let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+            name.starts_with(PREFIX).then_some((name, value))
+        }))?;
+        let named = [
+            ("database.url", self.database_url.as_ref()),
+            ("http.listen", self.listen.as_ref()),
+            ("log.format", log_format),
+        ];
+        for (key, value) in named {
+            // These flags have their variable's value where the flag itself is not given.
+            if let Some(text) = value
+                && std::env::var(variable(key)).as_ref() != Ok(text)
+            {
+                gathered.put(key, text, Origin::Flag)?;
             }
         }
         for pair in &self.set {
             let Some((key, value)) = pair.split_once('=') else {
                 bail!("--set {pair}: write KEY=VALUE, such as dispatch.batch_max=200");
             };
-            put(&mut table, key.trim(), value.trim())?;
+            gathered.put(key.trim(), value.trim(), Origin::Flag)?;
         }
+        let Gathered { table, origins } = gathered;
         let settings =
             Settings::deserialize(Value::Table(table)).map_err(|error| anyhow::anyhow!("settings: {error}"))?;
         settings.check().context("check the settings")?;
-        Ok(settings)
+        Ok(Effective { settings, origins })
     }
 }
 
-/// Puts a value at a dotted key. It is read as TOML where that works, else as text; a list may be
-/// written with commas.
-fn put(table: &mut Table, key: &str, text: &str) -> anyhow::Result<()> {
-    if !REASONS.iter().any(|(known, _)| *known == key) {
-        bail!("there is no setting {key}; `forebay config` lists them");
-    }
-    let value = match format!("value = {text}").parse::<Table>() {
-        Ok(mut parsed) => parsed.remove("value").unwrap_or_else(|| Value::String(text.to_owned())),
-        Err(_) if key == "outbound.allow" => {
-            Value::Array(text.split(',').map(|entry| Value::String(entry.trim().to_owned())).collect())
+const PREFIX: &str = "FOREBAY_";
+
+/// The variable of a key.
+pub(crate) fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
+}
+
+/// What was given so far.
+#[derive(Default)]
+struct Gathered {
+    table: Table,
+    origins: BTreeMap<String, Origin>,
+}
+
+impl Gathered {
+    fn file(&mut self, table: Table) -> anyhow::Result<()> {
+        let mut keys = Vec::new();
+        leaves("", &table, &mut keys);
+        for key in keys {
+            known(&key)?;
+            self.origins.insert(key, Origin::File);
         }
-        Err(_) => Value::String(text.to_owned()),
-    };
-    let mut at = table;
-    let mut parts = key.split('.').peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            at.insert(part.to_owned(), value);
-            return Ok(());
-        }
-        let next = at.entry(part).or_insert_with(|| Value::Table(Table::new()));
-        let Value::Table(inner) = next else { bail!("settings: {part} of {key} is not a section") };
-        at = inner;
+        self.table = table;
+        Ok(())
     }
-    Ok(())
+
+    /// Variables that begin like a section of the settings must be one of them. What a cluster puts
+    /// there for a service of the same name is let be.
+    fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<()> {
+        for (name, text) in variables {
+            if let Some((key, _)) = REASONS.iter().find(|(key, _)| variable(key) == name) {
+                self.put(key, &text, Origin::Environment(name.clone())).with_context(|| format!("read {name}"))?;
+                continue;
+            }
+            let sections = REASONS.iter().filter_map(|(key, _)| key.split_once('.')).map(|(section, _)| section);
+            let ours = sections.into_iter().any(|section| name.starts_with(&format!("{}_", variable(section))));
+            if ours && !name.contains("_SERVICE_") && !name.contains("_PORT") {
+                let all: Vec<String> = REASONS.iter().map(|(key, _)| variable(key)).collect();
+                bail!(unknown(&name, &all));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a value at a dotted key. It is read as TOML where that works, else as text; a list may be
+    /// written with commas.
+    fn put(&mut self, key: &str, text: &str, origin: Origin) -> anyhow::Result<()> {
+        known(key)?;
+        let value = match format!("value = {text}").parse::<Table>() {
+            Ok(mut parsed) => parsed.remove("value").unwrap_or_else(|| Value::String(text.to_owned())),
+            Err(_) if key == "outbound.allow" => {
+                Value::Array(text.split(',').map(|entry| Value::String(entry.trim().to_owned())).collect())
+            }
+            Err(_) => Value::String(text.to_owned()),
+        };
+        let mut at = &mut self.table;
+        let mut parts = key.split('.').peekable();
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                at.insert(part.to_owned(), value);
+                break;
+            }
+            let next = at.entry(part).or_insert_with(|| Value::Table(Table::new()));
+            let Value::Table(inner) = next else { bail!("settings: {part} of {key} is not a section") };
+            at = inner;
+        }
+        self.origins.insert(key.to_owned(), origin);
+        Ok(())
+    }
+}
+
+/// The dotted keys of a file.
+fn leaves(prefix: &str, table: &Table, found: &mut Vec<String>) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        match value {
+            Value::Table(inner) => leaves(&key, inner, found),
+            _ => found.push(key),
+        }
+    }
+}
+
+fn known(key: &str) -> anyhow::Result<()> {
+    if REASONS.iter().any(|(known, _)| *known == key) {
+        return Ok(());
+    }
+    let all: Vec<String> = REASONS.iter().map(|(known, _)| (*known).to_owned()).collect();
+    bail!(unknown(key, &all))
+}
+
+/// Says that there is no such setting, and which was meant if one is near enough.
+fn unknown(name: &str, all: &[String]) -> String {
+    let nearest = all.iter().min_by_key(|known| distance(name, known));
+    match nearest.filter(|known| distance(name, known) <= 1 + name.len() / 6) {
+        Some(known) => format!("there is no setting {name}: did you mean {known}?"),
+        None => format!("there is no setting {name}; `forebay config` lists them"),
+    }
+}
+
+/// How many letters must be put in, taken out or changed.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (at, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (column, other) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn load(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> anyhow::Result<(Settings, Gathered)> {
+        let mut gathered = Gathered::default();
+        gathered.file(file.parse()?)?;
+        gathered.environment(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))?;
+        for (key, value) in flags {
+            gathered.put(key, value, Origin::Flag)?;
+        }
+        Ok((Settings::deserialize(Value::Table(gathered.table.clone()))?, gathered))
+    }
+
     #[test]
-    fn values_land_at_their_keys_and_unknown_ones_are_named() {
-        let mut table = Table::new();
-        put(&mut table, "dispatch.batch_max", "200").expect("a number");
-        put(&mut table, "http.listen", "127.0.0.1:0").expect("an address");
-        put(&mut table, "outbound.allow", "a.test:80,b.test:81").expect("a list");
-        let settings = Settings::deserialize(Value::Table(table.clone())).expect("good settings");
-        assert_eq!((settings.dispatch.batch_max, settings.outbound.allow.len()), (200, 2));
-        let error = put(&mut table, "dispatch.batchmax", "1").expect_err("an unknown key");
-        assert!(error.to_string().contains("dispatch.batchmax"), "{error}");
+    fn flags_go_before_environment_before_file_before_default() {
+        let file = "[dispatch]\nbatch_max = 20\nbatch_min = 2\npoll_interval_ms = 100\n";
+        let environment = [("FOREBAY_DISPATCH_BATCH_MAX", "30"), ("FOREBAY_DISPATCH_BATCH_MIN", "3")];
+        let (settings, gathered) = load(file, &environment, &[("dispatch.batch_max", "40")]).expect("good settings");
+        let dispatch = settings.dispatch;
+        assert_eq!((dispatch.batch_max, dispatch.batch_min, dispatch.poll_interval_ms), (40, 3, 100));
+        assert_eq!(dispatch.stale_after_ms, 300_000);
+        let origin = |key: &str| gathered.origins.get(key).cloned();
+        assert_eq!(origin("dispatch.batch_max"), Some(Origin::Flag));
+        assert_eq!(origin("dispatch.batch_min"), Some(Origin::Environment("FOREBAY_DISPATCH_BATCH_MIN".to_owned())));
+        assert_eq!(origin("dispatch.poll_interval_ms"), Some(Origin::File));
+        assert_eq!(origin("dispatch.stale_after_ms"), None);
+    }
+
+    #[test]
+    fn values_land_at_their_keys() {
+        let flags = [("http.listen", "127.0.0.1:0"), ("outbound.allow", "a.test:80,b.test:81"), ("log.format", "json")];
+        let (settings, _) = load("", &[], &flags).expect("good settings");
+        assert_eq!(settings.http.listen.port(), 0);
+        assert_eq!(settings.outbound.allow.len(), 2);
+        assert_eq!(settings.log.format, server::config::LogFormat::Json);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_wherever_they_stand_with_the_one_that_was_meant() {
+        let text = |loaded: anyhow::Result<(Settings, Gathered)>| loaded.err().map(|error| error.to_string());
+        let flag = text(load("", &[], &[("dispatch.batchmax", "1")]));
+        assert_eq!(flag.as_deref(), Some("there is no setting dispatch.batchmax: did you mean dispatch.batch_max?"));
+        let file = text(load("[dispatch]\npoll_intervall_ms = 1\n", &[], &[]));
+        assert!(file.is_some_and(|said| said.contains("did you mean dispatch.poll_interval_ms?")));
+        let variable = text(load("", &[("FOREBAY_DISPATCH_BATCHMAX", "1")], &[]));
+        assert!(variable.is_some_and(|said| said.contains("did you mean FOREBAY_DISPATCH_BATCH_MAX?")));
+        let far = text(load("", &[], &[("nonsense", "1")]));
+        assert_eq!(far.as_deref(), Some("there is no setting nonsense; `forebay config` lists them"));
+        let others = [("FOREBAY_KEY", "x"), ("FOREBAY_HTTP_SERVICE_HOST", "10.0.0.1"), ("FOREBAY_HTTP_PORT", "tcp://")];
+        assert!(load("", &others, &[]).is_ok(), "variables that are no settings are let be");
     }
 }

@@ -23,15 +23,17 @@ use kernel::execution;
 use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, ProcessId, WorkspaceId};
 use kernel::queue::Answer;
+use kernel::signals::{events, metrics, spans};
 use store::admission::Begun;
 use store::run::{BeginAnswer, End, Record, StoredNode};
 use store::{Error, Store};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::outbound::Outbound;
 use crate::pulse::Pulse;
-use crate::{Engine, metrics};
+use crate::{Engine, say, trace};
 use permits::Permits;
 use run::{Driver, Message};
 use versions::Versions;
@@ -193,7 +195,8 @@ impl Embedded {
         if runs.process != Some(process) || runs.held.get(&id).is_some_and(|held| held.epoch >= epoch) {
             return;
         }
-        let task = self.shared.tasks.spawn(async move {
+        let span = span(&begun);
+        let run = async move {
             // While it waits to be alone it can still be canceled, or run out of time.
             let _alone = match alone {
                 false => None,
@@ -212,11 +215,12 @@ impl Embedded {
                 Err(_) => shared.broke(process, &begun).await,
             };
             shared.leave(id, epoch, left);
-        });
+        };
+        let task = self.shared.tasks.spawn(run.instrument(span));
         if let Some(old) = runs.held.insert(id, Held { epoch, inbox, task: task.abort_handle() }) {
             old.task.abort();
         }
-        ::metrics::gauge!(metrics::RUNS_HELD).set(u32::try_from(runs.held.len()).unwrap_or(u32::MAX));
+        ::metrics::gauge!(metrics::RUNS_HELD.name).set(u32::try_from(runs.held.len()).unwrap_or(u32::MAX));
     }
 }
 
@@ -254,7 +258,10 @@ impl Shared {
         let record =
             Record { execution: begun.execution, epoch: begun.epoch, facts: Vec::new(), end: Some(end), park: false };
         match self.writer.record(process, record).await {
-            Some(Told::Recorded(recorded)) if recorded.held => Left::Ended { freed: recorded.freed },
+            Some(Told::Recorded(recorded)) if recorded.held => {
+                count(execution::Status::Failed, Some(class));
+                Left::Ended { freed: recorded.freed }
+            }
             _ => Left::Lost,
         }
     }
@@ -271,13 +278,36 @@ impl Shared {
             if runs.held.get(&id).is_some_and(|held| held.epoch == epoch) {
                 runs.held.remove(&id);
             }
-            ::metrics::gauge!(metrics::RUNS_HELD).set(u32::try_from(runs.held.len()).unwrap_or(u32::MAX));
+            ::metrics::gauge!(metrics::RUNS_HELD.name).set(u32::try_from(runs.held.len()).unwrap_or(u32::MAX));
         }
         if left == Left::Lost {
-            ::metrics::counter!(metrics::RECORDS_FENCED).increment(1);
+            ::metrics::counter!(metrics::RECORDS_FENCED.name).increment(1);
             tracing::info!(execution_id = %id, "This run is another process's by now");
         }
         (self.on_left)(id, left);
+    }
+}
+
+/// The span of a run in this process, below the context that its start came with.
+fn span(begun: &Begun) -> tracing::Span {
+    let span = tracing::info_span!(
+        parent: None,
+        spans::WORKFLOW_EXECUTION.name,
+        execution_id = %begun.execution,
+        workspace_id = %begun.workspace,
+        definition_id = %begun.definition,
+        trace_id = format_args!("{:032x}", begun.trace.trace_id),
+    );
+    trace::put_below(&span, begun.trace);
+    span
+}
+
+/// Counts an end once it is stored.
+fn count(outcome: execution::Status, class: Option<Class>) {
+    ::metrics::counter!(metrics::RUNS_ENDED.name, "outcome" => outcome.name()).increment(1);
+    if matches!(outcome, execution::Status::Failed | execution::Status::TimedOut) {
+        let reason = class.map_or("UNKNOWN", Class::name);
+        ::metrics::counter!(metrics::FAILED.name, "reason" => reason).increment(1);
     }
 }
 
@@ -318,7 +348,10 @@ impl Engine for Embedded {
                 }
                 Some((_, BeginAnswer::Ended)) => Answer::AlreadyThere,
                 Some((_, BeginAnswer::NotYet)) => Answer::Ambiguous("the item holds no slot".to_owned()),
-                Some((_, BeginAnswer::Gone)) | None => Answer::Refused("the execution does not exist".to_owned()),
+                Some((_, BeginAnswer::Gone)) | None => {
+                    say!(events::EXECUTION_GONE, execution_id = %execution, queue_item_id = %execution.queue_item());
+                    Answer::Refused("the execution does not exist".to_owned())
+                }
             }
         })
     }

@@ -8,10 +8,11 @@
 //! Not here: SQL (`store`), claiming and the background loops (`server`).
 
 pub mod embedded;
-pub mod metrics;
 pub mod nodes;
 pub mod outbound;
 pub mod pulse;
+pub mod signals;
+pub mod trace;
 
 use futures_util::future::BoxFuture;
 use kernel::ids::{ExecutionId, ProcessId};

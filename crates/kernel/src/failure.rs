@@ -52,6 +52,30 @@ pub enum Class {
     DeadlinePassed,
 }
 
+impl Class {
+    /// The wire name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::HttpClientError => "HTTP_CLIENT_ERROR",
+            Class::HttpServerError => "HTTP_SERVER_ERROR",
+            Class::ControlFlowError => "CONTROL_FLOW_ERROR",
+            Class::ValidationError => "VALIDATION_ERROR",
+            Class::SecurityError => "SECURITY_ERROR",
+            Class::Timeout => "TIMEOUT",
+            Class::ExecutionError => "EXECUTION_ERROR",
+            Class::UnstorableOutput => "UNSTORABLE_OUTPUT",
+            Class::Stalled => "STALLED",
+            Class::CrashLoop => "CRASH_LOOP",
+            Class::EngineLost => "ENGINE_LOST",
+            Class::DispatchRefused => "DISPATCH_REFUSED",
+            Class::WorkspaceGone => "WORKSPACE_GONE",
+            Class::DefinitionGone => "DEFINITION_GONE",
+            Class::BadGraph => "BAD_GRAPH",
+            Class::DeadlinePassed => "DEADLINE_PASSED",
+        }
+    }
+}
+
 /// A failure as it is recorded: on the node, on the execution, in every answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

@@ -20,8 +20,10 @@ pub mod plan;
 pub mod queue;
 pub mod ring;
 pub mod run;
+pub mod signals;
 pub mod template;
 pub mod tier;
+pub mod trace;
 
 /// The number of this build's rules. An execution notes it at enqueue; a build takes no run of a newer one.
 pub const SEMANTICS: i32 = 1;

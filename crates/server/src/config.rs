@@ -24,12 +24,15 @@ pub struct Settings {
     pub process: Process,
     pub engine: Engine,
     pub outbound: Outbound,
+    pub log: Log,
+    pub signals: Signals,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
     pub listen: SocketAddr,
+    pub signals_listen: Option<SocketAddr>,
     pub max_body_bytes: usize,
     pub request_timeout_ms: u64,
 }
@@ -38,6 +41,7 @@ pub struct Http {
 #[serde(default, deny_unknown_fields)]
 pub struct Database {
     pub url: String,
+    pub direct_url: Option<String>,
     pub api_connections: usize,
     pub work_connections: usize,
     pub migrate: bool,
@@ -69,6 +73,7 @@ pub struct Dispatch {
     pub batch_max: i32,
     pub start_timeout_ms: u64,
     pub parallel_starts: usize,
+    pub max_attempts: u32,
     pub stale_after_ms: u64,
     pub hints: bool,
 }
@@ -95,15 +100,42 @@ pub struct Outbound {
     pub allow: Vec<Allow>,
 }
 
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    pub filter: Option<String>,
+    pub format: LogFormat,
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Signals {
+    pub sample_interval_ms: u64,
+}
+
 impl Default for Http {
     fn default() -> Self {
-        Http { listen: SocketAddr::from(([127, 0, 0, 1], 7400)), max_body_bytes: 1 << 20, request_timeout_ms: 60_000 }
+        Http {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7400)),
+            signals_listen: None,
+            max_body_bytes: 1 << 20,
+            request_timeout_ms: 60_000,
+        }
     }
 }
 
 impl Default for Database {
     fn default() -> Self {
-        Database { url: String::new(), api_connections: 8, work_connections: 8, migrate: true }
+        Database { url: String::new(), direct_url: None, api_connections: 8, work_connections: 8, migrate: true }
     }
 }
 
@@ -121,6 +153,7 @@ impl Default for Dispatch {
             batch_max: 100,
             start_timeout_ms: 10_000,
             parallel_starts: 16,
+            max_attempts: 3,
             stale_after_ms: 300_000,
             hints: true,
         }
@@ -136,6 +169,12 @@ impl Default for Process {
 impl Default for Engine {
     fn default() -> Self {
         Engine { max_runs: 1_000, max_calls: 256 }
+    }
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Signals { sample_interval_ms: 15_000 }
     }
 }
 
@@ -155,9 +194,14 @@ impl std::fmt::Debug for Auth {
 /// key has one.
 pub const REASONS: &[(&str, &str)] = &[
     ("http.listen", "where the API listens; loopback unless you say otherwise"),
+    ("http.signals_listen", "where a process without the role api answers /healthz, /readyz and /metrics"),
     ("http.max_body_bytes", "the largest request body taken"),
     ("http.request_timeout_ms", "the longest a request may take, ?wait= included"),
     ("database.url", "PostgreSQL 15 or later; `forebay dev` runs one of its own"),
+    (
+        "database.direct_url",
+        "where migrations, heartbeat and hints connect if database.url is a pooler: they need a session",
+    ),
     ("database.api_connections", "connections for requests; small, because the database shares the cores"),
     ("database.work_connections", "connections for dispatching and recording, apart from requests"),
     ("database.migrate", "false: somebody else migrates, with `forebay migrate`"),
@@ -168,6 +212,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("dispatch.batch_max", "items per claim when much is waiting"),
     ("dispatch.start_timeout_ms", "how long an engine may take to answer a start"),
     ("dispatch.parallel_starts", "starts under way at once"),
+    ("dispatch.max_attempts", "refused so often by the engine, an item is FAILED; a definition may say otherwise"),
     ("dispatch.stale_after_ms", "an item claimed for longer is taken over whatever its claimer says"),
     ("dispatch.hints", "false: rely on the poll alone"),
     ("process.heartbeat_ms", "how often a process says that it is alive"),
@@ -177,7 +222,13 @@ pub const REASONS: &[(&str, &str)] = &[
     ("engine.max_runs", "runs this process holds at once; parked ones do not count"),
     ("engine.max_calls", "nodes of this process that may call out at once"),
     ("outbound.allow", "hosts that workflows may call although they are not public, as host:port"),
+    ("log.filter", "error, warn, info, debug, or a filter such as info,store=debug; unset: info, and warn for `dev`"),
+    ("log.format", "text, or json: one object a line, for machines"),
+    ("signals.sample_interval_ms", "how often depth, oldest and slots are looked at for /metrics"),
 ];
+
+/// The most attempts that a definition may ask for.
+const MOST_ATTEMPTS: u32 = 100;
 
 /// A setting that cannot work.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -204,6 +255,12 @@ impl Settings {
         if self.dispatch.batch_min < 1 || self.dispatch.batch_max < self.dispatch.batch_min {
             return fail("dispatch.batch_max", "must be at least dispatch.batch_min, which must be at least 1");
         }
+        if self.dispatch.max_attempts == 0 || self.dispatch.max_attempts > MOST_ATTEMPTS {
+            return fail("dispatch.max_attempts", "must be 1 to 100");
+        }
+        if self.signals.sample_interval_ms < 100 {
+            return fail("signals.sample_interval_ms", "must be at least 100");
+        }
         if self.dispatch.poll_interval_ms < 10 {
             return fail("dispatch.poll_interval_ms", "must be at least 10");
         }
@@ -216,6 +273,11 @@ impl Settings {
         Ok(())
     }
 
+    /// The database for what needs a session of its own.
+    pub fn direct_url(&self) -> &str {
+        self.database.direct_url.as_deref().unwrap_or(&self.database.url)
+    }
+
     /// The same settings as they may be shown.
     pub fn masked(&self) -> Settings {
         let mut shown = self.clone();
@@ -223,6 +285,7 @@ impl Settings {
             "***".clone_into(key);
         }
         shown.database.url = mask_url(&shown.database.url);
+        shown.database.direct_url = shown.database.direct_url.as_deref().map(mask_url);
         shown
     }
 }
@@ -286,8 +349,35 @@ mod tests {
         let mut settings = Settings::default();
         settings.auth.root_key = Some("fbk_secret".to_owned());
         settings.database.url = "postgresql://user:hunter2@db/forebay?sslmode=require".to_owned();
+        settings.database.direct_url = Some(settings.database.url.clone());
         let shown = format!("{settings:?} {}", serde_json::to_string(&settings.masked()).expect("json"));
         assert!(!shown.contains("hunter2") && !shown.contains("fbk_secret"), "{shown}");
         assert_eq!(mask_url("postgresql:///x?password=p&host=/s"), "postgresql:///x?password=***&host=/s");
     }
+
+    #[test]
+    fn the_page_of_settings_is_written_down() {
+        let defaults = serde_json::to_value(Settings::default()).expect("settings are data");
+        let mut page = PAGE.to_owned();
+        for (key, reason) in REASONS {
+            let value = key.split('.').fold(&defaults, |at, part| &at[part]);
+            let value = if value.is_null() { "not set".to_owned() } else { format!("`{value}`") };
+            let variable = format!("FOREBAY_{}", key.replace('.', "_").to_uppercase());
+            page += &format!("| `{key}` | {value} | `{variable}` | {reason} |\n");
+        }
+        expect_test::expect_file!["../../../docs/settings.md"].assert_eq(&page);
+    }
+
+    const PAGE: &str = "\
+# Settings
+
+Made from `crates/server/src/config.rs` by a test beside it; do not edit by hand. `UPDATE_EXPECT=1` writes this page anew.
+
+A value comes from a flag (`--set KEY=VALUE`), else from its variable, else from the file that `--config` names (TOML),
+else it is the default. An unknown key stops the start, wherever it stands, and so do values that cannot work together.
+`forebay config` prints every key with its value and where it came from; secrets are masked.
+
+| key | default | variable | what for |
+|---|---|---|---|
+";
 }

@@ -9,10 +9,9 @@ use std::time::Duration;
 use kernel::execution::Status;
 use kernel::failure::{Class, Failure};
 use kernel::ids::ExecutionId;
+use kernel::signals::metrics;
 use store::Store;
 use store::run::{End, Ending};
-
-use crate::metrics;
 
 /// Deadlines a moment apart are looked at together.
 const SOONEST: Duration = Duration::from_millis(100);
@@ -39,7 +38,7 @@ impl Deadlines {
         if !endings.is_empty() {
             let ended = self.store.complete(&endings, Some(Status::Pending), "deadlines").await?;
             let count = ended.iter().filter(|ended| ended.applied).count();
-            ::metrics::counter!(metrics::FAILED, "reason" => "DeadlinePassed").increment(count as u64);
+            ::metrics::counter!(metrics::FAILED.name, "reason" => Class::DeadlinePassed.name()).increment(count as u64);
         }
         let parked: Vec<ExecutionId> = parked.into_iter().map(|(execution, _)| execution).collect();
         if !parked.is_empty() {

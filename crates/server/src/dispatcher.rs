@@ -19,19 +19,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use engine::say;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use kernel::ids::{DefinitionId, ProcessId, WorkspaceId};
 use kernel::ring::{Ask, Ring};
+use kernel::signals::{events, metrics, spans};
 use store::admission::Claims;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
+use tracing::field::Empty;
 
 use crate::config::{Dispatch, ms};
 use crate::heartbeat::Alive;
 use crate::hints::Hint;
-use crate::metrics;
 use crate::starter::Starter;
 use sweeps::Sweeps;
 
@@ -51,6 +54,8 @@ pub(crate) struct Dispatcher {
     batch: i32,
     /// Workspaces known to be full with something waiting: told of once per transition.
     full: BTreeSet<WorkspaceId>,
+    /// Full ones that have had a slot again since then.
+    freed: BTreeMap<WorkspaceId, Instant>,
     /// Who is to be asked next, by shard.
     next: BTreeMap<i16, Vec<Planned>>,
     /// Shards with a claim under way.
@@ -77,6 +82,7 @@ struct Planned {
 /// One turn of the ring.
 struct Turn {
     began: Instant,
+    span: Span,
     batch: i32,
     claimed: i32,
     /// Asks not yet answered.
@@ -107,6 +113,7 @@ impl Dispatcher {
             ring: Ring::default(),
             batch,
             full: BTreeSet::new(),
+            freed: BTreeMap::new(),
             next: BTreeMap::new(),
             claiming: BTreeSet::new(),
             asked: BTreeSet::new(),
@@ -147,6 +154,12 @@ impl Dispatcher {
                     Hint::Enqueued(workspace) if self.full.contains(&workspace) && !self.asked.contains(&workspace) => {
                     }
                     Hint::Enqueued(workspace) | Hint::Workspace(workspace) => self.hinted(workspace),
+                    Hint::Freed(workspace, at) => {
+                        if self.full.contains(&workspace) {
+                            self.freed.entry(workspace).or_insert(at);
+                        }
+                        self.hinted(workspace);
+                    }
                     Hint::Room => {}
                     Hint::Sweep => sweeps.all(),
                 }
@@ -212,8 +225,7 @@ impl Dispatcher {
         }
         self.last_turn += 1;
         let asks = self.ring.take(self.batch.min(room));
-        self.turns
-            .insert(self.last_turn, Turn { began: Instant::now(), batch: self.batch, claimed: 0, open: asks.len() });
+        self.turns.insert(self.last_turn, Turn::new(self.batch, asks.len()));
         for ask in asks {
             self.outstanding += ask.want;
             self.asked.insert(ask.workspace);
@@ -230,7 +242,9 @@ impl Dispatcher {
             && let Some(planned) = self.next.remove(&shard)
         {
             self.claiming.insert(shard);
-            self.under_way.push(Box::pin(claim(self.starter.clone(), process, shard, planned)));
+            let turn = planned.first().and_then(|planned| self.turns.get(&planned.turn));
+            let flow = turn.map_or_else(Span::none, |turn| turn.span.clone());
+            self.under_way.push(Box::pin(claim(self.starter.clone(), process, shard, planned, flow)));
         }
     }
 
@@ -255,6 +269,7 @@ impl Dispatcher {
                 match answer {
                     Ok(claims) => {
                         self.count(&planned, &claims);
+                        self.took_again(&claims);
                         self.note(&claims);
                     }
                     Err(error) => {
@@ -293,6 +308,18 @@ impl Dispatcher {
         }
     }
 
+    /// Tells how long slots of full workspaces were free.
+    fn took_again(&mut self, claims: &Claims) {
+        for item in &claims.items {
+            if let Some(freed) = self.freed.remove(&item.workspace) {
+                ::metrics::histogram!(metrics::COMPLETION_TO_NEXT.name).record(freed.elapsed());
+            }
+        }
+        for asked in &claims.asked {
+            self.freed.remove(&asked.workspace);
+        }
+    }
+
     /// Puts back who may be asked again, and tells of who became full.
     fn note(&mut self, claims: &Claims) {
         for asked in &claims.asked {
@@ -312,26 +339,28 @@ impl Dispatcher {
             if !asked.at_capacity() {
                 self.full.remove(&asked.workspace);
             } else if self.full.insert(asked.workspace) {
-                tracing::info!(
-                    workspace_id = %asked.workspace,
-                    active_count = asked.running,
-                    limit = asked.limit,
-                    "Workspace at capacity"
-                );
-                ::metrics::counter!(metrics::AT_CAPACITY).increment(1);
+                let workspace = asked.workspace;
+                say!(events::AT_CAPACITY, workspace_id = %workspace, active_count = asked.running, limit = asked.limit);
+                ::metrics::counter!(metrics::AT_CAPACITY.name).increment(1);
             }
         }
     }
 }
 
 impl Turn {
+    fn new(batch: i32, open: usize) -> Turn {
+        let span = tracing::debug_span!(parent: None, spans::QUEUE_PROCESSING.name, batch_size = Empty);
+        Turn { began: Instant::now(), span, batch, claimed: 0, open }
+    }
+
     /// Tells of the turn; answers how much the next may ask for.
     fn answered(&self, settings: &Dispatch) -> i32 {
         if self.claimed > 0 {
-            tracing::debug!(batch_size = self.claimed, "Processing {} queue items", self.claimed);
-            ::metrics::histogram!(metrics::BATCH_SIZE).record(self.claimed);
-            ::metrics::counter!(metrics::PROCESSING_RUNS).increment(1);
-            ::metrics::histogram!(metrics::PROCESSING_DURATION).record(self.began.elapsed());
+            self.span.record("batch_size", self.claimed);
+            say!(events::PROCESSING; self.claimed, batch_size = self.claimed);
+            ::metrics::histogram!(metrics::BATCH_SIZE.name).record(self.claimed);
+            ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
+            ::metrics::histogram!(metrics::PROCESSING_DURATION.name).record(self.began.elapsed());
         }
         if self.claimed >= self.batch {
             (self.batch * 2).min(settings.batch_max)
@@ -341,8 +370,8 @@ impl Turn {
     }
 }
 
-async fn claim(starter: Starter, process: ProcessId, shard: i16, planned: Vec<Planned>) -> Done {
+async fn claim(starter: Starter, process: ProcessId, shard: i16, planned: Vec<Planned>, flow: Span) -> Done {
     let asks: Vec<Ask> = planned.iter().map(|planned| planned.ask).collect();
-    let answer = starter.claim(process, shard, &asks).await;
+    let answer = starter.claim(process, shard, &asks, &flow).await;
     Done::Claim { shard, planned, answer }
 }

@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 use engine::Engine as _;
 use engine::embedded::Embedded;
 use engine::pulse::Pulse;
+use engine::say;
 use kernel::ids::ProcessId;
+use kernel::signals::{events, metrics};
 use store::admission::Silence;
 use store::connect::Target;
 use store::process::{News, Registration, beat, end, register};
@@ -26,7 +28,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Process, ms};
-use crate::metrics;
 use crate::pass::keep;
 
 /// What the rest of the process knows of itself.
@@ -98,14 +99,14 @@ impl Heartbeat {
         if let Some(engine) = &self.engine {
             engine.assume(self.registration.id);
         }
-        tracing::info!(process_id = %self.registration.id, "This process is registered");
+        say!(events::REGISTERED, process_id = %self.registration.id);
         let mut client = Some(connection);
         let mut steady_since = Instant::now();
         let mut next = tokio::time::interval(ms(self.settings.heartbeat_ms));
         next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! { _ = next.tick() => {}, () = self.stop.cancelled() => return Ok(()) }
-            ::metrics::gauge!(metrics::HEARTBEAT_AGE).set(self.pulse.age().as_secs_f64());
+            ::metrics::gauge!(metrics::HEARTBEAT_AGE.name).set(self.pulse.age().as_secs_f64());
             // Looked at before the next beat is sent: a process that was stopped for too long must
             // not come back as if nothing had happened.
             if !self.pulse.is_fresh() {
@@ -164,8 +165,8 @@ impl Heartbeat {
     }
 
     async fn lapse(&self, reason: &str) {
-        tracing::warn!(process_id = %self.registration.id, reason, "This process gives its runs up and comes back under a new id");
-        ::metrics::counter!(metrics::LAPSES).increment(1);
+        say!(events::LAPSED, process_id = %self.registration.id, reason);
+        ::metrics::counter!(metrics::LAPSES.name).increment(1);
         self.alive.send_replace(None);
         if let Some(engine) = &self.engine {
             engine.abandon();

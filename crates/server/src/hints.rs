@@ -9,7 +9,7 @@
 //! Not here: what a hint leads to (`dispatcher`).
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kernel::ids::WorkspaceId;
 use store::connect::Target;
@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) enum Hint {
     /// Something new of this workspace may be ready.
     Enqueued(WorkspaceId),
+    /// An execution of this workspace ended then, and freed its slot.
+    Freed(WorkspaceId, Instant),
     /// This workspace may have something ready, and room for it.
     Workspace(WorkspaceId),
     /// The engine may have room again.

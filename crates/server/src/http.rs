@@ -18,23 +18,27 @@ mod problem;
 mod queue;
 mod workspaces;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::HeaderMap;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use engine::embedded::Embedded;
 use engine::pulse::Pulse;
 use kernel::explain::EngineState;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use kernel::signals::{metrics, spans};
+use kernel::trace::TraceParent;
 use store::Store;
 use store::key::Secret;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use crate::config::{Settings, ms};
 use crate::hints::Hints;
@@ -47,6 +51,8 @@ pub(crate) type Api = Arc<ApiParts>;
 
 pub(crate) struct ApiParts {
     pub(crate) store: Store,
+    /// The store of the background work, to tell how its pool is used.
+    pub(crate) work: Store,
     pub(crate) settings: Settings,
     pub(crate) keys: auth::Keys,
     pub(crate) hints: Hints,
@@ -101,8 +107,16 @@ pub(crate) fn router(api: Api) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&api), auth::require));
-    Router::new()
-        .nest("/api/v1", v1)
+    finished(Router::new().nest("/api/v1", v1), api)
+}
+
+/// How this process is doing, and nothing else.
+pub(crate) fn signals(api: Api) -> Router {
+    finished(Router::new(), api)
+}
+
+fn finished(router: Router<Api>, api: Api) -> Router {
+    router
         .route("/healthz", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
@@ -141,22 +155,29 @@ async fn measure(request: Request, next: Next) -> Response {
     let started = Instant::now();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let method = request.method().to_string();
-    let response = next.run(request).await;
-    let status = response.status().as_u16().to_string();
-    ::metrics::histogram!(crate::metrics::HTTP_DURATION, "route" => route, "method" => method, "status" => status)
+    let span = span(&request, &route, &method);
+    let response = next.run(request).instrument(span.clone()).await;
+    let status = response.status().as_u16();
+    span.record("status", status);
+    let status = status.to_string();
+    ::metrics::histogram!(metrics::HTTP_DURATION.name, "route" => route, "method" => method, "status" => status)
         .record(started.elapsed());
     response
 }
 
-/// The process's metrics, in one recorder however many services run in it.
-pub(crate) fn recorder() -> &'static PrometheusHandle {
-    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
-    RECORDER.get_or_init(|| {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        let handle = recorder.handle();
-        if ::metrics::set_global_recorder(recorder).is_err() {
-            tracing::warn!("Another metrics recorder is installed; /metrics stays empty");
-        }
-        handle
-    })
+/// A span for a request to the API, below the caller's. Probes and scrapes have none.
+fn span(request: &Request, route: &str, method: &str) -> tracing::Span {
+    if !route.starts_with("/api/") {
+        return tracing::Span::none();
+    }
+    let span = tracing::info_span!(parent: None, spans::HTTP_REQUEST.name, method, route, status = Empty, otel.kind = "server");
+    if let Some(parent) = traceparent(request.headers()) {
+        engine::trace::put_below(&span, parent);
+    }
+    span
+}
+
+/// The context that a caller gave.
+fn traceparent(headers: &HeaderMap) -> Option<TraceParent> {
+    headers.get("traceparent").and_then(|value| TraceParent::parse(value.to_str().ok()?))
 }

@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::embedded::{Embedded, NAME};
+use engine::say;
 use kernel::crash::{self, Verdict};
 use kernel::execution;
 use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, ProcessId};
+use kernel::signals::{events, metrics};
 use store::Store;
 use store::admission::Silence;
 use store::adopt::Orphan;
@@ -25,7 +27,6 @@ use tokio::sync::watch;
 use crate::config::{Process, ms};
 use crate::heartbeat::Alive;
 use crate::hints::Hints;
-use crate::metrics;
 
 pub(crate) struct Orphans {
     pub(crate) store: Store,
@@ -41,7 +42,7 @@ impl Orphans {
         let silence = alive.silence(ms(self.settings.runs_after_ms));
         if silence.steady {
             for dead in self.store.end_silent(silence.dead_after).await? {
-                tracing::warn!(process_id = %dead, "A process fell silent; its runs are taken over");
+                say!(events::FELL_SILENT, process_id = %dead);
             }
         }
         let mut trouble = None;
@@ -72,15 +73,15 @@ impl Orphans {
 
     async fn adopt(&self, process: ProcessId, orphan: Orphan) -> Result<(), store::Error> {
         if !orphan.dead {
-            ::metrics::counter!(metrics::RUNS_ADOPTED).increment(1);
+            ::metrics::counter!(metrics::RUNS_ADOPTED.name).increment(1);
             return self.engine.resume(process, &[orphan.execution], false).await;
         }
         let (deaths, verdict) = crash::after_death(orphan.deaths, orphan.progressed);
         if !self.store.note_deaths(process, &orphan, deaths).await? {
             return Ok(());
         }
-        ::metrics::counter!(metrics::RUNS_ADOPTED).increment(1);
-        tracing::info!(execution_id = %orphan.execution, deaths = deaths.count, ?verdict, "Resuming a run whose owner is gone");
+        ::metrics::counter!(metrics::RUNS_ADOPTED.name).increment(1);
+        say!(events::RESUMING, execution_id = %orphan.execution, deaths = deaths.count, ?verdict);
         match verdict {
             Verdict::Resume => self.engine.resume(process, &[orphan.execution], false).await,
             Verdict::ResumeAlone => self.engine.resume(process, &[orphan.execution], true).await,
@@ -96,6 +97,9 @@ impl Orphans {
             Record { execution: orphan.execution, epoch: orphan.epoch, facts: Vec::new(), end: Some(end), park: false };
         let recorded = self.store.record(process, &[record], "orphans").await?;
         tracing::warn!(execution_id = %orphan.execution, "An execution was given up: CRASH_LOOP");
+        if recorded.iter().any(|recorded| recorded.held) {
+            ::metrics::counter!(metrics::FAILED.name, "reason" => Class::CrashLoop.name()).increment(1);
+        }
         for workspace in recorded.iter().filter_map(|recorded| recorded.freed) {
             self.hints.ready(workspace);
         }

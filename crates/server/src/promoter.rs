@@ -10,9 +10,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use engine::say;
 use kernel::execution;
 use kernel::failure::{Class, Failure};
 use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
+use kernel::signals::{events, metrics};
 use store::Store;
 use store::admission::GatesFrom;
 use store::run::{End, Ending};
@@ -22,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::heartbeat::Alive;
 use crate::hints::{Hint, Hints};
-use crate::metrics;
 
 /// The most items one pass of `ripen` moves.
 const RIPENED: usize = 1_000;
@@ -146,8 +147,8 @@ impl Promoter {
             .collect();
         let ended = self.store.complete(&endings, Some(execution::Status::Pending), "promoter").await?;
         for ended in ended.iter().filter(|ended| ended.applied) {
-            tracing::warn!(workspace_id = %ended.workspace, queue_item_id = %ended.execution, "Workspace not found");
-            ::metrics::counter!(metrics::FAILED, "reason" => "WorkspaceGone").increment(1);
+            say!(events::WORKSPACE_GONE, workspace_id = %ended.workspace, queue_item_id = %ended.execution);
+            ::metrics::counter!(metrics::FAILED.name, "reason" => Class::WorkspaceGone.name()).increment(1);
         }
         Ok(())
     }

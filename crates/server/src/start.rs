@@ -7,26 +7,28 @@
 //!
 //! Not here: reading settings (`app`).
 
+mod error;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::embedded::{self, Embedded, Left};
 use engine::outbound::{self, Outbound};
 use engine::pulse::Pulse;
 use kernel::ids::ProcessId;
 use store::Store;
-use store::connect::{Target, UrlError};
-use store::key::{Malformed, Secret};
-use store::migrate::{MigrateError, migrate};
+use store::connect::Target;
+use store::key::Secret;
+use store::migrate::migrate;
 use store::process::Registration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Invalid, Settings, ms};
+use crate::config::{Settings, ms};
 use crate::deadlines::Deadlines;
 use crate::dispatcher::Dispatcher;
 use crate::heartbeat::{Alive, Heartbeat};
@@ -35,48 +37,23 @@ use crate::http;
 use crate::orphans::Orphans;
 use crate::pass::{keep, repeat};
 use crate::promoter::Promoter;
+use crate::recorder;
 use crate::role::Role;
+use crate::sampler::Sampler;
 use crate::starter::Starter;
 use crate::takeover::Takeover;
 use crate::waiters::Waiters;
 use crate::waker::Waker;
 
+pub use error::StartError;
+
 /// How often ended processes are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
-
-/// Why the service did not start; each says what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error(transparent)]
-    Setting(#[from] Invalid),
-    #[error("database.url is empty: give a PostgreSQL URL, or use `forebay dev`, which runs one of its own")]
-    NoDatabase,
-    #[error(transparent)]
-    Url(#[from] UrlError),
-    #[error(transparent)]
-    Migrate(#[from] MigrateError),
-    #[error("auth.root_key cannot be used")]
-    RootKey(#[from] Malformed),
-    #[error("cannot listen on {address}; choose another address with --listen")]
-    Listen {
-        address: SocketAddr,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error(transparent)]
-    Outbound(#[from] outbound::Error),
-    #[error("start the heartbeat thread")]
-    Thread(#[source] std::io::Error),
-    #[error("roles dispatcher and worker go together with the embedded engine: give both or neither")]
-    SplitRoles,
-    #[error(transparent)]
-    Store(#[from] store::Error),
-}
 
 /// A running service.
 #[derive(Debug)]
 pub struct Server {
-    /// Where the API listens, if this process has that role.
+    /// Where it listens, if it does: for the API, or only to tell how it is doing.
     pub address: Option<SocketAddr>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -108,18 +85,24 @@ impl Server {
             return Err(StartError::SplitRoles);
         }
         let configured = settings.auth.root_key.as_deref().map(Secret::parse).transpose()?;
-        let target = Target::new(&settings.database.url)?;
+        let (target, direct) = (Target::new(&settings.database.url)?, Target::new(settings.direct_url())?);
         match settings.database.migrate {
-            true => drop(migrate(&target).await?),
-            false => store::migrate::check(&target).await?,
+            true => drop(migrate(&direct).await?),
+            false => store::migrate::check(&direct).await?,
         }
         let api = options.roles.contains(&Role::Api);
-        let listener = if api { Some(listen(settings.http.listen).await?) } else { None };
+        let listen_at = if api { Some(settings.http.listen) } else { settings.http.signals_listen };
+        let listener = match listen_at {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
         let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
         let own = address.filter(|_| options.allow_own).and_then(|address| address.to_string().parse().ok());
         settings.outbound.allow.extend(own);
         let work = Store::new(&target, settings.database.work_connections)?;
-        let mut parts = Parts::new(settings, target, work, works)?;
+        let mut parts = Parts::new(settings, Targets { pooled: target, direct }, work, works)?;
+        recorder::recorder();
+        parts.tasks.spawn(recorder::fold(parts.stop.clone()));
         let heartbeat = parts.heartbeat(&options).map_err(StartError::Thread)?;
         let first = parts.first_beat().await;
         if options.alone {
@@ -129,12 +112,12 @@ impl Server {
             parts.spawn_loops(engine);
         }
         if let Some(listener) = listener {
-            if configured.is_none() && !parts.work.has_root_key().await? {
+            if api && configured.is_none() && !parts.work.has_root_key().await? {
                 tracing::warn!(
                     "There is no root key, so nobody can make workspaces: set auth.root_key (`forebay root-key`)"
                 );
             }
-            parts.spawn_api(listener, configured)?;
+            parts.spawn_api(listener, configured, api)?;
         }
         Ok(Server {
             address,
@@ -181,9 +164,15 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
 }
 
+/// Where the database is: for single calls, and for what needs a session of its own.
+struct Targets {
+    pooled: Target,
+    direct: Target,
+}
+
 struct Parts {
     settings: Settings,
-    target: Target,
+    targets: Targets,
     work: Store,
     works: bool,
     stop: CancellationToken,
@@ -200,7 +189,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(settings: Settings, target: Target, work: Store, works: bool) -> Result<Parts, StartError> {
+    fn new(settings: Settings, targets: Targets, work: Store, works: bool) -> Result<Parts, StartError> {
         let (local_send, local) = mpsc::unbounded_channel();
         let (remote_send, remote) = mpsc::unbounded_channel();
         let listens = settings.dispatch.hints;
@@ -214,7 +203,7 @@ impl Parts {
         };
         Ok(Parts {
             settings,
-            target,
+            targets,
             work,
             works,
             stop: CancellationToken::new(),
@@ -242,7 +231,7 @@ impl Parts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let heartbeat = Heartbeat {
-            target: self.target.clone(),
+            target: self.targets.direct.clone(),
             settings: self.settings.process.clone(),
             registration,
             dispatches: self.works,
@@ -278,7 +267,7 @@ impl Parts {
             self.tasks.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
         }
         if self.settings.dispatch.hints {
-            self.tasks.spawn(hints::receive(self.target.clone(), self.local_send.clone(), stop.clone()));
+            self.tasks.spawn(hints::receive(self.targets.direct.clone(), self.local_send.clone(), stop.clone()));
         }
         let promoter = Arc::new(Promoter {
             store: self.work.clone(),
@@ -294,6 +283,9 @@ impl Parts {
         self.spawn_loop("promoter", poll, promoter, |it| async move { it.ripen().await });
         let deadlines = Deadlines { store: self.work.clone() };
         self.spawn_loop("deadlines", poll, Arc::new(deadlines), |it| async move { it.pass().await });
+        let sampler = Sampler { store: self.work.clone(), alive: self.alive.1.clone() };
+        let sample = ms(self.settings.signals.sample_interval_ms);
+        self.spawn_loop("sampler", sample, Arc::new(sampler), |it| async move { it.pass().await });
         let waker = Waker { store: self.work.clone(), engine: engine.clone(), alive: self.alive.1.clone() };
         self.spawn_loop("waker", poll, Arc::new(waker), |it| async move { it.pass().await });
         self.spawn_recovery(starter, engine);
@@ -331,25 +323,27 @@ impl Parts {
         self.tasks.spawn(async move { repeat(name, every, &rouse, &stop, || pass(Arc::clone(&it))).await });
     }
 
-    fn spawn_api(&mut self, listener: TcpListener, root_key: Option<Secret>) -> Result<(), StartError> {
-        if let (false, true, Some(inbox)) = (self.works, self.settings.dispatch.hints, self.remote.take()) {
-            self.tasks.spawn(hints::send(self.target.clone(), inbox, self.stop.clone()));
+    /// Answers over HTTP: the whole API, or only how this process is doing.
+    fn spawn_api(&mut self, listener: TcpListener, root_key: Option<Secret>, whole: bool) -> Result<(), StartError> {
+        if let (false, true, Some(inbox)) = (self.works || !whole, self.settings.dispatch.hints, self.remote.take()) {
+            self.tasks.spawn(hints::send(self.targets.direct.clone(), inbox, self.stop.clone()));
         }
-        http::recorder();
         let api = Arc::new(http::ApiParts {
-            store: Store::new(&self.target, self.settings.database.api_connections)?,
+            store: Store::new(&self.targets.pooled, self.settings.database.api_connections)?,
             settings: self.settings.clone(),
             keys: http::keys(root_key),
             hints: self.hints.clone(),
             waiters: self.waiters.clone(),
+            work: self.work.clone(),
             engine: self.engine.clone(),
             pulse: Arc::clone(&self.pulse),
             rouse: Arc::clone(&self.rouse),
             stop: self.stop.clone(),
         });
         let stop = self.stop.clone();
+        let router = if whole { http::router(api) } else { http::signals(api) };
         self.tasks.spawn(async move {
-            let serve = axum::serve(listener, http::router(api)).with_graceful_shutdown(stop.cancelled_owned());
+            let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
             if let Err(error) = serve.await {
                 tracing::error!(error = &error as &dyn std::error::Error, "The API stopped");
             }
@@ -372,7 +366,7 @@ fn embedded(
         waiters.wake(execution);
         // The one that ends an execution claims its workspace's next itself: hints on or off.
         let hint = match left {
-            Left::Ended { freed: Some(workspace) } => hints::Hint::Workspace(workspace),
+            Left::Ended { freed: Some(workspace) } => hints::Hint::Freed(workspace, Instant::now()),
             Left::Ended { freed: None } | Left::Parked | Left::Lost => hints::Hint::Room,
         };
         let _stopping = hints.send(hint);

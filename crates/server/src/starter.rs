@@ -6,28 +6,27 @@
 //!
 //! Not here: whose turn it is (`dispatcher`), what an answer means (`kernel::queue`).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use engine::Engine;
+use engine::{Engine, say, trace};
 use futures_util::{StreamExt, stream};
 use kernel::execution;
 use kernel::failure::{Class, Failure};
-use kernel::ids::{ClaimId, ProcessId, QueueItemId};
+use kernel::ids::{ClaimId, ProcessId};
 use kernel::queue::{self, Answer, Decision};
 use kernel::ring::Ask;
+use kernel::signals::{events, metrics, spans};
 use store::Store;
-use store::admission::{Claimed, Claims};
+use store::admission::{Begun, Claimed, Claims};
 use store::definition::Which;
 use store::run::{End, Ending};
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use crate::config::{Dispatch, ms};
 use crate::hints::Hints;
-use crate::metrics;
 
-/// How often an engine may refuse a start, where the definition does not say.
-const DEFAULT_ATTEMPTS: u32 = 3;
 /// How long an item of a newer build waits before it is offered again.
 const NEWER_DELAY: Duration = Duration::from_secs(5);
 
@@ -41,11 +40,19 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// Claims from one shard and starts what was claimed.
-    pub(crate) async fn claim(&self, process: ProcessId, shard: i16, asks: &[Ask]) -> Result<Claims, store::Error> {
+    /// Claims from one shard and starts what was claimed, as a part of `flow`.
+    pub(crate) async fn claim(
+        &self,
+        process: ProcessId,
+        shard: i16,
+        asks: &[Ask],
+        flow: &Span,
+    ) -> Result<Claims, store::Error> {
         let claim = ClaimId(store::new_id());
         let engine = self.engine.begins_with_claim().then(|| self.engine.name());
-        let mut claims = match self.store.claim(shard, asks, claim, process, engine).await {
+        let workspaces = asks.len();
+        let span = tracing::debug_span!(parent: flow, spans::CLAIM_BATCH.name, shard, workspaces, claimed = Empty);
+        let mut claims = match self.store.claim(shard, asks, claim, process, engine).instrument(span.clone()).await {
             Ok(claims) => claims,
             Err(error) => {
                 // It may have been committed. What it began is found among the runs this process
@@ -55,16 +62,29 @@ impl Starter {
                 return Err(error);
             }
         };
-        let begun: Vec<_> = claims.items.iter_mut().filter_map(|item| item.begun.take()).collect();
-        ::metrics::counter!(metrics::DISPATCHED).increment(begun.len() as u64);
-        let begun_ids: BTreeSet<QueueItemId> = begun.iter().map(|run| run.execution.queue_item()).collect();
-        self.engine.adopt(process, begun);
-        let rest: Vec<Claimed> = claims.items.iter().filter(|item| !begun_ids.contains(&item.item)).cloned().collect();
+        span.record("claimed", claims.items.len());
+        let mut rest = Vec::new();
+        for item in &mut claims.items {
+            match item.begun.take() {
+                Some(begun) => self.adopt(process, item, begun, flow),
+                None => rest.push(item.clone()),
+            }
+        }
         if !rest.is_empty() {
-            let starter = self.clone();
-            tokio::spawn(async move { starter.start_all(process, claim, rest).await });
+            let (starter, flow) = (self.clone(), flow.clone());
+            tokio::spawn(async move { starter.start_all(process, claim, rest, flow).await });
         }
         Ok(claims)
+    }
+
+    /// Hands over what the claim itself began and marked.
+    fn adopt(&self, process: ProcessId, item: &Claimed, begun: Begun, flow: &Span) {
+        item_span(flow, item).in_scope(|| {
+            say!(events::DISPATCHING, queue_item_id = %item.item, definition_id = %item.definition);
+            dispatch_span(self.engine.name()).in_scope(|| self.engine.adopt(process, vec![begun]));
+            drop(tracing::debug_span!(spans::MARK_DISPATCHED.name).entered());
+            dispatched(item, Duration::ZERO);
+        });
     }
 
     /// Starts what a claim took whose answer was lost.
@@ -74,7 +94,7 @@ impl Starter {
             match self.store.claimed_under(shard, claim).await {
                 // Nothing yet: the claim may still be waiting for its shard.
                 Ok(items) if items.is_empty() => {}
-                Ok(items) => return self.start_all(process, claim, items).await,
+                Ok(items) => return self.start_all(process, claim, items, Span::none()).await,
                 Err(_) => {}
             }
         }
@@ -82,25 +102,25 @@ impl Starter {
     }
 
     /// Starts claimed items side by side, each on its own.
-    pub(crate) async fn start_all(&self, process: ProcessId, claim: ClaimId, items: Vec<Claimed>) {
-        let starts = items.into_iter().map(|item| self.start(process, claim, item));
+    pub(crate) async fn start_all(&self, process: ProcessId, claim: ClaimId, items: Vec<Claimed>, flow: Span) {
+        let starts = items.into_iter().map(|item| {
+            let span = item_span(&flow, &item);
+            self.start(process, claim, item).instrument(span)
+        });
         stream::iter(starts).buffer_unordered(self.settings.parallel_starts).for_each(|()| async {}).await;
     }
 
     async fn start(&self, process: ProcessId, claim: ClaimId, item: Claimed) {
         if let Err(error) = self.try_start(process, claim, &item).await {
             // The claim and its slot stay; when this process cannot finish it, a takeover does.
-            tracing::error!(
-                queue_item_id = %item.item,
-                error = &error as &dyn std::error::Error,
-                "Error processing queue item"
-            );
+            let error = &error as &dyn std::error::Error;
+            say!(events::ITEM_ERROR, queue_item_id = %item.item, error, attempt_count = item.attempts);
         }
     }
 
     async fn try_start(&self, process: ProcessId, claim: ClaimId, item: &Claimed) -> Result<(), store::Error> {
         if item.gone {
-            tracing::warn!(queue_item_id = %item.item, definition_id = %item.definition, "Workflow definition not found");
+            say!(events::DEFINITION_GONE, queue_item_id = %item.item, definition_id = %item.definition);
             let reason = "its definition was deleted before it could start";
             return self.fail(claim, item, Class::DefinitionGone, reason).await;
         }
@@ -108,21 +128,24 @@ impl Starter {
             self.store.give_back(&[item.item], claim, NEWER_DELAY).await?;
             return Ok(());
         }
-        tracing::info!(queue_item_id = %item.item, definition_id = %item.definition, "Dispatching queue item");
+        say!(events::DISPATCHING, queue_item_id = %item.item, definition_id = %item.definition);
+        let claimed = Instant::now();
         let mut pause = Duration::from_millis(100);
         let mut in_doubt = item.in_doubt;
         loop {
-            let call = self.engine.start(process, item.item.execution());
+            let call = self.engine.start(process, item.item.execution()).instrument(dispatch_span(self.engine.name()));
             let answer = match tokio::time::timeout(ms(self.settings.start_timeout_ms), call).await {
                 Ok(answer) => answer,
                 Err(_) => Answer::Ambiguous("the engine did not answer in time".to_owned()),
             };
             let decision = self.decide(item, answer, in_doubt).await;
-            if self.carry_out(claim, item, &decision).await? {
+            if let Some((kind, error)) = trouble(&decision) {
+                say!(events::START_FAILED; titled(self.engine.name()), queue_item_id = %item.item, error);
+                ::metrics::counter!(metrics::DISPATCH_FAILURES.name, "reason" => kind).increment(1);
+            }
+            if self.carry_out(claim, item, &decision, claimed).await? {
                 return Ok(());
             }
-            tracing::error!(queue_item_id = %item.item, ?decision, "Failed to start workflow, trying again");
-            ::metrics::counter!(metrics::DISPATCH_FAILURES, "reason" => "ambiguous").increment(1);
             in_doubt = true;
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(5));
@@ -132,7 +155,7 @@ impl Starter {
     async fn decide(&self, item: &Claimed, answer: Answer, in_doubt: bool) -> Decision {
         let max = match &answer {
             Answer::Refused(_) => self.max_attempts(item).await,
-            _ => DEFAULT_ATTEMPTS,
+            _ => self.settings.max_attempts,
         };
         match queue::decide(answer, item.attempts, max, in_doubt) {
             Decision::Describe { reason } => match self.engine.describe(item.item.execution()).await {
@@ -145,20 +168,25 @@ impl Starter {
 
     async fn max_attempts(&self, item: &Claimed) -> u32 {
         let definition = self.store.definition(Which::Id(item.definition), Some(item.workspace)).await;
-        definition.ok().and_then(|found| u32::try_from(found.max_attempts).ok()).unwrap_or(DEFAULT_ATTEMPTS)
+        definition.ok().and_then(|found| u32::try_from(found.max_attempts).ok()).unwrap_or(self.settings.max_attempts)
     }
 
     /// True when the item is settled; otherwise its start is to be repeated.
-    async fn carry_out(&self, claim: ClaimId, item: &Claimed, decision: &Decision) -> Result<bool, store::Error> {
+    async fn carry_out(
+        &self,
+        claim: ClaimId,
+        item: &Claimed,
+        decision: &Decision,
+        claimed: Instant,
+    ) -> Result<bool, store::Error> {
         match decision {
             Decision::MarkDispatched => {
-                self.store.dispatched(&[item.item], claim).await?;
-                tracing::info!(queue_item_id = %item.item, execution_id = %item.item.execution(), "Dispatched execution");
-                ::metrics::counter!(metrics::DISPATCHED).increment(1);
+                let span = tracing::debug_span!(spans::MARK_DISPATCHED.name);
+                self.store.dispatched(&[item.item], claim).instrument(span).await?;
+                dispatched(item, claimed.elapsed());
             }
             Decision::Requeue { reason, backoff } => {
                 self.store.requeue(item.item, claim, reason, *backoff).await?;
-                ::metrics::counter!(metrics::DISPATCH_FAILURES, "reason" => "refused").increment(1);
                 self.hints.ready(item.workspace);
             }
             Decision::GiveUp { reason } => self.fail(claim, item, Class::DispatchRefused, reason).await?,
@@ -171,10 +199,53 @@ impl Starter {
         let end = End { outcome: execution::Status::Failed, output: None, error: Some(Failure::new(class, reason)) };
         let ending = Ending { execution: item.item.execution(), claim: Some(claim), end };
         let ended = self.store.complete(&[ending], None, "dispatcher").await?;
-        ::metrics::counter!(metrics::FAILED, "reason" => format!("{class:?}")).increment(1);
+        ::metrics::counter!(metrics::FAILED.name, "reason" => class.name()).increment(1);
+        ::metrics::histogram!(metrics::ITEM_ATTEMPTS.name).record(f64::from(item.attempts + 1));
         if ended.iter().any(|ended| ended.freed) {
             self.hints.ready(item.workspace);
         }
         Ok(())
     }
+}
+
+/// Tells of an item that the engine has, so long after its claim.
+fn dispatched(item: &Claimed, since_claim: Duration) {
+    say!(events::DISPATCHED, execution_id = %item.item.execution(), queue_item_id = %item.item);
+    ::metrics::counter!(metrics::DISPATCHED.name).increment(1);
+    ::metrics::histogram!(metrics::ITEM_ATTEMPTS.name).record(f64::from(item.attempts + 1));
+    if let Some(waited) = item.waited {
+        ::metrics::histogram!(metrics::ENQUEUE_TO_START.name).record(waited + since_claim);
+    }
+}
+
+/// What a decision that started nothing is counted as, and why it came.
+fn trouble(decision: &Decision) -> Option<(&'static str, &str)> {
+    match decision {
+        Decision::MarkDispatched => None,
+        Decision::Requeue { reason, .. } | Decision::GiveUp { reason } => Some(("refused", reason)),
+        Decision::Hold { reason } => Some(("unavailable", reason)),
+        Decision::Repeat { reason } | Decision::Describe { reason } => Some(("ambiguous", reason)),
+    }
+}
+
+fn item_span(flow: &Span, item: &Claimed) -> Span {
+    let span = tracing::debug_span!(
+        parent: flow,
+        spans::PROCESS_ITEM.name,
+        queue_item_id = %item.item,
+        execution_id = %item.item.execution(),
+        workspace_id = %item.workspace,
+    );
+    trace::link(&span, item.trace);
+    span
+}
+
+fn dispatch_span(engine: &str) -> Span {
+    tracing::debug_span!(spans::DISPATCH.name, engine, otel.name = spans::DISPATCH.name.replace("{engine}", engine))
+}
+
+/// An engine's name as it stands in a sentence.
+fn titled(engine: &str) -> String {
+    let mut letters = engine.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -9,13 +9,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::say;
 use kernel::ids::ClaimId;
+use kernel::signals::{events, metrics};
+use kernel::trace::TraceParent;
 use store::admission::Claimed;
 use tokio::sync::watch;
+use tracing::Span;
 
 use crate::config::{Process, ms};
 use crate::heartbeat::Alive;
-use crate::metrics;
 use crate::starter::Starter;
 
 pub(crate) struct Takeover {
@@ -54,16 +57,18 @@ impl Takeover {
                     in_doubt: true,
                     gone: false,
                     newer: false,
+                    trace: TraceParent::of_execution(taken.item.execution()),
+                    waited: None,
                     begun: None,
                 })
                 .collect();
             let starter = self.starter.clone();
             let process = alive.process;
-            tokio::spawn(async move { starter.start_all(process, claim, items).await });
+            tokio::spawn(async move { starter.start_all(process, claim, items, Span::none()).await });
         }
         if recovered > 0 {
-            tracing::info!(recovered_count = recovered, "Recovered {recovered} stale queue items");
-            ::metrics::counter!(metrics::STALE_RECOVERY).increment(recovered as u64);
+            say!(events::RECOVERED; recovered, recovered_count = recovered);
+            ::metrics::counter!(metrics::STALE_RECOVERY.name).increment(recovered as u64);
         }
         if let Some(error) = trouble {
             return Err(error);

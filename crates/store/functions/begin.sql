@@ -2,10 +2,10 @@
 -- item's slot, not by a claim (it may have been started under a claim since taken over), and
 -- repeatable. Answers: granted (it was PENDING with a slot, or it is RUNNING for this owner),
 -- ended (terminal, or another run has it), not_yet (no slot), gone (no such execution).
-CREATE OR REPLACE FUNCTION fb_begin_1(p_ids uuid[], p_engine text, p_process uuid, p_semantics int)
+CREATE OR REPLACE FUNCTION fb_begin_2(p_ids uuid[], p_engine text, p_process uuid, p_semantics int)
 RETURNS TABLE (
     execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb,
-    created timestamptz, deadline_in_ms bigint)
+    created timestamptz, deadline_in_ms bigint, trace text)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -32,6 +32,6 @@ BEGIN
                 WHEN e.status = 'PENDING' THEN 'not_yet'
                 ELSE 'ended' END,
            e.workspace_id, e.workflow_definition_id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at,
-           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint
+           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint, e.trace_context
       FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
 END $fn$;

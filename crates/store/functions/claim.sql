@@ -14,12 +14,13 @@
 -- gate, and the definitions whose items are to be moved out of the way). What was let through a gate
 -- that is closed now goes back behind it; what never stood at one is left where it is, to be moved
 -- in bulk: a claim that moved it would pay for the backlog.
+-- waited_ms is how long an item could have started before it did.
 CREATE OR REPLACE FUNCTION fb_claim_2(
     p_shard smallint, p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
 RETURNS TABLE (
     kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean, newer boolean,
     begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamptz, deadline_in_ms bigint,
-    running int, max_running int, more boolean, parked boolean, in_the_way uuid[], weight int)
+    running int, max_running int, more boolean, parked boolean, in_the_way uuid[], weight int, trace text, waited_ms bigint)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
@@ -78,7 +79,8 @@ BEGIN
           FROM (SELECT g.id, g.gone, g.dlim IS NOT NULL AS limited, x.id IS NOT NULL AS begun
                   FROM g LEFT JOIN x ON x.id = g.id WHERE g.ok) b
          WHERE q.id = b.id AND q.status = 'PENDING'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun),
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun,
+                  greatest(q.created_at, q.available_at) AS since),
     s AS (
         UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
           FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'
@@ -89,13 +91,14 @@ BEGIN
                started_at = clock_timestamp(),
                deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
           FROM x WHERE e.id = x.id AND e.status = 'PENDING'
-        RETURNING e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at)
+        RETURNING e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at, e.trace_context)
     SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, coalesce(e.version_id, o.version_id),
            a.attempt_count, a.in_doubt, a.gone, coalesce(o.semantics > p_semantics, false), a.begun, e.owner_epoch, e.input, e.trigger, e.created_at,
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
-           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int, coalesce(e.trace_context, o.trace_context),
+           (extract(epoch FROM clock_timestamp() - a.since) * 1000)::bigint
       FROM a LEFT JOIN e ON e.id = a.id
-      LEFT JOIN LATERAL (SELECT o.version_id, o.semantics FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
+      LEFT JOIN LATERAL (SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            w.running + (SELECT count(*)::int FROM a WHERE a.workspace_id = w.id), w.lim,
@@ -109,6 +112,6 @@ BEGIN
            (SELECT array_agg(DISTINCT g.def) FROM g
              WHERE g.workspace_id = w.id AND NOT g.ok AND g.key_ok
                AND (NOT g.gated OR NOT EXISTS (SELECT 1 FROM g o WHERE o.workspace_id = w.id AND o.ok))),
-           w.weight::int
+           w.weight::int, NULL, NULL
       FROM w;
 END $fn$;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, ProcessId, QueueItemId, VersionId, WorkspaceId};
 use kernel::ring::Ask;
+use kernel::trace::TraceParent;
 use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -33,6 +34,8 @@ pub struct Begun {
     pub created_at: Timestamp,
     /// How long it may still run; zero if its time is over.
     pub deadline_in: Duration,
+    /// The trace it belongs to.
+    pub trace: TraceParent,
 }
 
 /// A claimed item.
@@ -48,6 +51,10 @@ pub struct Claimed {
     pub gone: bool,
     /// It was enqueued by a build with newer rules than this one.
     pub newer: bool,
+    /// The trace it belongs to.
+    pub trace: TraceParent,
+    /// How long it could have started before it was claimed; unknown for one that was taken over.
+    pub waited: Option<Duration>,
     /// It runs already, here.
     pub begun: Option<Begun>,
 }
@@ -279,6 +286,8 @@ impl Store {
                 in_doubt: false,
                 gone: row.try_get("gone")?,
                 newer: false,
+                trace: TraceParent::of_execution(ExecutionId(row.try_get("id")?)),
+                waited: None,
                 begun: None,
             })
         };
@@ -340,6 +349,8 @@ fn claimed(row: &Row) -> Result<Claimed, Error> {
         in_doubt: row.try_get("in_doubt")?,
         gone: row.try_get("gone")?,
         newer: row.try_get("newer")?,
+        trace: trace(row.try_get("trace")?, item.execution()),
+        waited: Some(millis(row.try_get("waited_ms")?)),
         begun,
     })
 }
@@ -360,7 +371,13 @@ pub(crate) fn begun(
         trigger: row.try_get("trigger")?,
         created_at: row.try_get("created")?,
         deadline_in: millis(row.try_get("deadline_in_ms")?),
+        trace: trace(row.try_get("trace")?, execution),
     })
+}
+
+/// The trace of an execution: the one its start came with, else its own.
+pub(crate) fn trace(stored: Option<&str>, execution: ExecutionId) -> TraceParent {
+    stored.and_then(TraceParent::parse).unwrap_or_else(|| TraceParent::of_execution(execution))
 }
 
 fn asked(row: &Row) -> Result<Asked, Error> {

@@ -9,6 +9,7 @@
 use jiff::Timestamp;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use kernel::queue::{PRIORITY_STEP_MS, Priority};
+use kernel::trace::TraceParent;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -28,7 +29,7 @@ pub struct Start {
     /// The caller's key and what its content hashes to.
     pub idempotency: Option<(String, Vec<u8>)>,
     pub trigger: Value,
-    pub trace: Option<String>,
+    pub trace: Option<TraceParent>,
 }
 
 /// What became of a start.
@@ -61,7 +62,8 @@ impl Store {
         let fingerprints: Vec<Option<&[u8]>> =
             starts.iter().map(|start| start.idempotency.as_ref().map(|(_, hash)| hash.as_slice())).collect();
         let triggers: Vec<&Value> = starts.iter().map(|start| &start.trigger).collect();
-        let traces: Vec<Option<&str>> = starts.iter().map(|start| start.trace.as_deref()).collect();
+        let traces: Vec<Option<String>> =
+            starts.iter().map(|start| start.trace.map(|trace| trace.to_string())).collect();
         let rows = self
             .query(
                 sql!("workflow_execution/enqueue"),

@@ -22,6 +22,7 @@ pub mod migrate;
 pub mod process;
 pub mod queue;
 pub mod run;
+pub mod sample;
 mod sql;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -42,6 +43,16 @@ pub struct Store {
     pool: Pool,
 }
 
+/// The connections of one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolUse {
+    pub in_use: usize,
+    pub idle: usize,
+    pub max: usize,
+    /// Calls that wait for one.
+    pub waiting: usize,
+}
+
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 impl Store {
@@ -53,6 +64,13 @@ impl Store {
     /// Does the database answer?
     pub async fn ping(&self) -> Result<(), Error> {
         self.query("SELECT 1", &[]).await.map(drop)
+    }
+
+    /// How the connections are used.
+    pub fn pool_use(&self) -> PoolUse {
+        let status = self.pool.status();
+        let in_use = status.size.saturating_sub(status.available);
+        PoolUse { in_use, idle: status.available, max: status.max_size, waiting: status.waiting }
     }
 
     async fn query(&self, sql: &'static str, params: Params<'_>) -> Result<Vec<Row>, Error> {

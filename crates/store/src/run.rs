@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::admission::{Begun, begun, millis};
+use crate::admission::{Begun, begun, millis, trace};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
@@ -237,6 +237,7 @@ impl Store {
                 trigger: row.try_get("trigger")?,
                 created_at: row.try_get("created_at")?,
                 deadline_in: millis(row.try_get("deadline_in_ms")?),
+                trace: trace(row.try_get("trace_context")?, execution),
             };
             let nodes = nodes.remove(&execution).unwrap_or_else(|| Ok(Vec::new()));
             Ok(Loaded { begun, canceling: row.try_get("canceling")?, nodes })

@@ -3,6 +3,7 @@
 mod api_errors;
 mod api_input;
 mod cli;
+mod deploy;
 mod dev;
 mod dispatch;
 mod durability;

@@ -1,8 +1,18 @@
-//! What operators see: health, readiness, metrics. No key is needed for them.
+//! What operators see: health, readiness, metrics, spans, log events. No key is needed for the first three.
 
-use serde_json::json;
+use std::time::Duration;
 
-use crate::support::{World, until};
+use kernel::signals::{self, Event, Kind, Metric, events, metrics, spans};
+use nix::sys::signal::Signal;
+use reqwest::Method;
+use serde_json::{Value, json};
+use store::key::Secret;
+
+use crate::support::collector::{Collector, Span};
+use crate::support::http::{Api, send};
+use crate::support::process::{Process, forebay};
+use crate::support::tenant::text;
+use crate::support::{Receiver, Server, Tenant, World, until};
 
 #[tokio::test]
 async fn health_readiness_and_metrics_answer_without_a_key() {
@@ -54,4 +64,257 @@ fn value(metrics: &str, name: &str) -> f64 {
     let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
     let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
     value.unwrap_or_else(|| panic!("{name} has no value:\n{metrics}"))
+}
+
+/// A server that logs JSON and sends its spans to a collector, over a database of its own.
+struct Watched {
+    world: World,
+    collector: Collector,
+}
+
+impl Watched {
+    async fn new() -> Watched {
+        let database = store::testing::Database::new().await;
+        let (receiver, collector) = (Receiver::start().await, Collector::start().await);
+        let settings = receiver.allowed(&["signals.sample_interval_ms=100", "log.format=json"]);
+        let key = Secret::generate().expect("randomness");
+        let mut server = Server::spawn_in(&database.url, &key, &settings, &collector.environment());
+        server.ready().await;
+        Watched { world: World { database, receiver, server }, collector }
+    }
+
+    /// Lines of the log as objects.
+    fn log(&self) -> Vec<Value> {
+        let lines = self.world.server.process.stderr.all();
+        lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// The event is logged, at its level and with its fields.
+    async fn says(&self, event: &Event) {
+        let is = |line: &Value| {
+            let fields = &line["fields"];
+            event.is(fields["message"].as_str().unwrap_or_default())
+                && line["level"] == event.level.name()
+                && event.fields.iter().all(|field| !fields[*field].is_null())
+        };
+        until(event.message, async || self.log().iter().any(is).then_some(())).await;
+    }
+
+    async fn metrics(&self) -> String {
+        self.world.server.anonymous().get("/metrics").await.text
+    }
+
+    /// An item of a paused workspace of its own, for a test to tamper with.
+    async fn waiting(&self) -> (Tenant, String) {
+        let tenant = self.world.tenant("FREE").await;
+        let definition = tenant.light().await;
+        self.world.run_sql(&format!("UPDATE workspace SET paused = true WHERE id = '{}'", tenant.id)).await;
+        let id = tenant.start(&definition).await;
+        (tenant, id)
+    }
+
+    async fn resume(&self, tenant: &Tenant) {
+        self.world.run_sql(&format!("UPDATE workspace SET paused = false WHERE id = '{}'", tenant.id)).await;
+    }
+
+    /// A workspace at its limit, slots handed on, failures, and a run that another took.
+    async fn ordinary_life(&self) {
+        let tenant = self.world.tenant("FREE").await;
+        let held = tenant.apply("held", json!({ "call": self.world.receiver.node("/hold/a") })).await;
+        let all = tenant.start_many(&held, 3).await;
+        self.world.receiver.until_called("/hold/a", 1).await;
+        self.says(&events::AT_CAPACITY).await;
+        let stands =
+            ["queue_depth{stage=\"ready\"} 2\n", "queue_slots_in_use 1\n", "queue_slots_limit 1\n", "engine_runs 1\n"];
+        until("the gauges say how it stands", async || {
+            let text = self.metrics().await;
+            let oldest = text.contains("queue_oldest_age_seconds{waits_for=\"slot\"} 0.");
+            (oldest && stands.iter().all(|line| text.contains(line))).then_some(())
+        })
+        .await;
+        let lost = self.world.tenant("FREE").await;
+        let taken = lost.apply("held", json!({ "call": self.world.receiver.node("/hold/b") })).await;
+        let taken = lost.start(&taken).await;
+        self.world.receiver.until_called("/hold/b", 1).await;
+        let steal = "UPDATE workflow_execution SET owner_epoch = owner_epoch + 1, owner = gen_random_uuid()";
+        self.world.run_sql(&format!("{steal} WHERE id = '{taken}'")).await;
+        self.world.receiver.open();
+        for id in &all {
+            tenant.completed(id).await;
+        }
+        // The stranger that took it is nobody, so it comes back as an orphan.
+        lost.completed(&taken).await;
+        let fail = json!({ "stop": { "kind": "FAIL", "with": { "message": "no" } } });
+        let failing = tenant.start(&tenant.apply("failing", fail).await).await;
+        assert_eq!(tenant.ended(&failing).await["status"], "FAILED");
+    }
+
+    /// Things that go missing under an item.
+    async fn missing_parts(&self) {
+        let (tenant, _) = self.waiting().await;
+        self.world
+            .run_sql(&format!("UPDATE workflow_definition SET deleted_at = now() WHERE workspace_id = '{}'", tenant.id))
+            .await;
+        self.resume(&tenant).await;
+        let (tenant, _) = self.waiting().await;
+        self.world.run_sql(&format!("UPDATE workspace SET deleted_at = now() WHERE id = '{}'", tenant.id)).await;
+        let (tenant, id) = self.waiting().await;
+        self.world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{id}'")).await;
+        let (stuck, broken) = self.waiting().await;
+        let refuse = format!(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$;
+             CREATE TRIGGER refuse BEFORE UPDATE ON execution_queue FOR EACH ROW
+               WHEN (NEW.id = '{broken}' AND NEW.attempt_count > OLD.attempt_count) EXECUTE FUNCTION refuse();
+             DELETE FROM workflow_execution WHERE id = '{broken}'"
+        );
+        self.world.run_sql(&refuse).await;
+        self.resume(&tenant).await;
+        self.resume(&stuck).await;
+        let missing = [events::DEFINITION_GONE, events::WORKSPACE_GONE, events::EXECUTION_GONE, events::START_FAILED];
+        for event in missing.iter().chain([&events::ITEM_ERROR]) {
+            self.says(event).await;
+        }
+    }
+
+    /// Processes that die with work in their hands, and this one stopped for too long.
+    async fn deaths(&self) {
+        let (tenant, claimed) = self.waiting().await;
+        let claim = "UPDATE execution_queue SET status = 'CLAIMED', stage = 5, claim_id = gen_random_uuid(),
+            claimed_by = gen_random_uuid(), claimed_at = now() - interval '1 hour' WHERE id =";
+        self.world.run_sql(&format!("{claim} '{claimed}'")).await;
+        tenant.completed(&claimed).await;
+        self.says(&events::RECOVERED).await;
+        let (tenant, orphan) = self.waiting().await;
+        let process = format!(
+            "INSERT INTO process (id, host, pid, roles, version, seen_at) VALUES
+            ('{orphan}', 'gone', 1, '{{worker}}', '0', now() - interval '1 hour')"
+        );
+        let run = format!(
+            "UPDATE workflow_execution SET status = 'RUNNING', engine = 'embedded', owner = '{orphan}',
+            started_at = now() WHERE id = '{orphan}'"
+        );
+        let item = format!(
+            "UPDATE execution_queue SET status = 'DISPATCHED', stage = 5, claim_id = gen_random_uuid(),
+            claimed_by = '{orphan}', claimed_at = now(), dispatched_at = now() WHERE id = '{orphan}'"
+        );
+        self.world.run_sql(&format!("BEGIN; {process}; {run}; {item}; COMMIT")).await;
+        tenant.completed(&orphan).await;
+        self.says(&events::FELL_SILENT).await;
+        self.says(&events::RESUMING).await;
+        self.world.server.process.signal(Signal::SIGSTOP);
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        self.world.server.process.signal(Signal::SIGCONT);
+        self.says(&events::LAPSED).await;
+    }
+}
+
+#[tokio::test]
+async fn every_signal_of_the_table_is_told_by_a_running_service() {
+    let watched = Watched::new().await;
+    watched.ordinary_life().await;
+    watched.missing_parts().await;
+    watched.deaths().await;
+    for event in events::ALL {
+        watched.says(event).await;
+    }
+    for metric in metrics::ALL {
+        until(metric.name, async || told(metric, &watched.metrics().await).then_some(())).await;
+    }
+    for span in spans::ALL {
+        let name = span.name.replace("{engine}", "embedded");
+        until(&name, async || recorded(span, &name, &watched.collector.spans()).then_some(())).await;
+    }
+    let text = watched.metrics().await;
+    let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let unlisted: Vec<&str> = names.filter(|name| metrics::ALL.iter().all(|metric| metric.name != *name)).collect();
+    assert!(unlisted.is_empty(), "not in the table: {unlisted:?}");
+}
+
+/// The metric is there with its type, its meaning, its labels, and not only at zero.
+fn told(metric: &Metric, text: &str) -> bool {
+    let Metric { name, kind, labels, help, .. } = metric;
+    let line = match kind {
+        Kind::Histogram(_) => format!("{name}_count"),
+        Kind::Counter | Kind::Gauge => (*name).to_owned(),
+    };
+    let samples: Vec<&str> =
+        text.lines().filter(|it| it.strip_prefix(&line).is_some_and(|rest| rest.starts_with([' ', '{']))).collect();
+    let labelled = |sample: &&str| labels.iter().all(|label| sample.contains(&format!("{label}=\"")));
+    let above_zero = |sample: &&str| sample.rsplit(' ').next().is_some_and(|value| value != "0");
+    // Nobody shares the lock table here, and a gauge may have fallen again.
+    let may_be_zero = *metric == metrics::LOCK_FAILURES || metric.kind == Kind::Gauge;
+    text.contains(&format!("# TYPE {name} {}\n", kind.name()))
+        && text.contains(&format!("# HELP {name} {}\n", help.replace('\\', "\\\\")))
+        && !samples.is_empty()
+        && samples.iter().all(labelled)
+        && (may_be_zero || samples.iter().any(above_zero))
+}
+
+/// The span was sent, with its fields, below the one it lies in.
+fn recorded(span: &signals::Span, name: &str, all: &[Span]) -> bool {
+    all.iter().filter(|found| found.name == name).any(|found| {
+        let within = all.iter().find(|outer| outer.id == found.parent);
+        let below = span.within.is_none_or(|outer| within.is_some_and(|found| found.name == outer));
+        below && span.fields.iter().all(|field| found.fields.contains_key(*field))
+    })
+}
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CALLER: &str = "00f067aa0ba902b7";
+
+async fn start_traced(tenant: &Tenant, definition: &str) -> String {
+    let request = tenant.api.request(Method::POST, "workflow/executions/start");
+    let request = request.header("traceparent", format!("00-{TRACE}-{CALLER}-01"));
+    let started = send(request.json(&json!({ "workflowDefinitionId": definition }))).await.expect(202);
+    text(&started["executionId"])
+}
+
+#[tokio::test]
+async fn one_execution_is_one_trace_from_the_callers_span_to_what_its_nodes_send() {
+    let watched = Watched::new().await;
+    let tenant = watched.world.tenant("FREE").await;
+    let definition = tenant.apply("call", json!({ "call": watched.world.receiver.node("/call/a") })).await;
+    let id = start_traced(&tenant, &definition).await;
+    tenant.completed(&id).await;
+    let find = async |name: &str| {
+        let is = |span: &&Span| span.name == name && span.trace == TRACE;
+        until(name, async || watched.collector.spans().iter().find(is).cloned()).await
+    };
+    let request = find("http:request").await;
+    let run = find("flow:workflow_execution").await;
+    let node = find("step:run_node").await;
+    assert_eq!((request.parent.as_str(), &run.parent, &node.parent), (CALLER, &request.id, &run.id));
+    assert_eq!(run.fields["execution_id"], json!({ "stringValue": id }));
+    let sent = watched.world.receiver.traces("/call/a");
+    assert_eq!(sent, [format!("00-{TRACE}-{}-01", node.id)], "a node's request is the child of its span");
+    let linked = |span: &Span| span.name == "step:process_item" && span.links == [TRACE];
+    until("the dispatch is linked", async || watched.collector.spans().iter().any(linked).then_some(())).await;
+}
+
+#[tokio::test]
+async fn without_a_collector_context_is_passed_on_and_nobody_is_without_one() {
+    let world = World::new().await;
+    let tenant = world.tenant("FREE").await;
+    let definition = tenant.apply("call", json!({ "call": world.receiver.node("/call/a") })).await;
+    tenant.completed(&start_traced(&tenant, &definition).await).await;
+    let own = tenant.start(&definition).await;
+    tenant.completed(&own).await;
+    let sent = world.receiver.traces("/call/a");
+    assert_eq!(sent[0], format!("00-{TRACE}-{CALLER}-01"));
+    assert!(sent[1].starts_with(&format!("00-{}-", own.replace('-', ""))), "its trace is named after it: {sent:?}");
+}
+
+#[tokio::test]
+async fn a_process_without_the_api_answers_about_itself_and_nothing_else() {
+    let database = store::testing::Database::new().await;
+    let mut command = forebay();
+    command.args(["serve", "--database-url", &database.url, "--roles", "dispatcher,worker"]);
+    command.args(["--set", "http.signals_listen=127.0.0.1:0"]);
+    let mut process = Process::spawn("worker", command);
+    let base = process.says("Forebay listens on ").await;
+    let anonymous = Api::new(&base, None);
+    assert_eq!(anonymous.get("/healthz").await.status, 200);
+    anonymous.get("/readyz").await.expect(200);
+    assert!(anonymous.get("/metrics").await.text.contains("process_heartbeat_age_seconds"));
+    assert_eq!(anonymous.get("workspaces").await.problem(404), "not_found");
 }

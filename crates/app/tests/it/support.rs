@@ -5,6 +5,7 @@
 //! - Every process is killed when its handle is dropped; if its test failed, what it logged is shown.
 
 pub(crate) mod cli;
+pub(crate) mod collector;
 pub(crate) mod dev;
 pub(crate) mod http;
 pub(crate) mod process;

@@ -7,7 +7,7 @@
 //! (`store`'s own tests).
 
 mod pages;
-mod repository;
+pub(crate) mod repository;
 mod rust;
 
 use std::collections::{BTreeMap, BTreeSet};

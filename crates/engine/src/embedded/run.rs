@@ -10,8 +10,9 @@
 //!   crash is harmless.
 //! - When the store says that the run is another's by now, this one stops at once and says nothing more.
 //!
-//! Not here: what is stored and remembered (`record`), writing (`writer`), who may run (`server`), rules of any kind (`kernel`).
+//! Not here: what is told of an attempt (`attempt`), what is stored and remembered (`record`), writing (`writer`), who may run (`server`), rules of any kind (`kernel`).
 
+mod attempt;
 mod record;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,10 +32,12 @@ use store::run::{End, NodeFact, StoredNode};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::versions::Version;
 use super::{LONGEST_SLEEP, Left, Shared};
 use crate::nodes::{self, Call, Done, Work};
+use crate::trace;
 
 /// A run is given up by its process when nothing happens for longer than this.
 const PARK_AFTER: Duration = Duration::from_secs(5);
@@ -49,7 +52,8 @@ pub(super) enum Message {
     Cancel,
 }
 
-type Ended = (NodeIx, Result<Done, Failure>);
+/// A call that came to its end, and how long it took.
+type Ended = (NodeIx, Result<Done, Failure>, Duration);
 
 pub(super) struct Driver {
     shared: Arc<Shared>,
@@ -78,6 +82,8 @@ pub(super) struct Driver {
     timers: BTreeMap<NodeIx, Instant>,
     attempts: BTreeMap<NodeIx, u32>,
     failures: BTreeMap<NodeIx, Failure>,
+    /// Attempts under way: their spans, and since when.
+    spans: BTreeMap<NodeIx, (tracing::Span, Instant)>,
 }
 
 impl Driver {
@@ -114,6 +120,7 @@ impl Driver {
             timers: BTreeMap::new(),
             attempts: BTreeMap::new(),
             failures: BTreeMap::new(),
+            spans: BTreeMap::new(),
         };
         let overdue = driver.begun.deadline_in.is_zero();
         let stop = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
@@ -205,6 +212,8 @@ impl Driver {
 
     fn perform(&mut self, node: NodeIx, attempt: u32) {
         self.attempts.insert(node, attempt);
+        let span = self.begin(node, attempt);
+        let _within = span.clone().entered();
         let spec = &self.version.definition.nodes[node];
         let input = match kind::resolve(spec.kind, &spec.with, &self.scope) {
             Ok(input) => input,
@@ -219,7 +228,8 @@ impl Driver {
             Ok(Work::HttpRequest(config)) => {
                 self.running(node, attempt, Some(input), None);
                 let token = format!("{}/{}/0", self.begun.execution, self.run.key(node));
-                self.calls.push((node, Call { config, workspace: self.begun.workspace, token, timeout }));
+                let trace = trace::of(&span).unwrap_or(self.begun.trace);
+                self.calls.push((node, Call { config, workspace: self.begun.workspace, token, timeout, trace }));
             }
         }
     }
@@ -246,6 +256,7 @@ impl Driver {
     }
 
     fn ended(&mut self, node: NodeIx, result: Result<Done, Failure>) {
+        self.tell(node, if result.is_ok() { "completed" } else { "failed" }, None);
         let result = result.and_then(|done| match nodes::is_storable(&done.output) {
             true => Ok(done),
             false => {
@@ -266,6 +277,7 @@ impl Driver {
         if let Some(handle) = self.handles.remove(&node) {
             handle.abort();
         }
+        self.tell(node, "canceled", None);
         self.timers.remove(&node);
         self.ready.retain(|(ready, _)| *ready != node);
         self.calls.retain(|(call, _)| *call != node);
@@ -282,15 +294,14 @@ impl Driver {
 
     fn launch(&mut self, node: NodeIx, call: Call) {
         let shared = Arc::clone(&self.shared);
-        let handle = self.in_flight.spawn(async move {
+        let span = self.spans.get(&node).map_or_else(tracing::Span::none, |(span, _)| span.clone());
+        let call = async move {
             let _permit = shared.permits.acquire(call.workspace).await;
             let started = Instant::now();
             let result = nodes::http_request(&shared.outbound, &shared.pulse, call).await;
-            let status = if result.is_ok() { "ok" } else { "failed" };
-            ::metrics::histogram!(crate::metrics::NODE_DURATION, "kind" => "HTTP_REQUEST", "status" => status)
-                .record(started.elapsed());
-            (node, result)
-        });
+            (node, result, started.elapsed())
+        };
+        let handle = self.in_flight.spawn(call.instrument(span));
         self.handles.insert(node, handle);
     }
 
@@ -312,8 +323,9 @@ impl Driver {
 
     fn joined(&mut self, joined: Result<(tokio::task::Id, Ended), tokio::task::JoinError>) {
         match joined {
-            Ok((_, (node, result))) => {
+            Ok((_, (node, result, took))) => {
                 if self.handles.remove(&node).is_some() {
+                    self.tell(node, if result.is_ok() { "completed" } else { "failed" }, Some(took));
                     self.ended(node, result);
                 }
             }

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use kernel::ids::ProcessId;
+use kernel::signals::metrics;
 use serde_json::Value;
 use store::Store;
 use store::batch::{Fate, by_halves};
@@ -23,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::{metrics, nodes};
+use crate::nodes;
 
 /// The most runs of one commit.
 const BATCH: usize = 100;
@@ -88,7 +89,7 @@ async fn write(store: Store, mut inbox: mpsc::UnboundedReceiver<Job>, round: mps
         };
         if gathered.len() >= enough {
             let batch = cut(&mut gathered);
-            ::metrics::histogram!(metrics::RECORD_BATCH).record(u32::try_from(batch.len()).unwrap_or(u32::MAX));
+            ::metrics::histogram!(metrics::RECORD_BATCH.name).record(u32::try_from(batch.len()).unwrap_or(u32::MAX));
             let (store, round) = (store.clone(), round.clone());
             under_way.spawn(async move { write_batch(&store, batch, &round).await });
             last = Instant::now();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
 use kernel::kind::http_request::{Body, Config, Method};
+use kernel::trace::TraceParent;
 use serde_json::json;
 
 use super::Done;
@@ -27,11 +28,13 @@ pub struct Call {
     pub workspace: WorkspaceId,
     pub token: String,
     pub timeout: Duration,
+    /// What the other side is told it is called for.
+    pub trace: TraceParent,
 }
 
 /// Makes the call.
 pub async fn perform(outbound: &Outbound, pulse: &Arc<Pulse>, call: Call) -> Result<Done, Failure> {
-    let Call { config, workspace, token, timeout } = call;
+    let Call { config, workspace, token, timeout, trace } = call;
     let mut request = Request::new(method(config.method), config.url.clone(), workspace);
     request.headers.clone_from(&config.headers);
     request.query.clone_from(&config.query);
@@ -44,6 +47,7 @@ pub async fn perform(outbound: &Outbound, pulse: &Arc<Pulse>, call: Call) -> Res
     request.timeout = timeout;
     request.max_response_bytes = usize::try_from(config.max_response_bytes).unwrap_or(usize::MAX);
     request.idempotency_token = Some(token);
+    request.trace = Some(trace);
     request.pulse = Some(Arc::clone(pulse));
     let response = outbound.send(request).await?;
     if config.accepts(response.status) {

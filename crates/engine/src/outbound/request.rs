@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
+use kernel::trace::TraceParent;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,7 @@ const KEPT_HEADERS: [&str; 9] = [
 ];
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// What is done to the resource. CONNECT and TRACE do not exist here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +102,8 @@ pub struct Request {
     pub max_response_bytes: usize,
     /// Sent as `Idempotency-Key` unless the user set that header.
     pub idempotency_token: Option<String>,
+    /// Sent as `traceparent` unless the user set that header.
+    pub trace: Option<TraceParent>,
     /// Asked before each hop is sent: may this process still act?
     pub pulse: Option<Arc<Pulse>>,
     /// Whose call it is: connections are reused within a workspace only.
@@ -118,6 +122,7 @@ impl Request {
             timeout: Duration::from_secs(30),
             max_response_bytes: 1 << 20,
             idempotency_token: None,
+            trace: None,
             pulse: None,
             partition,
         }
@@ -172,6 +177,11 @@ impl Hop {
             && !headers.contains_key(IDEMPOTENCY_KEY)
         {
             headers.insert(IDEMPOTENCY_KEY, value(IDEMPOTENCY_KEY.as_str(), token)?);
+        }
+        if let Some(trace) = &request.trace
+            && !headers.contains_key(TRACEPARENT)
+        {
+            headers.insert(TRACEPARENT, value(TRACEPARENT.as_str(), &trace.to_string())?);
         }
         let body = request.body.as_ref().map(|body| written(body, &mut headers));
         Ok(Self { method: request.method.into(), target, headers, body })

@@ -3,4 +3,5 @@
 mod lifecycle;
 mod queue;
 mod run;
+mod signals;
 mod simulation;

@@ -45,7 +45,7 @@ pub(crate) async fn create(
     Json(body): Json<SubmitDefinition>,
 ) -> Result<impl IntoResponse, Problem> {
     let workspace = living(&api, &caller, body.workspace_id).await?;
-    let (name, version) = read(&body)?;
+    let (name, version) = read(&api, &body)?;
     let (id, stored) = api.store.create_definition(workspace, &name, &version, &caller.actor).await?;
     let applied = answer(&api, workspace, id, stored).await?;
     Ok((StatusCode::CREATED, Reply(applied)))
@@ -58,7 +58,7 @@ pub(crate) async fn apply(
     Json(body): Json<SubmitDefinition>,
 ) -> Result<Reply<Applied>, Problem> {
     let workspace = living(&api, &caller, body.workspace_id).await?;
-    let (name, version) = read(&body)?;
+    let (name, version) = read(&api, &body)?;
     let (id, stored) = match api.store.definition(Which::Name(&name), Some(workspace)).await {
         Ok(known) => {
             let stored = api.store.add_version(workspace, known.id, &version, &caller.actor).await?;
@@ -83,7 +83,7 @@ pub(crate) async fn add_version(
 ) -> Result<impl IntoResponse, Problem> {
     let known = find(&api, &caller, id).await?;
     caller.workspace(Some(body.workspace_id.unwrap_or(known.workspace)))?;
-    let (_, version) = read(&SubmitDefinition { name: Some(known.name.clone()), ..body })?;
+    let (_, version) = read(&api, &SubmitDefinition { name: Some(known.name.clone()), ..body })?;
     let stored = api.store.add_version(known.workspace, id, &version, &caller.actor).await?;
     let status = if stored.unchanged { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Reply(answer(&api, known.workspace, id, stored).await?)))
@@ -99,7 +99,7 @@ pub(crate) async fn publish(
     let known = find(&api, &caller, id).await?;
     let (stored, graph) = api.store.latest_version(id).await?;
     let (definition, _) = parse::check_stored(&graph).map_err(|problems| invalid(&problems))?;
-    let limits = new_version(&definition, None)?;
+    let limits = new_version(&api, &definition, None)?;
     api.store.publish(known.workspace, id, stored.id, &limits, &caller.actor).await?;
     Ok(Reply(answer(&api, known.workspace, id, stored).await?))
 }
@@ -162,16 +162,21 @@ fn invalid(problems: &[parse::Problem]) -> Problem {
     Problem { problems: problems.to_vec(), ..Problem::new(Code::DefinitionInvalid, detail) }
 }
 
-fn read(body: &SubmitDefinition) -> Result<(String, NewVersion), Problem> {
+fn read(api: &Api, body: &SubmitDefinition) -> Result<(String, NewVersion), Problem> {
     let (definition, _) = check(body)?;
     let name = definition.name.clone().or_else(|| body.name.clone()).ok_or_else(|| {
         Problem::new(Code::ValidationFailed, "the definition has no name: put `name:` at the top of the document")
     })?;
     check_name(&name)?;
-    Ok((name, new_version(&definition, body.source.clone())?))
+    Ok((name, new_version(api, &definition, body.source.clone())?))
 }
 
-fn new_version(definition: &kernel::definition::Definition, source: Option<String>) -> Result<NewVersion, Problem> {
+/// How often an engine may refuse its items is noted too; where the author does not say, the setting stands.
+fn new_version(
+    api: &Api,
+    definition: &kernel::definition::Definition,
+    source: Option<String>,
+) -> Result<NewVersion, Problem> {
     let small = |number: Option<u32>| number.and_then(|number| i32::try_from(number).ok());
     Ok(NewVersion {
         graph: serde_json::to_value(definition).map_err(|_| Problem::of(Code::Internal))?,
@@ -180,7 +185,7 @@ fn new_version(definition: &kernel::definition::Definition, source: Option<Strin
         timeout_ms: definition.timeout_ms.and_then(|timeout| i64::try_from(timeout).ok()),
         concurrency: small(definition.concurrency),
         key_concurrency: small(definition.key_concurrency),
-        max_attempts: small(definition.max_attempts),
+        max_attempts: small(Some(definition.max_attempts.unwrap_or(api.settings.dispatch.max_attempts))),
     })
 }
 

@@ -55,14 +55,14 @@ pub(crate) async fn start(
         concurrency_key: body.concurrency_key,
         idempotency,
         trigger: json!({ "type": "api", "actor": caller.actor }),
-        trace: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
+        trace: engine::trace::of(&tracing::Span::current()).or_else(|| super::traceparent(&headers)),
     };
     let keyed = start.idempotency.is_some();
     let accepted = api.store.enqueue(&[start], &caller.actor).await.map_err(|error| busy(error, keyed))?;
     let (execution, status) = match accepted.first() {
         Some(Accepted::New { execution, .. }) => {
             api.hints.enqueued(workspace);
-            ::metrics::counter!(crate::metrics::ENQUEUED).increment(1);
+            ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);
             (*execution, Status::Pending)
         }
         Some(Accepted::Existing { execution }) => {

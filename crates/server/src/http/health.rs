@@ -8,7 +8,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::{Api, recorder};
+use super::Api;
+use crate::recorder::{pool, recorder};
 use crate::wire::Readiness;
 
 /// The process answers.
@@ -37,6 +38,8 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
 }
 
 /// Prometheus text.
-pub(crate) async fn metrics() -> Response {
+pub(crate) async fn metrics(State(api): State<Api>) -> Response {
+    pool("api", &api.store);
+    pool("work", &api.work);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], recorder().render()).into_response()
 }

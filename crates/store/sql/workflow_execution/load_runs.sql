@@ -1,5 +1,5 @@
 -- What a run needs to go on, for runs this process owns.
-SELECT id, workspace_id, workflow_definition_id, version_id, owner_epoch, input, trigger, created_at,
+SELECT id, workspace_id, workflow_definition_id, version_id, owner_epoch, input, trigger, created_at, trace_context,
        (extract(epoch FROM deadline_at - clock_timestamp()) * 1000)::bigint AS deadline_in_ms,
        cancel_requested_at IS NOT NULL AS canceling
 FROM workflow_execution

@@ -18,6 +18,7 @@ mod parking;
 mod plans;
 mod process;
 mod record;
+mod sample;
 mod source_documents;
 mod sql_contract;
 mod statements;

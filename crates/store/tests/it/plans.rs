@@ -193,3 +193,19 @@ async fn the_loops_that_look_for_work_hop_over_the_backlog() {
         check("beat", sql!("process/beat"), &[&me, &true, &beat.0, &beat.1]).await;
     }
 }
+
+#[tokio::test]
+async fn a_sample_costs_what_it_counts_and_not_what_waits() {
+    let Busy { world, .. } = busy().await;
+    let sample = sql!("execution_queue/sample");
+    let (most, workspaces) = (100, 500);
+    for analysed in [false, true] {
+        if analysed {
+            world.client.batch_execute("ANALYZE").await.expect("statistics");
+        }
+        for shard in [SHARD, 0] {
+            let buffers = touched(&world, sample, &[&shard, &most, &workspaces]).await;
+            assert!(buffers < 500, "{buffers} buffers for a sample of shard {shard}, analysed: {analysed}");
+        }
+    }
+}

@@ -35,8 +35,8 @@ async fn the_program_explains_itself() {
             Options:
                   --log <FILTER>         What the service logs: error, warn, info, debug, or a filter such as
                                          info,store=debug [env: FOREBAY_LOG=]
-                  --log-format <FORMAT>  How the service logs [env: FOREBAY_LOG_FORMAT=] [default: text]
-                                         [possible values: text, json]
+                  --log-format <FORMAT>  How the service logs (the setting log.format) [env:
+                                         FOREBAY_LOG_FORMAT=] [possible values: text, json]
               -h, --help                 Print help (see more with '--help')
               -V, --version              Print version
 
@@ -89,8 +89,8 @@ async fn running_explains_itself() {
               --idempotency-key <KEY>  The same key starts the same execution only once
               --log <FILTER>           What the service logs: error, warn, info, debug, or a filter such as
                                        info,store=debug [env: FOREBAY_LOG=]
-              --log-format <FORMAT>    How the service logs [env: FOREBAY_LOG_FORMAT=] [default: text]
-                                       [possible values: text, json]
+              --log-format <FORMAT>    How the service logs (the setting log.format) [env:
+                                       FOREBAY_LOG_FORMAT=] [possible values: text, json]
           -w, --watch                  Follow it to its end
               --timeout <DURATION>     How long to watch, such as 60s; the execution goes on
           -h, --help                   Print help
@@ -138,8 +138,8 @@ async fn workspaces_explain_themselves() {
         Options:
               --log <FILTER>         What the service logs: error, warn, info, debug, or a filter such as
                                      info,store=debug [env: FOREBAY_LOG=]
-              --log-format <FORMAT>  How the service logs [env: FOREBAY_LOG_FORMAT=] [default: text]
-                                     [possible values: text, json]
+              --log-format <FORMAT>  How the service logs (the setting log.format) [env:
+                                     FOREBAY_LOG_FORMAT=] [possible values: text, json]
           -h, --help                 Print help
           -V, --version              Print version
 
@@ -179,8 +179,8 @@ async fn serving_explains_itself() {
                                      api,dispatcher,worker]
               --log <FILTER>         What the service logs: error, warn, info, debug, or a filter such as
                                      info,store=debug [env: FOREBAY_LOG=]
-              --log-format <FORMAT>  How the service logs [env: FOREBAY_LOG_FORMAT=] [default: text]
-                                     [possible values: text, json]
+              --log-format <FORMAT>  How the service logs (the setting log.format) [env:
+                                     FOREBAY_LOG_FORMAT=] [possible values: text, json]
           -h, --help                 Print help
           -V, --version              Print version
 
@@ -225,8 +225,8 @@ async fn dev_explains_itself() {
               --ephemeral                 Keep nothing: a temporary database, faster and gone at the end
               --log <FILTER>              What the service logs: error, warn, info, debug, or a filter such
                                           as info,store=debug [env: FOREBAY_LOG=]
-              --log-format <FORMAT>       How the service logs [env: FOREBAY_LOG_FORMAT=] [default: text]
-                                          [possible values: text, json]
+              --log-format <FORMAT>       How the service logs (the setting log.format) [env:
+                                          FOREBAY_LOG_FORMAT=] [possible values: text, json]
               --no-demo                   Leave the demo workspaces and workflows out
               --postgres-bin <DIRECTORY>  Where PostgreSQL's programs are, if not in a usual place [env:
                                           FOREBAY_PG_BIN=]

@@ -23,7 +23,7 @@ async fn a_setting_that_cannot_work_stops_the_start_and_is_named() {
         &commands,
         expect![[r#"
         $ forebay config --set dispatch.batchmax=1
-        ! error: there is no setting dispatch.batchmax; `forebay config` lists them
+        ! error: there is no setting dispatch.batchmax: did you mean dispatch.batch_max?
         = 1
         $ forebay config --set dispatch.batch_max=many
         ! error: settings: invalid type: string "many", expected i32 in `dispatch.batch_max`
@@ -56,9 +56,15 @@ async fn settings_are_shown_with_reasons_and_without_secrets() {
     let key = store::key::Secret::generate().expect("randomness");
     let setting = format!("auth.root_key={}", key.expose());
     let url = "postgresql://me:hunter2@db/forebay";
-    let shown = Cli::new().ok(&["config", "--set", &setting, "--database-url", url]).await;
+    let direct = format!("database.direct_url={url}");
+    let shown = Cli::new().ok(&["config", "--set", &setting, "--set", &direct, "--database-url", url]).await;
     assert!(!shown.contains(key.expose()) && !shown.contains("hunter2"), "{shown}");
-    assert!(shown.contains("# how long a lost hint can delay anything\ndispatch.poll_interval_ms = 5000\n"), "{shown}");
+    let poll = "# how long a lost hint can delay anything\ndispatch.poll_interval_ms = 5000 # default\n";
+    assert!(shown.contains(poll), "{shown}");
+    assert!(shown.contains("auth.root_key = \"***\" # flag\n"), "{shown}");
+    assert!(shown.contains("# http.signals_listen is not set\n"), "{shown}");
+    let json = Cli::new().ok(&["config", "--log-format", "json"]).await;
+    assert!(json.contains("log.format = \"json\" # flag\n"), "{json}");
     let reread: toml::Table = shown.parse().expect("it is TOML");
     assert_eq!(reread["workflow"]["engine"]["enabled"].as_bool(), Some(true));
 }

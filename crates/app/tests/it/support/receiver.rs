@@ -21,8 +21,15 @@ pub(crate) struct Receiver {
     gate: watch::Sender<bool>,
 }
 
-/// The idempotency keys of the calls to each path, in order.
-type Seen = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+/// The calls to each path, in order.
+type Seen = Arc<Mutex<BTreeMap<String, Vec<Call>>>>;
+
+/// What a call carried.
+#[derive(Clone, Default)]
+struct Call {
+    idempotency_key: String,
+    traceparent: String,
+}
 
 impl Receiver {
     pub(crate) async fn start() -> Receiver {
@@ -49,7 +56,17 @@ impl Receiver {
         self.gate.send_replace(true);
     }
 
+    /// The idempotency keys of the calls to a path, in order.
     pub(crate) fn calls(&self, path: &str) -> Vec<String> {
+        self.seen(path).into_iter().map(|call| call.idempotency_key).collect()
+    }
+
+    /// The trace contexts of the calls to a path, in order.
+    pub(crate) fn traces(&self, path: &str) -> Vec<String> {
+        self.seen(path).into_iter().map(|call| call.traceparent).collect()
+    }
+
+    fn seen(&self, path: &str) -> Vec<Call> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned().unwrap_or_default()
     }
 
@@ -74,11 +91,12 @@ async fn answer(
     Path((kind, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Json<Value> {
-    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let call = Call { idempotency_key: header("idempotency-key"), traceparent: header("traceparent") };
     let number = {
         let mut seen = receiver.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = seen.entry(format!("/{kind}/{name}")).or_default();
-        calls.push(key);
+        calls.push(call);
         calls.len()
     };
     if kind == "hold" {

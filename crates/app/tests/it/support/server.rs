@@ -38,7 +38,18 @@ impl Server {
 
     /// Starts one and does not wait.
     pub(crate) fn spawn(database_url: &str, root_key: &Secret, settings: &[String]) -> Server {
+        Server::spawn_in(database_url, root_key, settings, &[])
+    }
+
+    /// Starts one in an environment, and does not wait.
+    pub(crate) fn spawn_in(
+        database_url: &str,
+        root_key: &Secret,
+        settings: &[String],
+        environment: &[(&str, String)],
+    ) -> Server {
         let mut command = forebay();
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.args(["serve", "--database-url", database_url, "--listen", "127.0.0.1:0"]);
         command.args(["--log", "info,server=debug"]);
         command.env("FOREBAY_AUTH_ROOT_KEY", root_key.expose());

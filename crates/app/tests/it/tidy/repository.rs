@@ -46,7 +46,7 @@ pub(super) fn files() -> Vec<File> {
 }
 
 /// The text of one file that must be there.
-pub(super) fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 

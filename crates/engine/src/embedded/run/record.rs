@@ -20,8 +20,8 @@ use serde_json::Value;
 use store::run::{End, NodeFact, Record};
 use tokio::time::Instant;
 
-use super::super::Left;
 use super::super::writer::{Told, size};
+use super::super::{Left, count};
 use super::Driver;
 
 impl Driver {
@@ -106,10 +106,14 @@ impl Driver {
         self.gathered = 0;
         let ends = record.end.is_some();
         loop {
+            let end = record.end.as_ref().map(|end| (end.outcome, end.error.as_ref().map(|failure| failure.class)));
             match self.shared.writer.record(self.process, record).await {
                 None => return Some(Left::Lost),
                 Some(Told::Recorded(recorded)) if !recorded.held => return Some(Left::Lost),
                 Some(Told::Recorded(recorded)) if ends || recorded.ended => {
+                    if let Some((outcome, class)) = end {
+                        count(outcome, class);
+                    }
                     return Some(Left::Ended { freed: recorded.freed });
                 }
                 Some(Told::Recorded(_)) => return park.then_some(Left::Parked),

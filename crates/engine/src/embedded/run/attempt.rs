@@ -1,0 +1,36 @@
+//! What is told of each attempt at a node: a span while it lasts, a duration when it ends.
+//!
+//! Invariants
+//! - An attempt is told once, with the outcome that came first; one that is parked, or whose process
+//!   dies, has no outcome here.
+//!
+//! Not here: what an outcome means (`kernel::run`), its record (`record`).
+
+use std::time::Duration;
+
+use kernel::plan::NodeIx;
+use kernel::signals::{metrics, spans};
+use tokio::time::Instant;
+use tracing::field::Empty;
+
+use super::Driver;
+
+impl Driver {
+    /// An attempt at a node begins.
+    pub(super) fn begin(&mut self, node: NodeIx, attempt: u32) -> tracing::Span {
+        let kind = self.version.plan.node(node).kind.name();
+        let span =
+            tracing::info_span!(spans::RUN_NODE.name, node = %self.run.key(node), kind, attempt, outcome = Empty);
+        self.spans.insert(node, (span.clone(), Instant::now()));
+        span
+    }
+
+    /// An attempt at a node came to its end; `took` if it is not simply the time since it began.
+    pub(super) fn tell(&mut self, node: NodeIx, outcome: &'static str, took: Option<Duration>) {
+        let Some((span, since)) = self.spans.remove(&node) else { return };
+        span.record("outcome", outcome);
+        let kind = self.version.plan.node(node).kind.name();
+        ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => kind, "outcome" => outcome)
+            .record(took.unwrap_or_else(|| since.elapsed()));
+    }
+}

@@ -1,0 +1,106 @@
+//! Every metric. Those of the source documents keep their names.
+
+use super::Kind::{Counter, Gauge, Histogram};
+use super::Metric;
+
+/// From what is aimed at to what is terrible.
+const SECONDS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+const SIZES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0];
+const ATTEMPTS: &[f64] = &[1.0, 2.0, 3.0, 5.0, 10.0, 100.0];
+
+/// Each line becomes a constant and a row of `ALL`: none can be forgotten.
+macro_rules! table {
+    ($($constant:ident: $name:literal $kind:expr, [$($label:literal),*], $help:literal, $act:literal;)*) => {
+        $(pub const $constant: Metric =
+            Metric { name: $name, kind: $kind, labels: &[$($label),*], help: $help, act: $act };)*
+        pub const ALL: &[Metric] = &[$($constant),*];
+    };
+}
+
+table! {
+    PROCESSING_RUNS: "queue_processing_runs_total" Counter, [],
+        "Turns of the dispatcher that claimed something.",
+        "None while queue_depth{stage=\"ready\"} is above 0 and slots are free: look at the dispatchers' logs and at /readyz.";
+    BATCH_SIZE: "queue_processing_batch_size" Histogram(SIZES), [],
+        "Items claimed in one turn.",
+        "Always at dispatch.batch_max with items waiting: raise dispatch.batch_max, or add a process.";
+    PROCESSING_DURATION: "queue_processing_duration_seconds" Histogram(SECONDS), [],
+        "From a turn's first claim to its last answer.",
+        "Rising: the database is slow to commit, or its work pool is too small. See database_pool_waiting.";
+    ENQUEUED: "queue_items_enqueued_total" Counter, [],
+        "Starts accepted over HTTP.",
+        "Above queue_items_dispatched_total for long: the backlog grows. See queue_oldest_age_seconds for whose fault it is.";
+    DISPATCHED: "queue_items_dispatched_total" Counter, [],
+        "Items handed to the engine.",
+        "Zero while items wait for their turn: dispatching stands still. See queue_dispatch_failures_total.";
+    AT_CAPACITY: "queue_items_at_capacity_total" Counter, [],
+        "A workspace became full with items waiting; once per transition.",
+        "Nothing is wrong. Often for one workspace (the log event names it): offer it a larger tier.";
+    FAILED: "queue_items_failed_total" Counter, ["reason"],
+        "Items that ended FAILED, by the class of the failure.",
+        "CRASH_LOOP and STALLED are faults of ours: report them. DISPATCH_REFUSED: look at the engine. The rest is the workflow's own.";
+    DISPATCH_FAILURES: "queue_dispatch_failures_total" Counter, ["reason"],
+        "Starts that the engine refused, or did not answer clearly.",
+        "refused: the items' fault, see the dead letter. Otherwise the engine or the way to it is in trouble; items keep their slots and no attempt is counted.";
+    ITEM_ATTEMPTS: "queue_item_attempts" Histogram(ATTEMPTS), [],
+        "Attempts that an item took until it was dispatched or given up.",
+        "Above 1: an engine refuses starts. See queue_dispatch_failures_total.";
+    STALE_RECOVERY: "queue_stale_recovery_count" Counter, [],
+        "Claimed items taken over because their claimer was gone or too slow.",
+        "A few after a crash are right. Steady: processes die, or their heartbeats do not get through.";
+    LOCK_FAILURES: "shedlock_acquisition_failures" Counter, [],
+        "Times that a lock of the shedlock table was somebody else's, or could not be had.",
+        "With dispatch.exclusive every process but one counts here. Without a holder anywhere: look for a stale row with a lock_until far ahead.";
+    DEPTH: "queue_depth" Gauge, ["stage"],
+        "Items by stage, in the shards this process looks after (delayed: all, told by one process); at most 10,000 a shard and stage are counted. Sum over processes.",
+        "ready grows: see queue_oldest_age_seconds. key and definition wait for limits that workflows set themselves.";
+    OLDEST_AGE: "queue_oldest_age_seconds" Gauge, ["waits_for"],
+        "Age of the oldest ready item: turn, its workspace has a free slot; slot, its workspace is full or paused. Take the maximum over processes.",
+        "turn above two polls: dispatching is behind; add a process, or see why claims fail. slot: that workspace wants more than its limit.";
+    SLOTS_IN_USE: "queue_slots_in_use" Gauge, [],
+        "Slots taken, in the shards this process looks after. Sum over processes.",
+        "With engine_runs far below it: runs are parked, or their owner is gone; see engine_runs_adopted_total.";
+    SLOTS_LIMIT: "queue_slots_limit" Gauge, [],
+        "Limits of the workspaces that hold slots or have ready items, summed, in the shards this process looks after. Sum over processes.",
+        "queue_slots_in_use close to it: the busy workspaces are at their limits.";
+    ENQUEUE_TO_START: "queue_enqueue_to_start_seconds" Histogram(SECONDS), [],
+        "From the moment an item may start (accepted, or its delay over) until it did.",
+        "It holds waits for a workspace's own limit too. Compare with queue_oldest_age_seconds{waits_for=\"turn\"}.";
+    COMPLETION_TO_NEXT: "queue_completion_to_next_start_seconds" Histogram(SECONDS), [],
+        "From an end that freed a slot of a full workspace to the claim that took the slot again.",
+        "Rising: the database commits slowly, or the engine is full (engine.max_runs).";
+    RUNS_HELD: "engine_runs" Gauge, [],
+        "Runs that this process holds; parked ones do not count.",
+        "At nine tenths of engine.max_runs it claims nothing new: add a process, or raise engine.max_runs if memory allows.";
+    RUNS_ENDED: "engine_runs_ended_total" Counter, ["outcome"],
+        "Runs that ended in this process, by outcome.",
+        "FAILED is the workflows' own, as a rule; a jump over all workspaces points at something they all call.";
+    RUNS_ADOPTED: "engine_runs_adopted_total" Counter, [],
+        "Runs taken up from a process that is gone.",
+        "A few after a crash or a restart are right. Steady: processes die; look at their last lines.";
+    RECORD_BATCH: "engine_record_batch_size" Histogram(SIZES), [],
+        "Runs recorded in one commit.",
+        "High under load is good: fewer commits a run.";
+    RECORDS_FENCED: "engine_records_fenced_total" Counter, [],
+        "Runs that this process lost to another.",
+        "Only after a pause or a lapse. Steady: heartbeats arrive late; see process_heartbeat_age_seconds.";
+    NODE_DURATION: "node_duration_seconds" Histogram(SECONDS), ["kind", "outcome"],
+        "How long one attempt at a node took, by kind and outcome.",
+        "HTTP_REQUEST slow or failed everywhere: the network out, or what most workflows call.";
+    HTTP_DURATION: "http_request_duration_seconds" Histogram(SECONDS), ["route", "method", "status"],
+        "Requests by route, method and status; their count is the request rate.",
+        "Status 503: the database. 500: a fault of ours; the log has it. ?wait= makes reads of an execution long on purpose.";
+    POOL_CONNECTIONS: "database_pool_connections" Gauge, ["pool", "state"],
+        "Connections of a pool: in_use, idle, max.",
+        "in_use at max with database_pool_waiting above 0: raise database.api_connections or database.work_connections, if the database has room.";
+    POOL_WAITING: "database_pool_waiting" Gauge, ["pool"],
+        "Calls that wait for a connection of a pool.",
+        "Above 0 for long: the pool is too small, or the database too slow.";
+    HEARTBEAT_AGE: "process_heartbeat_age_seconds" Gauge, [],
+        "Age of this process's last successful heartbeat.",
+        "Near process.claims_after_ms: the process is about to give its runs up. Look at the database and the network between.";
+    LAPSES: "process_lapses_total" Counter, [],
+        "Times that this process gave its runs up because its heartbeats did not get through.",
+        "Any: the process was stopped, starved of processor time, or cut off from the database.";
+}

@@ -1,0 +1,39 @@
+//! Why the service does not start.
+
+use std::net::SocketAddr;
+
+use engine::outbound;
+use store::connect::UrlError;
+use store::key::Malformed;
+use store::migrate::MigrateError;
+
+use crate::config::Invalid;
+
+/// Why the service did not start; each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Setting(#[from] Invalid),
+    #[error("database.url is empty: give a PostgreSQL URL, or use `forebay dev`, which runs one of its own")]
+    NoDatabase,
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
+    #[error("auth.root_key cannot be used")]
+    RootKey(#[from] Malformed),
+    #[error("cannot listen on {address}; choose another address with --listen")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Outbound(#[from] outbound::Error),
+    #[error("start the heartbeat thread")]
+    Thread(#[source] std::io::Error),
+    #[error("roles dispatcher and worker go together with the embedded engine: give both or neither")]
+    SplitRoles,
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
