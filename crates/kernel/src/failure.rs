@@ -50,6 +50,8 @@ pub enum Class {
     BadGraph,
     /// The execution's deadline passed.
     DeadlinePassed,
+    /// Somebody ended the execution by force.
+    Terminated,
 }
 
 /// A failure as it is recorded: on the node, on the execution, in every answer.

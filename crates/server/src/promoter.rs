@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kernel::execution;
-use kernel::failure::{Class, Failure};
-use kernel::ids::{QueueItemId, WorkspaceId};
+use kernel::ids::WorkspaceId;
 use store::Store;
 use store::admission::GatesFrom;
+use store::deletion::Orphaned;
 use store::run::{End, Ending};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -26,6 +26,8 @@ use crate::metrics;
 
 /// The most items one pass of `ripen` moves.
 const RIPENED: usize = 1_000;
+/// The most items of anything deleted that one look finds.
+const ORPHANED: usize = 500;
 /// How many workspaces' items are set aside at once.
 const MOVES: usize = 4;
 /// The most gates one statement opens.
@@ -56,20 +58,23 @@ impl Promoter {
         Ok(self.store.next_due().await?.map(|due| due.max(Duration::from_millis(5))))
     }
 
-    /// Keys and definitions with room that nobody opened, and items whose workspace is gone.
+    /// Keys and definitions with room that nobody opened, and what belongs to anything deleted. A look
+    /// that was cut short is followed by another at once.
     pub(crate) async fn gates(&self) -> Result<Option<Duration>, store::Error> {
         let shards = self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default();
-        let mut trouble = None;
+        let (mut trouble, mut more) = (None, false);
         for shard in shards.iter().copied() {
             // One shard's trouble keeps no other's items waiting.
-            if let Err(error) = self.gates_of(shard).await {
-                trouble = Some(error);
+            match self.gates_of(shard).await {
+                Ok(cut_short) => more |= cut_short,
+                Err(error) => trouble = Some(error),
             }
         }
-        trouble.map_or(Ok(None), Err)
+        trouble.map_or(Ok(more.then_some(Duration::ZERO)), Err)
     }
 
-    async fn gates_of(&self, shard: i16) -> Result<(), store::Error> {
+    async fn gates_of(&self, shard: i16) -> Result<bool, store::Error> {
+        self.store.clear_deleted(shard).await?;
         let mut from = self.looked_at().remove(&shard).unwrap_or_default();
         let gates = self.store.sweep_gates(shard, &mut from).await?;
         self.looked_at().insert(shard, from);
@@ -78,8 +83,17 @@ impl Promoter {
                 self.hints.ready(workspace);
             }
         }
-        let orphaned = self.store.orphaned_items(shard).await?;
-        if orphaned.is_empty() { Ok(()) } else { self.fail(&orphaned).await }
+        let mut orphaned = self.store.orphaned_behind(shard, &gates).await?;
+        orphaned.extend(self.store.orphaned_items(shard).await?);
+        if !orphaned.is_empty() {
+            self.fail(&orphaned).await?;
+        }
+        // What has not begun is over with this; a run's owner hears of it with its next heartbeat.
+        for (execution, workspace) in self.store.orphaned_runs(shard).await? {
+            self.store.cancel(execution, workspace, "promoter").await?;
+            tracing::info!(workspace_id = %workspace, execution_id = %execution, "Canceling an execution of a deleted workspace");
+        }
+        Ok(orphaned.len() >= ORPHANED)
     }
 
     /// Moves what a paused or lowered definition holds back out of the others' way, for workspaces
@@ -123,20 +137,24 @@ impl Promoter {
         }
     }
 
-    async fn fail(&self, items: &[QueueItemId]) -> Result<(), store::Error> {
-        let error = Failure::new(Class::WorkspaceGone, "its workspace was deleted before it could start");
-        let endings: Vec<Ending> = items
+    async fn fail(&self, orphaned: &[Orphaned]) -> Result<(), store::Error> {
+        let endings: Vec<Ending> = orphaned
             .iter()
-            .map(|item| Ending {
-                execution: item.execution(),
+            .map(|orphaned| Ending {
+                execution: orphaned.item.execution(),
                 claim: None,
-                end: End { outcome: execution::Status::Failed, output: None, error: Some(error.clone()) },
+                end: End { outcome: execution::Status::Failed, output: None, error: Some(orphaned.failure()) },
             })
             .collect();
         let ended = self.store.complete(&endings, Some(execution::Status::Pending), "promoter").await?;
         for ended in ended.iter().filter(|ended| ended.applied) {
-            tracing::warn!(workspace_id = %ended.workspace, queue_item_id = %ended.execution, "Workspace not found");
-            ::metrics::counter!(metrics::FAILED, "reason" => "WorkspaceGone").increment(1);
+            let gone = orphaned.iter().find(|orphaned| orphaned.item.execution() == ended.execution);
+            let (reason, message) = match gone.is_none_or(|orphaned| orphaned.workspace_gone) {
+                true => ("WorkspaceGone", "Workspace not found"),
+                false => ("DefinitionGone", "Workflow definition not found"),
+            };
+            tracing::warn!(workspace_id = %ended.workspace, queue_item_id = %ended.execution, "{message}");
+            ::metrics::counter!(metrics::FAILED, "reason" => reason).increment(1);
         }
         Ok(())
     }

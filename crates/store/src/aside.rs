@@ -33,18 +33,28 @@ impl Store {
     pub async fn clear_the_way(&self, workspace: WorkspaceId) -> Result<usize, Error> {
         let mut all = 0;
         for (definition, paused) in self.closed_definitions(workspace).await? {
-            if let Some(head) = self.head(workspace).await? {
-                let moved = self.set_aside_down_to(workspace, definition, paused, Some(head)).await?;
-                all += moved;
-                if moved > BATCH {
-                    // Not ours to vacuum, or out of time: autovacuum comes round, and until then
-                    // claims of this workspace are slower.
-                    let _later = self.execute(sql!("execution_queue/vacuum"), &[]).await;
-                }
-            }
-            all += self.set_aside_down_to(workspace, definition, paused, None).await?;
+            all += self.clear_of(workspace, definition, paused).await?;
         }
         Ok(all)
+    }
+
+    /// The same for one definition; `paused`: also of what was let through its gate.
+    pub(crate) async fn clear_of(
+        &self,
+        workspace: WorkspaceId,
+        definition: DefinitionId,
+        paused: bool,
+    ) -> Result<usize, Error> {
+        let mut all = 0;
+        if let Some(head) = self.head(workspace).await? {
+            all = self.set_aside_down_to(workspace, definition, paused, Some(head)).await?;
+            if all > BATCH {
+                // Not ours to vacuum, or out of time: autovacuum comes round, and until then claims
+                // of this workspace are slower.
+                let _later = self.execute(sql!("execution_queue/vacuum"), &[]).await;
+            }
+        }
+        Ok(all + self.set_aside_down_to(workspace, definition, paused, None).await?)
     }
 
     async fn set_aside_down_to(

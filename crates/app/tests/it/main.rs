@@ -2,11 +2,15 @@
 
 mod api_errors;
 mod api_input;
+mod bulk;
 mod cli;
+mod control;
 mod dev;
 mod dispatch;
 mod durability;
+mod forced_ends;
 mod idempotency;
+mod letters;
 mod signals;
 mod source_documents;
 mod story;
