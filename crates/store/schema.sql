@@ -1,4 +1,55 @@
 -- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 writes it anew.
+CREATE FUNCTION public.fb_backlog_room_1(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    v_shard smallint := (get_byte(uuid_send(p_workspace), 15) & 63)::smallint;
+    v_first bigint;
+    v_last bigint;
+    v_counted int;
+    known record;
+BEGIN
+    -- Before anything is read: what arrives later is counted by those who come later.
+    SELECT min(n.n), max(n.n) INTO v_first, v_last
+      FROM (SELECT nextval('backlog_arrivals') AS n FROM generate_series(1, p_arriving)) n;
+    SELECT b.counted, b.arrivals, b.counted_at INTO known FROM backlog b WHERE b.workspace_id = p_workspace;
+    IF known.counted_at > clock_timestamp() - interval '1 minute' AND known.counted + v_last - known.arrivals <= p_limit THEN
+        RETURN p_arriving;
+    ELSIF known.counted >= p_limit
+          AND known.counted_at > clock_timestamp() - make_interval(secs => 0.05 + p_limit / 200000.0) THEN
+        RETURN 0;
+    END IF;
+    IF p_keep AND p_limit > 10000 THEN
+        -- One counts a long line; the others go by what is known, so that it costs no more than one.
+        PERFORM 1 FROM backlog b WHERE b.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND AND known.counted IS NOT NULL THEN
+            RETURN CASE WHEN known.counted < p_limit THEN p_arriving ELSE 0 END;
+        END IF;
+    END IF;
+    SELECT count(*) INTO v_counted FROM (
+        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 0
+        UNION ALL
+        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 1
+        UNION ALL
+        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 2
+        UNION ALL
+        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 3
+        LIMIT p_limit) waiting;
+    IF p_keep THEN
+        -- This call's own are not among the counted yet. Where less than a thousandth of the limit
+        -- is left, that thousandth may arrive all the same before the next count.
+        UPDATE backlog b
+           SET counted = v_counted, counted_at = clock_timestamp(),
+               arrivals = v_first - 1
+                 + CASE WHEN v_counted < p_limit THEN greatest(p_limit / 1000 - (p_limit - v_counted), 0) ELSE 0 END
+         WHERE b.ctid = (SELECT l.ctid FROM backlog l WHERE l.workspace_id = p_workspace FOR UPDATE SKIP LOCKED);
+    END IF;
+    RETURN least(greatest(p_limit - v_counted, 0), p_arriving);
+END $$;
+
 CREATE FUNCTION public.fb_beat_1(p_process uuid, p_dispatches boolean, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid)
     LANGUAGE plpgsql
     AS $$
@@ -230,12 +281,18 @@ BEGIN
          WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('FAILED', 'TIMED_OUT')
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed,
                   t.error),
+    m AS (
+        DELETE FROM execution_queue q USING unnest(p_ids, p_claims) AS t(id, claim)
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
+           AND NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = t.id)
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     a AS (
         INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
         SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, f.error FROM f),
     y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
-          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
-    SELECT array_agg(y.id) AS ids, array_agg(y.freed) AS freed,
+          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f
+          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM m)
+    SELECT array_agg(y.id) AS ids, array_agg(y.freed) AS freed, array_agg(y.workspace_id) AS of,
            array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
            array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
            array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
@@ -249,10 +306,14 @@ BEGIN
     SELECT e.id, e.id = ANY (ended), y.id IS NOT NULL, e.workspace_id, coalesce(y.freed, false)
       FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
       LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = e.id
-     WHERE e.status NOT IN ('PENDING', 'RUNNING');
+     WHERE e.status NOT IN ('PENDING', 'RUNNING')
+    UNION ALL
+    SELECT y.id, NULL, true, y.workspace_id, y.freed
+      FROM unnest(z.ids, z.freed, z.of) AS y(id, freed, workspace_id)
+     WHERE NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = y.id);
 END $$;
 
-CREATE FUNCTION public.fb_enqueue_many_1(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_actor text, p_semantics integer, p_step_ms bigint) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+CREATE FUNCTION public.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -261,26 +322,41 @@ CREATE FUNCTION public.fb_enqueue_many_1(p_ids uuid[], p_workspaces uuid[], p_de
 #variable_conflict use_column
 DECLARE
     accepted uuid[];
+    refused uuid[];
     gates record;
     -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
     v_now timestamptz := clock_timestamp();
 BEGIN
+    -- Only workspaces with a limit pay for it.
+    WITH w AS MATERIALIZED (
+        SELECT t.ws, coalesce(w.max_backlog, p_max_backlog) AS lim, t.n
+          FROM (SELECT t.ws, count(*)::int AS n FROM unnest(p_workspaces) AS t(ws) GROUP BY t.ws) t
+          JOIN workspace w ON w.id = t.ws
+         WHERE coalesce(w.max_backlog, p_max_backlog) IS NOT NULL),
+    r AS MATERIALIZED (SELECT w.ws, fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
+    SELECT coalesce(array_agg(t.id), '{}') INTO refused
+      FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
+              FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
+      JOIN r ON r.ws = t.ws AND t.rn > r.room;
+
     WITH t AS (
         SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
-                             p_idempotency, p_fingerprints, p_triggers, p_traces) WITH ORDINALITY
-            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, ord)),
+                             p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
+            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version, rerun, ord)),
     d AS MATERIALIZED (
-        SELECT t.*, d.published_version, v.timeout_ms
+        SELECT t.*, v.id AS pinned, v.timeout_ms
           FROM t JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
           JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
-          JOIN workflow_definition_version v ON v.id = d.published_version
-         WHERE d.status <> 'DRAFT'),
+          JOIN workflow_definition_version v
+            ON v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id
+         WHERE d.status <> 'DRAFT' AND NOT t.id = ANY (refused)),
     e AS (
         INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
-            priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root)
-        SELECT d.id, d.ws, d.def, d.published_version, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
+            priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,
+            rerun_of)
+        SELECT d.id, d.ws, d.def, d.pinned, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
                d.idempotency, d.fingerprint, d.timeout_ms, v_now, greatest(coalesce(d.run_at, v_now), v_now) + interval '30 days',
-               d.trace, d.id
+               d.trace, d.id, d.rerun
           -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
           FROM d ORDER BY d.ws, d.idempotency, d.ord
         ON CONFLICT DO NOTHING
@@ -300,9 +376,10 @@ BEGIN
       JOIN workflow_definition d ON d.id = e.workflow_definition_id
      WHERE t.id = ANY (accepted);
 
-    INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id)
-    SELECT t.ws, p_actor, 'execution.start', 'execution', t.id
-      FROM unnest(p_ids, p_workspaces) AS t(id, ws) WHERE t.id = ANY (accepted);
+    INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+    SELECT t.ws, p_actor, CASE WHEN t.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', t.id,
+           CASE WHEN t.rerun IS NOT NULL THEN jsonb_build_object('of', t.rerun) END
+      FROM unnest(p_ids, p_workspaces, p_reruns) AS t(id, ws, rerun) WHERE t.id = ANY (accepted);
 
     SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
       INTO gates
@@ -317,7 +394,9 @@ BEGIN
            CASE WHEN t.id = ANY (accepted) THEN 'accepted'
                 WHEN o.id IS NOT NULL AND o.fingerprint IS NOT DISTINCT FROM t.fingerprint THEN 'existing'
                 WHEN o.id IS NOT NULL THEN 'conflict'
-                WHEN d.id IS NOT NULL THEN 'draft'
+                WHEN d.id IS NULL THEN 'not_found'
+                WHEN d.status = 'DRAFT' THEN 'draft'
+                WHEN t.id = ANY (refused) THEN 'full'
                 ELSE 'not_found' END,
            CASE WHEN t.id = ANY (accepted) THEN t.id ELSE o.id END, t.ws,
            (SELECT q.stage FROM execution_queue q WHERE q.id = t.id)
@@ -331,7 +410,7 @@ BEGIN
             SELECT o.id, o.fingerprint FROM workflow_execution o
              WHERE o.workspace_id = t.ws AND o.idempotency_key = t.idempotency AND NOT t.id = ANY (accepted)
              LIMIT 1) o ON true
-      LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL AND d.status = 'DRAFT'
+      LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
      ORDER BY t.ord;
 END $$;
 
@@ -363,17 +442,17 @@ BEGIN
         SELECT DISTINCT u.ws, u.def, u.key, (get_byte(uuid_send(u.ws), 15) & 63)::smallint AS shard
           FROM unnest(p_workspaces, p_definitions, p_keys) AS u(ws, def, key) WHERE u.key IS NOT NULL),
     p AS MATERIALIZED (
-        SELECT j.id, d.deleted_at IS NULL AND (d.concurrency IS NOT NULL OR d.status <> 'ACTIVE') AS limited
-          FROM t JOIN workflow_definition d ON d.id = t.def
+        SELECT j.id, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
+          FROM t JOIN workflow_definition d ON d.id = t.def AND d.deleted_at IS NULL
          CROSS JOIN LATERAL (
             SELECT q.id FROM execution_queue q
              WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def
                AND q.concurrency_key = t.key AND q.stage = 2
              ORDER BY q.rank, q.id
-             LIMIT CASE WHEN d.deleted_at IS NOT NULL THEN 1000 ELSE greatest(d.key_concurrency - (
+             LIMIT greatest(d.key_concurrency - (
                 SELECT count(*) FROM execution_queue r
                  WHERE r.stage IN (0, 3, 5) AND r.workspace_id = t.ws
-                   AND r.workflow_definition_id = t.def AND r.concurrency_key = t.key), 0) END
+                   AND r.workflow_definition_id = t.def AND r.concurrency_key = t.key), 0)
              FOR UPDATE SKIP LOCKED) j),
     o AS (
         UPDATE execution_queue q SET stage = CASE WHEN p.limited THEN 3 ELSE 0 END
@@ -390,12 +469,12 @@ BEGIN
           FROM (SELECT a.ws, a.def FROM unnest(p_workspaces, p_definitions, p_keys) AS a(ws, def, key) WHERE a.key IS NULL
                 UNION ALL SELECT b.ws, b.def FROM unnest(k.ws, k.def) AS b(ws, def)) u),
     p AS MATERIALIZED (
-        SELECT j.id FROM t JOIN workflow_definition d ON d.id = t.def AND (d.status = 'ACTIVE' OR d.deleted_at IS NOT NULL)
+        SELECT j.id FROM t JOIN workflow_definition d ON d.id = t.def AND d.status = 'ACTIVE' AND d.deleted_at IS NULL
          CROSS JOIN LATERAL (
             SELECT q.id FROM execution_queue q
              WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def AND q.stage = 3
              ORDER BY q.rank, q.id
-             LIMIT CASE WHEN d.concurrency IS NULL OR d.deleted_at IS NOT NULL THEN 1000 ELSE greatest(d.concurrency - (
+             LIMIT CASE WHEN d.concurrency IS NULL THEN 1000 ELSE greatest(d.concurrency - (
                 SELECT count(*) FROM execution_queue r
                  WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
                    AND r.workflow_definition_id = t.def) - (
@@ -410,33 +489,33 @@ BEGIN
     SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
 END $$;
 
-CREATE FUNCTION public.fb_record_1(p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[], f_ids uuid[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_ids uuid[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(execution uuid, held boolean, ended boolean, workspace uuid, freed boolean)
+CREATE FUNCTION public.fb_record_2(p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_runs integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $_$
 #variable_conflict use_column
 DECLARE
-    held uuid[];
+    held bigint[];
     ends record;
 BEGIN
-    SELECT coalesce(array_agg(e.id), '{}') INTO held FROM (
-        SELECT e.id FROM unnest(r_ids, r_epochs) AS t(id, epoch)
+    SELECT coalesce(array_agg(e.ord), '{}') INTO held FROM (
+        SELECT t.ord FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord)
           JOIN workflow_execution e ON e.id = t.id
          WHERE e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
          ORDER BY e.id FOR UPDATE OF e) e;
 
     WITH f AS MATERIALIZED (
-        SELECT f.*, e.workspace_id,
+        SELECT f.*, e.id, e.workspace_id,
                jsonb_build_object('attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error) AS failed,
                CASE WHEN f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
                     THEN e.last_seq + row_number() OVER (
-                         PARTITION BY f.id, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
+                         PARTITION BY e.id, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
                          ORDER BY f.ord) END AS seq
-          FROM unnest(f_ids, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs, f_outputs, f_errors)
-               WITH ORDINALITY AS f(id, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
-          JOIN workflow_execution e ON e.id = f.id
-         WHERE f.id = ANY (held)),
+          FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs, f_outputs, f_errors)
+               WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
+          JOIN workflow_execution e ON e.id = r_ids[f.run]
+         WHERE f.run = ANY (held)),
     n AS (
         INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
             next_at, input, output, error, earlier, started_at, completed_at, duration_ms)
@@ -474,19 +553,20 @@ BEGIN
          WHERE e.id = t.id AND t.park AND e.id = ANY (held);
     END IF;
 
-    SELECT array_agg(t.id) AS ids, array_agg(t.outcome) AS outcomes, array_agg(t.output) AS outputs,
+    SELECT array_agg(r_ids[t.run]) AS ids, array_agg(t.outcome) AS outcomes, array_agg(t.output) AS outputs,
            array_agg(t.error) AS errors, array_agg(NULL::uuid) AS claims
       INTO ends
-      FROM unnest(e_ids, e_outcomes, e_outputs, e_errors) AS t(id, outcome, output, error)
-     WHERE t.id = ANY (held);
+      FROM unnest(e_runs, e_outcomes, e_outputs, e_errors) AS t(run, outcome, output, error)
+     WHERE t.run = ANY (held);
     IF ends.ids IS NULL THEN
-        RETURN QUERY SELECT t.id, t.id = ANY (held), false, NULL::uuid, false FROM unnest(r_ids) AS t(id);
+        RETURN QUERY SELECT t.ord, t.ord = ANY (held), false, NULL::uuid, false
+          FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
         RETURN QUERY
-        SELECT t.id, t.id = ANY (held), coalesce(c.applied, false), c.workspace, coalesce(c.freed, false)
-          FROM unnest(r_ids) AS t(id)
+        SELECT t.ord, t.ord = ANY (held), coalesce(c.applied, false), c.workspace, coalesce(c.freed, false)
+          FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
           LEFT JOIN fb_complete_1(ends.ids, ends.outcomes, ends.outputs, ends.errors, ends.claims, 'RUNNING', p_actor) c
-                 ON c.execution = t.id;
+                 ON c.execution = t.id AND t.ord = ANY (held);
     END IF;
 END $_$;
 
@@ -558,20 +638,23 @@ BEGIN
     IF priority NOT BETWEEN 1 AND 5 THEN
         RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
     END IF;
-    SELECT * INTO r FROM fb_enqueue_many_1(
+    SELECT * INTO r FROM fb_enqueue_many_2(
         ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], 'sql:' || current_user, 1, 60000);
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || current_user, 1,
+        60000, NULL, false);
     IF r.outcome IN ('accepted', 'existing') THEN
         RETURN r.execution;
     END IF;
     RAISE EXCEPTION '%', CASE r.outcome
         WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
         WHEN 'draft' THEN format('definition %s is not published', definition)
+        WHEN 'full' THEN format('the backlog of workspace %s is full', workspace)
         ELSE format('no definition %s in workspace %s', definition, workspace) END
-        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' ELSE 'no_data_found' END;
+        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' WHEN 'full' THEN 'configuration_limit_exceeded'
+                                       ELSE 'no_data_found' END;
 END $$;
 
 CREATE TABLE public.activity (
@@ -603,6 +686,22 @@ CREATE TABLE public.api_key (
     revoked_at timestamp with time zone,
     CONSTRAINT api_key_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 );
+
+CREATE TABLE public.backlog (
+    workspace_id uuid NOT NULL,
+    counted integer DEFAULT 0 NOT NULL,
+    arrivals bigint DEFAULT 0 NOT NULL,
+    counted_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    CONSTRAINT backlog_counted_check CHECK ((counted >= 0))
+)
+WITH (fillfactor='20');
+
+CREATE SEQUENCE public.backlog_arrivals
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
 
 CREATE TABLE public.execution_queue (
     id uuid NOT NULL,
@@ -679,6 +778,7 @@ CREATE TABLE public.workflow_definition (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     deleted_at timestamp with time zone,
+    cleared_at timestamp with time zone,
     CONSTRAINT workflow_definition_check CHECK (((status = 'DRAFT'::text) OR (published_version IS NOT NULL))),
     CONSTRAINT workflow_definition_concurrency_check CHECK ((concurrency >= 0)),
     CONSTRAINT workflow_definition_key_concurrency_check CHECK ((key_concurrency >= 0)),
@@ -737,6 +837,7 @@ CREATE TABLE public.workflow_execution (
     root uuid,
     rerun_of uuid,
     trace_context text,
+    terminate_requested_at timestamp with time zone,
     CONSTRAINT workflow_execution_check CHECK (((idempotency_key IS NULL) = (fingerprint IS NULL))),
     CONSTRAINT workflow_execution_check1 CHECK (
 CASE status
@@ -823,6 +924,9 @@ ALTER TABLE ONLY public.api_key
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.backlog
+    ADD CONSTRAINT backlog_pkey PRIMARY KEY (workspace_id);
+
 ALTER TABLE ONLY public.execution_queue
     ADD CONSTRAINT execution_queue_pkey PRIMARY KEY (id);
 
@@ -859,6 +963,8 @@ CREATE INDEX api_key_by_workspace ON public.api_key USING btree (workspace_id, i
 
 CREATE INDEX execution_queue_definition ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
 
+CREATE INDEX execution_queue_delayed ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id) WHERE (stage = 1);
+
 CREATE INDEX execution_queue_due ON public.execution_queue USING btree (available_at) WHERE (stage = 1);
 
 CREATE INDEX execution_queue_gated ON public.execution_queue USING btree (workspace_id, workflow_definition_id) WHERE (gated AND (stage = ANY (ARRAY[0, 5])));
@@ -867,9 +973,17 @@ CREATE INDEX execution_queue_key ON public.execution_queue USING btree (shard, w
 
 CREATE INDEX execution_queue_keyed ON public.execution_queue USING btree (workspace_id, workflow_definition_id, concurrency_key) WHERE ((concurrency_key IS NOT NULL) AND (stage = ANY (ARRAY[0, 3, 5])));
 
+CREATE INDEX execution_queue_letter ON public.execution_queue USING btree (id) WHERE (stage = 9);
+
+CREATE INDEX execution_queue_letter_by_definition ON public.execution_queue USING btree (workflow_definition_id, id) WHERE (stage = 9);
+
+CREATE INDEX execution_queue_letter_by_workspace ON public.execution_queue USING btree (workspace_id, id) WHERE (stage = 9);
+
 CREATE INDEX execution_queue_ready ON public.execution_queue USING btree (shard, workspace_id, rank, id) WHERE (stage = 0);
 
 CREATE INDEX execution_queue_slot ON public.execution_queue USING btree (shard, workspace_id) WHERE (stage = 5);
+
+CREATE INDEX workflow_definition_clearing ON public.workflow_definition USING btree (workspace_id) WHERE ((deleted_at IS NOT NULL) AND (cleared_at IS NULL));
 
 CREATE UNIQUE INDEX workflow_definition_living_name ON public.workflow_definition USING btree (workspace_id, name) WHERE (deleted_at IS NULL);
 

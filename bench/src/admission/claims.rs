@@ -92,6 +92,8 @@ fn start(tenant: &Tenant) -> Start {
         idempotency: None,
         trigger: json!({ "type": "api", "actor": "bench" }),
         trace: None,
+        version: None,
+        rerun_of: None,
     }
 }
 

@@ -105,6 +105,8 @@ impl Load {
             idempotency: None,
             trigger: json!({ "type": "chaos" }),
             trace: None,
+            version: None,
+            rerun_of: None,
         }
     }
 

@@ -197,6 +197,8 @@ fn start(tenant: &Tenant) -> Start {
         idempotency: None,
         trigger: json!({ "type": "chaos" }),
         trace: None,
+        version: None,
+        rerun_of: None,
     }
 }
 

@@ -109,6 +109,7 @@ impl World {
             tier: "FREE".to_owned(),
             limit_override: Some(limit),
             weight,
+            max_backlog: None,
         };
         self.store.create_workspace(&new, "bench").await?;
         Ok(Tenant { workspace, definition: self.definition(workspace, document).await? })

@@ -28,6 +28,7 @@ use store::admission::Begun;
 use store::run::{BeginAnswer, End, Record, StoredNode};
 use store::{Error, Store};
 use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -109,6 +110,8 @@ struct Held {
     epoch: i64,
     inbox: mpsc::UnboundedSender<Message>,
     task: tokio::task::AbortHandle,
+    /// Cancelled when the task is over, aborted or not.
+    gone: CancellationToken,
 }
 
 impl Embedded {
@@ -148,11 +151,12 @@ impl Embedded {
 
     /// Takes up runs that this process owns in the store but does not hold, a few at a time, because
     /// their outputs may be large. `alone`: one after the other, because the processes that held
-    /// them died.
+    /// them died. One that was terminated is ended instead.
     pub async fn resume(&self, process: ProcessId, runs: &[ExecutionId], alone: bool) -> Result<(), Error> {
         for some in runs.chunks(RESUMED_AT_ONCE) {
             for loaded in self.shared.store.load_runs(process, some).await? {
                 match loaded.nodes {
+                    _ if loaded.terminating => self.end_terminated(process, &loaded.begun).await,
                     Ok(nodes) => self.spawn(process, loaded.begun, nodes, loaded.canceling, alone),
                     Err(error) => {
                         let reason = format!("what is stored of it cannot be read: {error}");
@@ -162,6 +166,39 @@ impl Embedded {
             }
         }
         Ok(())
+    }
+
+    /// Tells that a run was terminated. A hint: the fence is stored before, and without it the run's next
+    /// record, or the next look at what this process owns, comes to the same.
+    pub fn terminate(&self, execution: ExecutionId) {
+        let process = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).process;
+        let Some(process) = process else { return };
+        let engine = self.clone();
+        self.shared.tasks.spawn(async move { engine.take_up(process, execution).await });
+    }
+
+    /// Looks whether this process owns a run under a newer epoch than it held it, and goes on with it.
+    async fn take_up(&self, process: ProcessId, execution: ExecutionId) {
+        if let Err(error) = self.resume(process, &[execution], false).await {
+            tracing::warn!(execution_id = %execution, error = &error as &dyn std::error::Error, "Taking a run up failed; the next look finds it");
+        }
+    }
+
+    /// Ends a run that somebody terminated. What this process still does for it is broken off, and gone,
+    /// before the slot is freed.
+    async fn end_terminated(&self, process: ProcessId, begun: &Begun) {
+        let held = {
+            let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            runs.held.remove(&begun.execution)
+        };
+        if let Some(held) = held {
+            held.task.abort();
+            held.gone.cancelled().await;
+        }
+        let error = Some(store::control::terminated());
+        let end = End { outcome: execution::Status::Canceled, output: None, error };
+        let left = self.shared.end(process, begun, end).await;
+        self.shared.leave(begun.execution, begun.epoch, left);
     }
 
     /// From now on this process lives under that id: runs are taken in for it, and for no other.
@@ -188,7 +225,9 @@ impl Embedded {
     fn spawn(&self, process: ProcessId, mut begun: Begun, stored: Vec<StoredNode>, mut canceling: bool, alone: bool) {
         let (inbox, mut receive) = mpsc::unbounded_channel();
         let (id, epoch) = (begun.execution, begun.epoch);
-        let shared = Arc::clone(&self.shared);
+        let (engine, shared) = (self.clone(), Arc::clone(&self.shared));
+        let gone = CancellationToken::new();
+        let going = gone.clone().drop_guard();
         let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
         // A claim that was answered after this process gave itself up belongs to a dead id: another
         // owner takes it up.
@@ -197,6 +236,7 @@ impl Embedded {
         }
         let span = span(&begun);
         let run = async move {
+            let _going = going;
             // While it waits to be alone it can still be canceled, or run out of time.
             let _alone = match alone {
                 false => None,
@@ -215,9 +255,12 @@ impl Embedded {
                 Err(_) => shared.broke(process, &begun).await,
             };
             shared.leave(id, epoch, left);
+            if left == Left::Lost {
+                engine.take_up(process, id).await;
+            }
         };
         let task = self.shared.tasks.spawn(run.instrument(span));
-        if let Some(old) = runs.held.insert(id, Held { epoch, inbox, task: task.abort_handle() }) {
+        if let Some(old) = runs.held.insert(id, Held { epoch, inbox, task: task.abort_handle(), gone }) {
             old.task.abort();
         }
         ::metrics::gauge!(metrics::RUNS_HELD.name).set(u32::try_from(runs.held.len()).unwrap_or(u32::MAX));
@@ -255,11 +298,16 @@ impl Shared {
     async fn give_up(&self, process: ProcessId, begun: &Begun, class: Class, reason: String) -> Left {
         tracing::warn!(execution_id = %begun.execution, workspace_id = %begun.workspace, reason, "An execution cannot be run");
         let end = End { outcome: execution::Status::Failed, output: None, error: Some(Failure::new(class, reason)) };
+        self.end(process, begun, end).await
+    }
+
+    async fn end(&self, process: ProcessId, begun: &Begun, end: End) -> Left {
+        let (outcome, class) = (end.outcome, end.error.as_ref().map(|error| error.class));
         let record =
             Record { execution: begun.execution, epoch: begun.epoch, facts: Vec::new(), end: Some(end), park: false };
         match self.writer.record(process, record).await {
             Some(Told::Recorded(recorded)) if recorded.held => {
-                count(execution::Status::Failed, Some(class));
+                count(outcome, class);
                 Left::Ended { freed: recorded.freed }
             }
             _ => Left::Lost,

@@ -82,6 +82,26 @@ impl Step {
     pub const ALL: [Step; 5] = [Step::Begin, Step::Complete, Step::Fail, Step::Cancel, Step::TimeOut];
 }
 
+/// What a forced end comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminate {
+    /// Nobody runs it: it is over at once, and its slot free.
+    AtOnce,
+    /// A process runs it: fenced out and told to abort. The slot is free when that process confirms, or is dead.
+    Fence,
+    /// It had already ended; its outcome stands.
+    Over,
+}
+
+/// How an execution is ended by force. `owned`: a process runs it; a parked one has none.
+pub fn terminate(status: Status, owned: bool) -> Terminate {
+    match (status, owned) {
+        (Status::Running, true) => Terminate::Fence,
+        (Status::Pending | Status::Running, _) => Terminate::AtOnce,
+        (Status::Completed | Status::Failed | Status::Canceled | Status::TimedOut, _) => Terminate::Over,
+    }
+}
+
 /// The answer to an engine run that asks to begin. Its guard is the execution's status and the
 /// item's slot, not a claim: the run may have been started under a claim since taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

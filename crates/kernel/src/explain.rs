@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::ExecutionId;
 use crate::queue::{Stage, Status};
 
 /// How far places in line are counted.
@@ -34,6 +35,8 @@ pub struct Facts {
     pub key_limit: i32,
     /// How many ready items of the workspace go first, counted to one more than `MAX_POSITION`.
     pub ahead: Option<i32>,
+    /// A few of those that hold what it waits for, the longest first.
+    pub held_by: Vec<ExecutionId>,
     /// The execution has begun.
     pub begun: bool,
     /// What keeps the service from starting anything at all.
@@ -80,14 +83,20 @@ pub enum Waiting {
         key: String,
         running: i32,
         limit: i32,
+        #[serde(default)]
+        held_by: Vec<ExecutionId>,
     },
     DefinitionFull {
         running: i32,
         limit: i32,
+        #[serde(default)]
+        held_by: Vec<ExecutionId>,
     },
     WorkspaceFull {
         running: i32,
         limit: i32,
+        #[serde(default)]
+        held_by: Vec<ExecutionId>,
     },
     EngineFull,
     /// Nothing but its turn.
@@ -100,7 +109,8 @@ pub enum Waiting {
 pub fn explain(facts: &Facts) -> Option<Waiting> {
     match facts.status {
         Status::Pending => Some(waiting(facts)),
-        Status::Claimed => Some(Waiting::Starting),
+        // It keeps its claim and its slot while the engine is out of reach.
+        Status::Claimed => Some(unavailable(&facts.engine).unwrap_or(Waiting::Starting)),
         Status::Dispatched if !facts.begun => Some(Waiting::Starting),
         Status::Dispatched | Status::Failed | Status::Gone => None,
     }
@@ -125,20 +135,32 @@ fn waiting(facts: &Facts) -> Waiting {
         },
         Stage::Delayed => Waiting::DelayedUntil { at: facts.available_at.clone() },
         _ if facts.engine == EngineState::Off => Waiting::EngineOff,
-        _ if let EngineState::Unavailable { since, error } = &facts.engine => {
-            Waiting::EngineUnavailable { since: since.clone(), error: error.clone() }
-        }
+        _ if let Some(unavailable) = unavailable(&facts.engine) => unavailable,
         Stage::WaitsForKey => Waiting::KeyFull {
             key: facts.key.clone().unwrap_or_default(),
             running: facts.key_running,
             limit: facts.key_limit,
+            held_by: facts.held_by.clone(),
         },
-        Stage::WaitsForDefinition if facts.definition_limit.is_some() => {
-            Waiting::DefinitionFull { running: facts.definition_running, limit: facts.definition_limit.unwrap_or(0) }
+        Stage::WaitsForDefinition if let Some(limit) = facts.definition_limit => {
+            Waiting::DefinitionFull { running: facts.definition_running, limit, held_by: facts.held_by.clone() }
         }
-        _ if full => Waiting::WorkspaceFull { running: facts.workspace_running, limit: facts.workspace_limit },
+        _ if full => Waiting::WorkspaceFull {
+            running: facts.workspace_running,
+            limit: facts.workspace_limit,
+            held_by: facts.held_by.clone(),
+        },
         _ if facts.engine == EngineState::Full => Waiting::EngineFull,
         _ => Waiting::Turn,
+    }
+}
+
+fn unavailable(engine: &EngineState) -> Option<Waiting> {
+    match engine {
+        EngineState::Unavailable { since, error } => {
+            Some(Waiting::EngineUnavailable { since: since.clone(), error: error.clone() })
+        }
+        EngineState::Takes | EngineState::Off | EngineState::Full => None,
     }
 }
 
@@ -158,13 +180,13 @@ impl Waiting {
             Waiting::EngineUnavailable { since, error } => {
                 format!("the engine has been unavailable since {since}: {error}")
             }
-            Waiting::KeyFull { key, running, limit } => {
+            Waiting::KeyFull { key, running, limit, .. } => {
                 format!("{running} of {limit} executions with concurrency key {key:?} are running")
             }
-            Waiting::DefinitionFull { running, limit } => {
+            Waiting::DefinitionFull { running, limit, .. } => {
                 format!("{running} of {limit} executions of its definition are running")
             }
-            Waiting::WorkspaceFull { running, limit } => {
+            Waiting::WorkspaceFull { running, limit, .. } => {
                 format!("the workspace is full: {running} of {limit} executions are running")
             }
             Waiting::EngineFull => "the engine holds as many runs as it can".to_owned(),

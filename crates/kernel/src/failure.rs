@@ -50,6 +50,8 @@ pub enum Class {
     BadGraph,
     /// The execution's deadline passed.
     DeadlinePassed,
+    /// Somebody ended the execution by force.
+    Terminated,
 }
 
 impl Class {
@@ -72,6 +74,7 @@ impl Class {
             Class::DefinitionGone => "DEFINITION_GONE",
             Class::BadGraph => "BAD_GRAPH",
             Class::DeadlinePassed => "DEADLINE_PASSED",
+            Class::Terminated => "TERMINATED",
         }
     }
 }

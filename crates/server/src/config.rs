@@ -20,6 +20,7 @@ pub struct Settings {
     pub database: Database,
     pub auth: Auth,
     pub workflow: Workflow,
+    pub queue: Queue,
     pub dispatch: Dispatch,
     pub process: Process,
     pub engine: Engine,
@@ -35,6 +36,7 @@ pub struct Http {
     pub signals_listen: Option<SocketAddr>,
     pub max_body_bytes: usize,
     pub request_timeout_ms: u64,
+    pub max_waits_per_key: usize,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -63,6 +65,12 @@ pub struct Workflow {
 #[serde(default, deny_unknown_fields)]
 pub struct WorkflowEngine {
     pub enabled: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Queue {
+    pub max_backlog: Option<i32>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -129,6 +137,7 @@ impl Default for Http {
             signals_listen: None,
             max_body_bytes: 1 << 20,
             request_timeout_ms: 60_000,
+            max_waits_per_key: 256,
         }
     }
 }
@@ -197,6 +206,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("http.signals_listen", "where a process without the role api answers /healthz, /readyz and /metrics"),
     ("http.max_body_bytes", "the largest request body taken"),
     ("http.request_timeout_ms", "the longest a request may take, ?wait= included"),
+    ("http.max_waits_per_key", "requests of one key that may wait for an end (?wait=) at once, in this process"),
     ("database.url", "PostgreSQL 15 or later; `forebay dev` runs one of its own"),
     (
         "database.direct_url",
@@ -207,6 +217,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("database.migrate", "false: somebody else migrates, with `forebay migrate`"),
     ("auth.root_key", "the key that may do everything; `forebay root-key` makes one"),
     ("workflow.engine.enabled", "false: the API accepts, items wait, nothing is dispatched or run"),
+    ("queue.max_backlog", "executions that may wait in a workspace that has no limit of its own; none if not set"),
     ("dispatch.poll_interval_ms", "how long a lost hint can delay anything"),
     ("dispatch.batch_min", "items per claim when little is waiting"),
     ("dispatch.batch_max", "items per claim when much is waiting"),
@@ -263,6 +274,9 @@ impl Settings {
         }
         if self.dispatch.poll_interval_ms < 10 {
             return fail("dispatch.poll_interval_ms", "must be at least 10");
+        }
+        if self.queue.max_backlog.is_some_and(|most| most < 0) {
+            return fail("queue.max_backlog", "must be 0 or more");
         }
         if self.database.api_connections == 0 || self.database.work_connections < 4 {
             return fail("database.work_connections", "must be at least 4, and database.api_connections at least 1");

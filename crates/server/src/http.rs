@@ -10,12 +10,17 @@
 
 mod auth;
 mod body;
+mod bulk;
+mod control;
 mod definitions;
 mod executions;
 mod health;
 mod keys;
+mod letters;
 mod problem;
 mod queue;
+mod rerun;
+mod starts;
 mod workspaces;
 
 use std::sync::Arc;
@@ -104,6 +109,7 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/workflow/executions/{id}/summary", get(executions::summary))
         .route("/workflow/executions/{id}/cancel", post(executions::cancel))
         .route("/workflow/queue/{id}", get(queue::get))
+        .merge(control::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&api), auth::require));

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use engine::say;
 use kernel::execution;
-use kernel::failure::{Class, Failure};
-use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
+use kernel::failure::Class;
+use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::signals::{events, metrics};
 use store::Store;
 use store::admission::GatesFrom;
+use store::deletion::Orphaned;
 use store::run::{End, Ending};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -27,6 +28,8 @@ use crate::hints::{Hint, Hints};
 
 /// The most items one pass of `ripen` moves.
 const RIPENED: usize = 1_000;
+/// The most items of anything deleted that one look finds.
+const ORPHANED: usize = 500;
 /// How many workspaces' items are set aside at once.
 const MOVES: usize = 4;
 /// The most gates one statement opens.
@@ -59,7 +62,8 @@ impl Promoter {
         Ok(self.store.next_due().await?.map(|due| due.max(Duration::from_millis(5))))
     }
 
-    /// Keys and definitions with room that nobody opened, and items whose workspace is gone.
+    /// Keys and definitions with room that nobody opened, and what belongs to anything deleted. A look
+    /// that was cut short is followed by another at once.
     pub(crate) async fn gates(&self) -> Result<Option<Duration>, store::Error> {
         let shards = self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default();
         let (mut trouble, mut cut_short) = (None, false);
@@ -75,6 +79,7 @@ impl Promoter {
 
     /// True if there is more to look at.
     async fn gates_of(&self, shard: i16) -> Result<bool, store::Error> {
+        self.store.clear_deleted(shard).await?;
         let mut from = self.looked_at().get(&shard).cloned().unwrap_or_default();
         let gates = self.store.sweep_gates(shard, &mut from).await?;
         for some in gates.chunks(GATES) {
@@ -84,11 +89,17 @@ impl Promoter {
         }
         let more = !from.is_start();
         self.looked_at().insert(shard, from);
-        let orphaned = self.store.orphaned_items(shard).await?;
+        let mut orphaned = self.store.orphaned_behind(shard, &gates).await?;
+        orphaned.extend(self.store.orphaned_items(shard).await?);
         if !orphaned.is_empty() {
             self.fail(&orphaned).await?;
         }
-        Ok(more)
+        // What has not begun is over with this; a run's owner hears of it with its next heartbeat.
+        for (execution, workspace) in self.store.orphaned_runs(shard).await? {
+            self.store.cancel(execution, workspace, "promoter").await?;
+            tracing::info!(workspace_id = %workspace, execution_id = %execution, "Canceling an execution of a deleted workspace");
+        }
+        Ok(more || orphaned.len() >= ORPHANED)
     }
 
     /// Moves what a paused or lowered definition holds back out of the others' way, where a claim met
@@ -135,20 +146,29 @@ impl Promoter {
         }
     }
 
-    async fn fail(&self, items: &[QueueItemId]) -> Result<(), store::Error> {
-        let error = Failure::new(Class::WorkspaceGone, "its workspace was deleted before it could start");
-        let endings: Vec<Ending> = items
+    async fn fail(&self, orphaned: &[Orphaned]) -> Result<(), store::Error> {
+        let endings: Vec<Ending> = orphaned
             .iter()
-            .map(|item| Ending {
-                execution: item.execution(),
+            .map(|orphaned| Ending {
+                execution: orphaned.item.execution(),
                 claim: None,
-                end: End { outcome: execution::Status::Failed, output: None, error: Some(error.clone()) },
+                end: End { outcome: execution::Status::Failed, output: None, error: Some(orphaned.failure()) },
             })
             .collect();
         let ended = self.store.complete(&endings, Some(execution::Status::Pending), "promoter").await?;
         for ended in ended.iter().filter(|ended| ended.applied) {
-            say!(events::WORKSPACE_GONE, workspace_id = %ended.workspace, queue_item_id = %ended.execution);
-            ::metrics::counter!(metrics::FAILED.name, "reason" => Class::WorkspaceGone.name()).increment(1);
+            let gone = orphaned.iter().find(|orphaned| orphaned.item.execution() == ended.execution);
+            let class = match gone.is_none_or(|orphaned| orphaned.workspace_gone) {
+                true => {
+                    say!(events::WORKSPACE_GONE, workspace_id = %ended.workspace, queue_item_id = %ended.execution);
+                    Class::WorkspaceGone
+                }
+                false => {
+                    say!(events::DEFINITION_GONE, workspace_id = %ended.workspace, queue_item_id = %ended.execution);
+                    Class::DefinitionGone
+                }
+            };
+            ::metrics::counter!(metrics::FAILED.name, "reason" => class.name()).increment(1);
         }
         Ok(())
     }

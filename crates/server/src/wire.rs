@@ -6,6 +6,8 @@
 //!
 //! Not here: graph documents (`kernel::parse` reads them as they are), errors (`problem`).
 
+mod control;
+
 use jiff::Timestamp;
 use kernel::explain::Waiting;
 use kernel::ids::{DefinitionId, ExecutionId, KeyId, QueueItemId, VersionId, WorkspaceId};
@@ -14,6 +16,8 @@ use kernel::queue::Priority;
 use kernel::{execution, node, queue};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+
+pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunVersion};
 
 /// `POST /api/v1/workspaces`
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,6 +33,9 @@ pub struct CreateWorkspace {
     /// Its share of turns beside other workspaces, 1 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<i16>,
+    /// The most executions that may wait, instead of what the service allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_backlog: Option<i32>,
 }
 
 /// `PATCH /api/v1/workspaces/{id}`: what is absent stays as it is.
@@ -42,6 +49,9 @@ pub struct ChangeWorkspace {
     pub limit: Option<Option<i32>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<i16>,
+    /// A number bounds what may wait; null goes back to what the service allows.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub max_backlog: Option<Option<i32>>,
 }
 
 /// Tells an absent field from a null one.
@@ -59,6 +69,9 @@ pub struct Workspace {
     pub limit: i32,
     pub limit_override: Option<i32>,
     pub weight: i16,
+    /// The most executions that may wait; null for what the service allows.
+    #[serde(default)]
+    pub max_backlog: Option<i32>,
     pub paused: bool,
     /// Executions that hold a slot now.
     pub running: i32,
@@ -263,6 +276,9 @@ pub struct Execution {
     /// Somebody asked it to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested_at: Option<Timestamp>,
+    /// The execution that this one repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerun_of: Option<ExecutionId>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -318,7 +334,7 @@ pub struct Summary {
     pub error: Option<Value>,
 }
 
-/// `POST /api/v1/workflow/executions/{id}/cancel`
+/// `POST /api/v1/workflow/executions/{id}/cancel` and `…/terminate`
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Canceled {

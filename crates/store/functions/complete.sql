@@ -4,7 +4,8 @@
 -- the claim a dispatcher must still hold (null: the run itself, or a person, decides).
 -- First the execution, guarded; then, in the same transaction, its open nodes, its ticket whatever
 -- its status, the audit row, and room for what waited behind it. Zero rows changed means it had
--- already ended: its outcome stands, but a terminal execution never keeps a ticket.
+-- already ended: its outcome stands, but a terminal execution never keeps a ticket. Nor does one
+-- that is missing: its ticket is removed, and `applied` is null.
 --
 -- Lock order: execution rows in id order, then queue rows.
 CREATE OR REPLACE FUNCTION fb_complete_1(
@@ -62,12 +63,18 @@ BEGIN
          WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('FAILED', 'TIMED_OUT')
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed,
                   t.error),
+    m AS (
+        DELETE FROM execution_queue q USING unnest(p_ids, p_claims) AS t(id, claim)
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
+           AND NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = t.id)
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     a AS (
         INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
         SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, f.error FROM f),
     y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
-          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
-    SELECT array_agg(y.id) AS ids, array_agg(y.freed) AS freed,
+          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f
+          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM m)
+    SELECT array_agg(y.id) AS ids, array_agg(y.freed) AS freed, array_agg(y.workspace_id) AS of,
            array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
            array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
            array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
@@ -81,5 +88,9 @@ BEGIN
     SELECT e.id, e.id = ANY (ended), y.id IS NOT NULL, e.workspace_id, coalesce(y.freed, false)
       FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
       LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = e.id
-     WHERE e.status NOT IN ('PENDING', 'RUNNING');
+     WHERE e.status NOT IN ('PENDING', 'RUNNING')
+    UNION ALL
+    SELECT y.id, NULL, true, y.workspace_id, y.freed
+      FROM unnest(z.ids, z.freed, z.of) AS y(id, freed, workspace_id)
+     WHERE NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = y.id);
 END $fn$;

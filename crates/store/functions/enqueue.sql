@@ -1,11 +1,16 @@
 -- Accepts starts: execution, ticket and audit row in one commit. Repeatable by id and by
 -- idempotency key. Each row is answered on its own, in the order given:
 -- accepted, existing (same key, same content: its id), conflict (same key, other content),
--- not_found (no such living definition in that workspace), draft (never published).
-CREATE OR REPLACE FUNCTION fb_enqueue_many_1(
+-- not_found (no such living definition in that workspace), draft (never published), full (its
+-- workspace's backlog has no room: nothing of it is stored).
+--
+-- p_versions pins another version than the published one, p_reruns names the execution it repeats;
+-- p_max_backlog is the limit of workspaces that have none of their own, null for none.
+CREATE OR REPLACE FUNCTION fb_enqueue_many_2(
     p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[],
     p_run_at timestamptz[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[],
-    p_traces text[], p_actor text, p_semantics int, p_step_ms bigint)
+    p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics int, p_step_ms bigint,
+    p_max_backlog int, p_keep_count boolean)
 RETURNS TABLE (ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 -- A first request with the same key that is still under way is waited for, but not for long.
@@ -14,26 +19,41 @@ AS $fn$
 #variable_conflict use_column
 DECLARE
     accepted uuid[];
+    refused uuid[];
     gates record;
     -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
     v_now timestamptz := clock_timestamp();
 BEGIN
+    -- Only workspaces with a limit pay for it.
+    WITH w AS MATERIALIZED (
+        SELECT t.ws, coalesce(w.max_backlog, p_max_backlog) AS lim, t.n
+          FROM (SELECT t.ws, count(*)::int AS n FROM unnest(p_workspaces) AS t(ws) GROUP BY t.ws) t
+          JOIN workspace w ON w.id = t.ws
+         WHERE coalesce(w.max_backlog, p_max_backlog) IS NOT NULL),
+    r AS MATERIALIZED (SELECT w.ws, fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
+    SELECT coalesce(array_agg(t.id), '{}') INTO refused
+      FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
+              FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
+      JOIN r ON r.ws = t.ws AND t.rn > r.room;
+
     WITH t AS (
         SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
-                             p_idempotency, p_fingerprints, p_triggers, p_traces) WITH ORDINALITY
-            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, ord)),
+                             p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
+            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version, rerun, ord)),
     d AS MATERIALIZED (
-        SELECT t.*, d.published_version, v.timeout_ms
+        SELECT t.*, v.id AS pinned, v.timeout_ms
           FROM t JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
           JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
-          JOIN workflow_definition_version v ON v.id = d.published_version
-         WHERE d.status <> 'DRAFT'),
+          JOIN workflow_definition_version v
+            ON v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id
+         WHERE d.status <> 'DRAFT' AND NOT t.id = ANY (refused)),
     e AS (
         INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
-            priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root)
-        SELECT d.id, d.ws, d.def, d.published_version, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
+            priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,
+            rerun_of)
+        SELECT d.id, d.ws, d.def, d.pinned, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
                d.idempotency, d.fingerprint, d.timeout_ms, v_now, greatest(coalesce(d.run_at, v_now), v_now) + interval '30 days',
-               d.trace, d.id
+               d.trace, d.id, d.rerun
           -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
           FROM d ORDER BY d.ws, d.idempotency, d.ord
         ON CONFLICT DO NOTHING
@@ -53,9 +73,10 @@ BEGIN
       JOIN workflow_definition d ON d.id = e.workflow_definition_id
      WHERE t.id = ANY (accepted);
 
-    INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id)
-    SELECT t.ws, p_actor, 'execution.start', 'execution', t.id
-      FROM unnest(p_ids, p_workspaces) AS t(id, ws) WHERE t.id = ANY (accepted);
+    INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+    SELECT t.ws, p_actor, CASE WHEN t.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', t.id,
+           CASE WHEN t.rerun IS NOT NULL THEN jsonb_build_object('of', t.rerun) END
+      FROM unnest(p_ids, p_workspaces, p_reruns) AS t(id, ws, rerun) WHERE t.id = ANY (accepted);
 
     SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
       INTO gates
@@ -70,7 +91,9 @@ BEGIN
            CASE WHEN t.id = ANY (accepted) THEN 'accepted'
                 WHEN o.id IS NOT NULL AND o.fingerprint IS NOT DISTINCT FROM t.fingerprint THEN 'existing'
                 WHEN o.id IS NOT NULL THEN 'conflict'
-                WHEN d.id IS NOT NULL THEN 'draft'
+                WHEN d.id IS NULL THEN 'not_found'
+                WHEN d.status = 'DRAFT' THEN 'draft'
+                WHEN t.id = ANY (refused) THEN 'full'
                 ELSE 'not_found' END,
            CASE WHEN t.id = ANY (accepted) THEN t.id ELSE o.id END, t.ws,
            (SELECT q.stage FROM execution_queue q WHERE q.id = t.id)
@@ -84,7 +107,7 @@ BEGIN
             SELECT o.id, o.fingerprint FROM workflow_execution o
              WHERE o.workspace_id = t.ws AND o.idempotency_key = t.idempotency AND NOT t.id = ANY (accepted)
              LIMIT 1) o ON true
-      LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL AND d.status = 'DRAFT'
+      LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
      ORDER BY t.ord;
 END $fn$;
 
@@ -101,20 +124,23 @@ BEGIN
     IF priority NOT BETWEEN 1 AND 5 THEN
         RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
     END IF;
-    SELECT * INTO r FROM fb_enqueue_many_1(
+    SELECT * INTO r FROM fb_enqueue_many_2(
         ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], 'sql:' || current_user, 1, 60000);
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || current_user, 1,
+        60000, NULL, false);
     IF r.outcome IN ('accepted', 'existing') THEN
         RETURN r.execution;
     END IF;
     RAISE EXCEPTION '%', CASE r.outcome
         WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
         WHEN 'draft' THEN format('definition %s is not published', definition)
+        WHEN 'full' THEN format('the backlog of workspace %s is full', workspace)
         ELSE format('no definition %s in workspace %s', definition, workspace) END
-        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' ELSE 'no_data_found' END;
+        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' WHEN 'full' THEN 'configuration_limit_exceeded'
+                                       ELSE 'no_data_found' END;
 END $fn$;
 
 CREATE OR REPLACE FUNCTION fb_uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $fn$

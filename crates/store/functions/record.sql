@@ -7,37 +7,39 @@
 -- node is never changed again, so the whole call may be repeated.
 --
 -- Facts come as parallel arrays; r_ runs, f_ facts of nodes (in the order in which they happened),
--- e_ ends of runs. A run to be parked gives r_park, with the time it is to be woken at.
-CREATE OR REPLACE FUNCTION fb_record_1(
+-- e_ ends of runs. f_runs and e_runs say whose they are by its place among the runs, from 1: a call
+-- may bring the same execution twice, from a process that lost it and took it up again, and what
+-- the older run says is refused with it. A run to be parked gives r_park.
+CREATE OR REPLACE FUNCTION fb_record_2(
     p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[],
-    f_ids uuid[], f_nodes text[], f_iterations int[], f_statuses text[], f_attempts int[], f_next_in_ms bigint[],
+    f_runs int[], f_nodes text[], f_iterations int[], f_statuses text[], f_attempts int[], f_next_in_ms bigint[],
     f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[],
-    e_ids uuid[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text)
-RETURNS TABLE (execution uuid, held boolean, ended boolean, workspace uuid, freed boolean)
+    e_runs int[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text)
+RETURNS TABLE (run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    held uuid[];
+    held bigint[];
     ends record;
 BEGIN
-    SELECT coalesce(array_agg(e.id), '{}') INTO held FROM (
-        SELECT e.id FROM unnest(r_ids, r_epochs) AS t(id, epoch)
+    SELECT coalesce(array_agg(e.ord), '{}') INTO held FROM (
+        SELECT t.ord FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord)
           JOIN workflow_execution e ON e.id = t.id
          WHERE e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
          ORDER BY e.id FOR UPDATE OF e) e;
 
     WITH f AS MATERIALIZED (
-        SELECT f.*, e.workspace_id,
+        SELECT f.*, e.id, e.workspace_id,
                jsonb_build_object('attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error) AS failed,
                CASE WHEN f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
                     THEN e.last_seq + row_number() OVER (
-                         PARTITION BY f.id, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
+                         PARTITION BY e.id, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
                          ORDER BY f.ord) END AS seq
-          FROM unnest(f_ids, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs, f_outputs, f_errors)
-               WITH ORDINALITY AS f(id, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
-          JOIN workflow_execution e ON e.id = f.id
-         WHERE f.id = ANY (held)),
+          FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs, f_outputs, f_errors)
+               WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
+          JOIN workflow_execution e ON e.id = r_ids[f.run]
+         WHERE f.run = ANY (held)),
     n AS (
         INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
             next_at, input, output, error, earlier, started_at, completed_at, duration_ms)
@@ -71,22 +73,23 @@ BEGIN
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
                wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
                                                             WHERE o.execution_id = e.id AND o.completed_at IS NULL))
-          FROM unnest(r_ids, r_park) AS t(id, park)
-         WHERE e.id = t.id AND t.park AND e.id = ANY (held);
+          FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
+         WHERE e.id = t.id AND t.park AND t.ord = ANY (held);
     END IF;
 
-    SELECT array_agg(t.id) AS ids, array_agg(t.outcome) AS outcomes, array_agg(t.output) AS outputs,
+    SELECT array_agg(r_ids[t.run]) AS ids, array_agg(t.outcome) AS outcomes, array_agg(t.output) AS outputs,
            array_agg(t.error) AS errors, array_agg(NULL::uuid) AS claims
       INTO ends
-      FROM unnest(e_ids, e_outcomes, e_outputs, e_errors) AS t(id, outcome, output, error)
-     WHERE t.id = ANY (held);
+      FROM unnest(e_runs, e_outcomes, e_outputs, e_errors) AS t(run, outcome, output, error)
+     WHERE t.run = ANY (held);
     IF ends.ids IS NULL THEN
-        RETURN QUERY SELECT t.id, t.id = ANY (held), false, NULL::uuid, false FROM unnest(r_ids) AS t(id);
+        RETURN QUERY SELECT t.ord, t.ord = ANY (held), false, NULL::uuid, false
+          FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
         RETURN QUERY
-        SELECT t.id, t.id = ANY (held), coalesce(c.applied, false), c.workspace, coalesce(c.freed, false)
-          FROM unnest(r_ids) AS t(id)
+        SELECT t.ord, t.ord = ANY (held), coalesce(c.applied, false), c.workspace, coalesce(c.freed, false)
+          FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
           LEFT JOIN fb_complete_1(ends.ids, ends.outcomes, ends.outputs, ends.errors, ends.claims, 'RUNNING', p_actor) c
-                 ON c.execution = t.id;
+                 ON c.execution = t.id AND t.ord = ANY (held);
     END IF;
 END $fn$;

@@ -328,12 +328,6 @@ impl Store {
         };
         rows.iter().map(taken).collect()
     }
-
-    /// Waiting items of a shard whose workspace was deleted.
-    pub async fn orphaned_items(&self, shard: i16) -> Result<Vec<QueueItemId>, Error> {
-        let rows = self.query(sql!("execution_queue/orphaned_items"), &[&shard]).await?;
-        rows.iter().map(|row| Ok(QueueItemId(row.try_get(0)?))).collect()
-    }
 }
 
 fn claimed(row: &Row) -> Result<Claimed, Error> {

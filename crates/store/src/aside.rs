@@ -32,18 +32,22 @@ impl Store {
     /// Moves every ready item of a definition that it holds back out of the others' way, then lets
     /// through again what it has room for; answers how many were moved.
     pub async fn clear_the_way(&self, workspace: WorkspaceId, definition: DefinitionId) -> Result<usize, Error> {
+        let moved = self.clear_of(workspace, definition).await?;
+        self.open(&[Gate { workspace, definition, key: None }]).await?;
+        Ok(moved)
+    }
+
+    pub(crate) async fn clear_of(&self, workspace: WorkspaceId, definition: DefinitionId) -> Result<usize, Error> {
         let mut all = 0;
         if let Some(head) = self.head(workspace).await? {
-            all += self.set_aside_down_to(workspace, definition, Some(head)).await?;
+            all = self.set_aside_down_to(workspace, definition, Some(head)).await?;
             if all > BATCH {
                 // Not ours to vacuum, or out of time: autovacuum comes round, and until then claims
                 // of this workspace are slower.
                 let _later = self.execute(sql!("execution_queue/vacuum"), &[]).await;
             }
         }
-        all += self.set_aside_down_to(workspace, definition, None).await?;
-        self.open(&[Gate { workspace, definition, key: None }]).await?;
-        Ok(all)
+        Ok(all + self.set_aside_down_to(workspace, definition, None).await?)
     }
 
     async fn set_aside_down_to(

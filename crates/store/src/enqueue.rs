@@ -7,10 +7,11 @@
 //! Not here: reading requests (`server::http`), claiming (`admission`).
 
 use jiff::Timestamp;
-use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
+use kernel::ids::{DefinitionId, ExecutionId, VersionId, WorkspaceId};
 use kernel::queue::{PRIORITY_STEP_MS, Priority};
 use kernel::trace::TraceParent;
 use serde_json::Value;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::sql::sql;
@@ -30,6 +31,10 @@ pub struct Start {
     pub idempotency: Option<(String, Vec<u8>)>,
     pub trigger: Value,
     pub trace: Option<TraceParent>,
+    /// The version to run; none for the published one.
+    pub version: Option<VersionId>,
+    /// The execution this one repeats.
+    pub rerun_of: Option<ExecutionId>,
 }
 
 /// What became of a start.
@@ -45,11 +50,24 @@ pub enum Accepted {
     NotFound,
     /// The definition was never published.
     Draft,
+    /// The workspace's backlog has no room for it; nothing was stored.
+    Full,
 }
 
 impl Store {
-    /// Accepts starts, each answered on its own, in order.
+    /// Accepts starts, each answered on its own, in order; a workspace without a backlog limit of its
+    /// own has none.
     pub async fn enqueue(&self, starts: &[Start], actor: &str) -> Result<Vec<Accepted>, Error> {
+        self.enqueue_within(starts, None, actor).await
+    }
+
+    /// The same, with a backlog limit for workspaces that have none of their own.
+    pub async fn enqueue_within(
+        &self,
+        starts: &[Start],
+        max_backlog: Option<i32>,
+        actor: &str,
+    ) -> Result<Vec<Accepted>, Error> {
         let ids: Vec<Uuid> = starts.iter().map(|start| start.execution.0).collect();
         let workspaces: Vec<Uuid> = starts.iter().map(|start| start.workspace.0).collect();
         let definitions: Vec<Uuid> = starts.iter().map(|start| start.definition.0).collect();
@@ -64,6 +82,8 @@ impl Store {
         let triggers: Vec<&Value> = starts.iter().map(|start| &start.trigger).collect();
         let traces: Vec<Option<String>> =
             starts.iter().map(|start| start.trace.map(|trace| trace.to_string())).collect();
+        let versions: Vec<Option<Uuid>> = starts.iter().map(|start| start.version.map(|version| version.0)).collect();
+        let reruns: Vec<Option<Uuid>> = starts.iter().map(|start| start.rerun_of.map(|of| of.0)).collect();
         let rows = self
             .query(
                 sql!("workflow_execution/enqueue"),
@@ -79,25 +99,29 @@ impl Store {
                     &fingerprints,
                     &triggers,
                     &traces,
+                    &versions,
+                    &reruns,
                     &actor,
                     &kernel::SEMANTICS,
                     &PRIORITY_STEP_MS,
+                    &max_backlog,
                 ],
             )
             .await?;
-        rows.iter()
-            .map(|row| {
-                let execution = row.try_get::<_, Option<Uuid>>("execution")?.map(ExecutionId);
-                let ready = row.try_get::<_, Option<i16>>("stage")? == Some(0);
-                Ok(match (row.try_get("outcome")?, execution) {
-                    ("accepted", Some(execution)) => Accepted::New { execution, ready },
-                    ("existing", Some(execution)) => Accepted::Existing { execution },
-                    ("conflict", _) => Accepted::Conflict,
-                    ("draft", _) => Accepted::Draft,
-                    ("not_found", _) => Accepted::NotFound,
-                    (other, _) => return Err(Error::Corrupt(format!("enqueue answered {other}"))),
-                })
-            })
-            .collect()
+        rows.iter().map(accepted).collect()
     }
+}
+
+fn accepted(row: &Row) -> Result<Accepted, Error> {
+    let execution = row.try_get::<_, Option<Uuid>>("execution")?.map(ExecutionId);
+    let ready = row.try_get::<_, Option<i16>>("stage")? == Some(0);
+    Ok(match (row.try_get("outcome")?, execution) {
+        ("accepted", Some(execution)) => Accepted::New { execution, ready },
+        ("existing", Some(execution)) => Accepted::Existing { execution },
+        ("conflict", _) => Accepted::Conflict,
+        ("draft", _) => Accepted::Draft,
+        ("full", _) => Accepted::Full,
+        ("not_found", _) => Accepted::NotFound,
+        (other, _) => return Err(Error::Corrupt(format!("enqueue answered {other}"))),
+    })
 }

@@ -2,6 +2,8 @@
 //!
 //! Not here: running them (`run`), accepting them (`enqueue`).
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use kernel::ids::{DefinitionId, ExecutionId, ProcessId, VersionId, WorkspaceId};
 use kernel::{execution, node};
@@ -9,7 +11,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::run::{Ended, ended};
+use crate::run::{Ended, ended, uuids};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
@@ -36,6 +38,8 @@ pub struct Execution {
     pub duration_ms: Option<i64>,
     pub deadline_at: Timestamp,
     pub cancel_requested_at: Option<Timestamp>,
+    /// The execution that this one repeats.
+    pub rerun_of: Option<ExecutionId>,
     pub last_seq: i64,
 }
 
@@ -84,6 +88,16 @@ impl Store {
         let workspace = workspace.map(|workspace| workspace.0);
         let row = self.one(sql!("workflow_execution/status"), &[&id.0, &workspace]).await?;
         parsed(&row, "status", execution::Status::parse)
+    }
+
+    /// How some executions stand; one that does not exist is left out.
+    pub async fn execution_statuses(
+        &self,
+        ids: &[ExecutionId],
+    ) -> Result<BTreeMap<ExecutionId, execution::Status>, Error> {
+        let rows = self.query(sql!("workflow_execution/statuses"), &[&uuids(ids)]).await?;
+        let status = |row: &Row| Ok((ExecutionId(row.try_get(0)?), parsed(row, "status", execution::Status::parse)?));
+        rows.iter().map(status).collect()
     }
 
     /// The nodes of an execution that have begun or settled, with what they took and made.
@@ -169,6 +183,7 @@ fn execution_of(row: &Row) -> Result<Execution, Error> {
         duration_ms: row.try_get("duration_ms")?,
         deadline_at: row.try_get("deadline_at")?,
         cancel_requested_at: row.try_get("cancel_requested_at")?,
+        rerun_of: row.try_get::<_, Option<Uuid>>("rerun_of")?.map(ExecutionId),
         last_seq: row.try_get("last_seq")?,
     })
 }

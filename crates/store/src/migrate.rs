@@ -16,7 +16,8 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 8] = [
+pub const FUNCTIONS: [(&str, &str); 9] = [
+    ("backlog", include_str!("../functions/backlog.sql")),
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
     ("claim", include_str!("../functions/claim.sql")),

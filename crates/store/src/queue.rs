@@ -4,9 +4,10 @@
 
 use jiff::Timestamp;
 use kernel::explain::{EngineState, Facts};
-use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
+use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, WorkspaceId};
 use kernel::queue::{Stage, Status};
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
@@ -56,6 +57,7 @@ fn ticket(row: &Row) -> Result<Ticket, Error> {
         key_running: row.try_get("key_running")?,
         key_limit: row.try_get::<_, Option<i32>>("key_limit")?.unwrap_or(1),
         ahead: row.try_get("ahead")?,
+        held_by: row.try_get::<_, Vec<Uuid>>("held_by")?.into_iter().map(ExecutionId).collect(),
         begun: false,
         engine: EngineState::Takes,
     };

@@ -113,6 +113,8 @@ pub struct StoredNode {
 pub struct Loaded {
     pub begun: Begun,
     pub canceling: bool,
+    /// It is to be ended, not gone on with.
+    pub terminating: bool,
     /// Its nodes, or why they cannot be read: one run's trouble is its own.
     pub nodes: Result<Vec<StoredNode>, Error>,
 }
@@ -150,9 +152,11 @@ impl Store {
         let runs: Vec<Uuid> = records.iter().map(|record| record.execution.0).collect();
         let epochs: Vec<i64> = records.iter().map(|record| record.epoch).collect();
         let park: Vec<bool> = records.iter().map(|record| record.park).collect();
-        let facts: Vec<(Uuid, &NodeFact)> =
-            records.iter().flat_map(|record| record.facts.iter().map(move |fact| (record.execution.0, fact))).collect();
-        let ids: Vec<Uuid> = facts.iter().map(|(id, _)| *id).collect();
+        // Whose a fact is, by its place among the records: the same execution may be there twice.
+        let placed = || (1i32..).zip(records);
+        let facts: Vec<(i32, &NodeFact)> =
+            placed().flat_map(|(at, record)| record.facts.iter().map(move |fact| (at, fact))).collect();
+        let ids: Vec<i32> = facts.iter().map(|(at, _)| *at).collect();
         let nodes: Vec<&str> = facts.iter().map(|(_, fact)| fact.node.as_str()).collect();
         let iterations: Vec<i32> = facts.iter().map(|(_, fact)| fact.iteration).collect();
         let statuses: Vec<&str> = facts.iter().map(|(_, fact)| fact.status.name()).collect();
@@ -163,9 +167,9 @@ impl Store {
         let inputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.input.as_ref()).collect();
         let outputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.output.as_ref()).collect();
         let errors: Vec<Option<Value>> = facts.iter().map(|(_, fact)| fact.error.as_ref().map(json)).collect();
-        let ends: Vec<(Uuid, &End)> =
-            records.iter().filter_map(|record| record.end.as_ref().map(|end| (record.execution.0, end))).collect();
-        let end_ids: Vec<Uuid> = ends.iter().map(|(id, _)| *id).collect();
+        let ends: Vec<(i32, &End)> =
+            placed().filter_map(|(at, record)| record.end.as_ref().map(|end| (at, end))).collect();
+        let end_ids: Vec<i32> = ends.iter().map(|(at, _)| *at).collect();
         let outcomes: Vec<&str> = ends.iter().map(|(_, end)| end.outcome.name()).collect();
         let end_outputs: Vec<Option<&Value>> = ends.iter().map(|(_, end)| end.output.as_ref()).collect();
         let end_errors: Vec<Option<Value>> = ends.iter().map(|(_, end)| end.error.as_ref().map(json)).collect();
@@ -195,13 +199,15 @@ impl Store {
                 ],
             )
             .await?;
-        let by_id = rows.iter().map(recorded).collect::<Result<BTreeMap<_, _>, _>>()?;
-        let missing = || Error::Corrupt("a record was not answered".to_owned());
-        runs.iter().map(|id| by_id.get(id).copied().ok_or_else(missing)).collect()
+        if rows.len() != records.len() {
+            return Err(Error::Corrupt("a record was not answered".to_owned()));
+        }
+        rows.iter().map(recorded).collect()
     }
 
     /// Ends executions. `from` narrows which status is meant; what had ended already is answered
-    /// with `applied` false, and what the claim no longer holds is not answered at all.
+    /// with `applied` false, and what the claim no longer holds is not answered at all. A ticket whose
+    /// execution is missing is removed and counts as recorded.
     pub async fn complete(
         &self,
         endings: &[Ending],
@@ -217,7 +223,12 @@ impl Store {
         let rows = self
             .query(sql!("workflow_execution/complete"), &[&ids, &outcomes, &outputs, &errors, &claims, &from, &actor])
             .await?;
-        rows.iter().map(ended).collect()
+        let told: Vec<Ended> = rows.iter().map(ended).collect::<Result<_, _>>()?;
+        for ended in told.iter().filter(|ended| ended.ticket && !ended.applied) {
+            let (execution_id, workspace_id) = (ended.execution, ended.workspace);
+            tracing::warn!(%execution_id, %workspace_id, "A ticket was removed whose execution is missing or had ended");
+        }
+        Ok(told)
     }
 
     /// Everything that runs owned by this process need to go on.
@@ -240,7 +251,7 @@ impl Store {
                 trace: trace(row.try_get("trace_context")?, execution),
             };
             let nodes = nodes.remove(&execution).unwrap_or_else(|| Ok(Vec::new()));
-            Ok(Loaded { begun, canceling: row.try_get("canceling")?, nodes })
+            Ok(Loaded { begun, canceling: row.try_get("canceling")?, terminating: row.try_get("terminating")?, nodes })
         };
         rows.iter().map(loaded).collect()
     }
@@ -263,19 +274,18 @@ impl Store {
 pub(crate) fn ended(row: &Row) -> Result<Ended, Error> {
     Ok(Ended {
         execution: ExecutionId(row.try_get("execution")?),
-        applied: row.try_get("applied")?,
+        // Null: there is no such execution.
+        applied: row.try_get::<_, Option<bool>>("applied")?.unwrap_or(false),
         ticket: row.try_get("ticket")?,
         workspace: WorkspaceId(row.try_get("workspace")?),
         freed: row.try_get("freed")?,
     })
 }
 
-fn recorded(row: &Row) -> Result<(Uuid, Recorded), Error> {
+fn recorded(row: &Row) -> Result<Recorded, Error> {
     let freed: bool = row.try_get("freed")?;
     let workspace = row.try_get::<_, Option<Uuid>>("workspace")?.map(WorkspaceId);
-    let recorded =
-        Recorded { held: row.try_get("held")?, ended: row.try_get("ended")?, freed: workspace.filter(|_| freed) };
-    Ok((row.try_get("execution")?, recorded))
+    Ok(Recorded { held: row.try_get("held")?, ended: row.try_get("ended")?, freed: workspace.filter(|_| freed) })
 }
 
 fn stored_node(row: &Row) -> Result<StoredNode, Error> {

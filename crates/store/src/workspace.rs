@@ -22,6 +22,7 @@ pub struct Workspace {
     pub limit: i32,
     pub paused: bool,
     pub weight: i16,
+    pub max_backlog: Option<i32>,
     pub running: i32,
     /// Ready items, counted to a thousand and one.
     pub ready: i32,
@@ -36,6 +37,8 @@ pub struct NewWorkspace {
     pub tier: String,
     pub limit_override: Option<i32>,
     pub weight: i16,
+    /// The most that may wait; none for what the service allows.
+    pub max_backlog: Option<i32>,
 }
 
 /// What to change; nothing leaves a thing as it is.
@@ -45,6 +48,8 @@ pub struct Change {
     /// A new override, or none to go back to the tier's limit.
     pub limit_override: Option<Option<i32>>,
     pub weight: Option<i16>,
+    /// A new backlog limit, or none to go back to what the service allows.
+    pub max_backlog: Option<Option<i32>>,
 }
 
 impl Store {
@@ -52,9 +57,9 @@ impl Store {
     pub async fn create_workspace(&self, new: &NewWorkspace, actor: &str) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        let NewWorkspace { id, name, tier, limit_override, weight } = new;
+        let NewWorkspace { id, name, tier, limit_override, weight, max_backlog } = new;
         transaction
-            .execute(sql!("workspace/create"), &[&id.0, name, tier, limit_override, weight])
+            .execute(sql!("workspace/create"), &[&id.0, name, tier, limit_override, weight, max_backlog])
             .await
             .map_err(Error::from)
             .map_err(|error| {
@@ -70,8 +75,12 @@ impl Store {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let (overrides, limit) = (change.limit_override.is_some(), change.limit_override.flatten());
+        let (bounds, backlog) = (change.max_backlog.is_some(), change.max_backlog.flatten());
         let rows = transaction
-            .query(sql!("workspace/update"), &[&id.0, &change.tier, &overrides, &limit, &change.weight])
+            .query(
+                sql!("workspace/update"),
+                &[&id.0, &change.tier, &overrides, &limit, &change.weight, &bounds, &backlog],
+            )
             .await?;
         if rows.is_empty() {
             return Err(Error::NotFound);
@@ -79,6 +88,9 @@ impl Store {
         let mut detail = json!({ "tier": change.tier, "weight": change.weight });
         if let Some(limit) = change.limit_override {
             detail["limit"] = json!(limit);
+        }
+        if let Some(backlog) = change.max_backlog {
+            detail["maxBacklog"] = json!(backlog);
         }
         audit(&transaction, Some(id), actor, "workspace.update", "workspace", id.0, &detail).await?;
         Ok(transaction.commit().await?)
@@ -113,6 +125,7 @@ fn workspace_of(row: &Row) -> Result<Workspace, Error> {
         limit: row.try_get("max_running")?,
         paused: row.try_get("paused")?,
         weight: row.try_get("weight")?,
+        max_backlog: row.try_get("max_backlog")?,
         running: row.try_get("running")?,
         ready: row.try_get("ready")?,
         created_at: row.try_get("created_at")?,

@@ -122,7 +122,7 @@ impl Create {
     async fn run(self, session: &Session) -> anyhow::Result<()> {
         let Create { name, tier, limit, weight } = self;
         let tier = tier.map(|tier| tier.to_uppercase());
-        let body = wire::CreateWorkspace { name, tier, limit, weight };
+        let body = wire::CreateWorkspace { name, tier, limit, weight, max_backlog: None };
         let created: Answer<wire::Workspace> = session.api.post("workspaces", &body).await?;
         session.show(&created, |workspace| card(workspace, session.stdout))?;
         let name = output::clean(&created.value.name);
@@ -162,6 +162,7 @@ impl Change {
             tier: self.tier.map(|tier| tier.to_uppercase()),
             limit: self.limit.map(|limit| limit.0),
             weight: self.weight,
+            max_backlog: None,
         };
         let changed: Answer<wire::Workspace> = session.api.patch(&format!("workspaces/{id}"), &body).await?;
         session.show(&changed, |workspace| card(workspace, session.stdout))

@@ -33,8 +33,23 @@ fn routes(tenant: &Tenant, definition: &str, execution: &str) -> Vec<(Method, St
         (get.clone(), run.clone(), Value::Null),
         (get.clone(), format!("{run}/nodes"), Value::Null),
         (get.clone(), format!("{run}/summary"), Value::Null),
-        (post, format!("{run}/cancel"), json!({})),
-        (get, format!("workflow/queue/{execution}"), Value::Null),
+        (post.clone(), format!("{run}/cancel"), json!({})),
+        (get.clone(), format!("workflow/queue/{execution}"), Value::Null),
+        (post.clone(), format!("workspaces/{}/pause", tenant.id), Value::Null),
+        (post.clone(), format!("workspaces/{}/resume", tenant.id), Value::Null),
+        (Method::DELETE, format!("workspaces/{}", tenant.id), Value::Null),
+        (post.clone(), format!("{definitions}/{definition}/pause"), Value::Null),
+        (post.clone(), format!("{definitions}/{definition}/resume"), Value::Null),
+        (Method::DELETE, format!("{definitions}/{definition}"), Value::Null),
+        (
+            post.clone(),
+            "workflow/executions/bulk".to_owned(),
+            json!({ "items": [{ "workflowDefinitionId": definition }] }),
+        ),
+        (post.clone(), format!("{run}/terminate"), Value::Null),
+        (post.clone(), format!("{run}/rerun"), json!({})),
+        (get, "workflow/queue?status=FAILED".to_owned(), Value::Null),
+        (post, format!("workflow/queue/{execution}/dismiss"), Value::Null),
     ]
 }
 

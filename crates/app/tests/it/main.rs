@@ -2,12 +2,16 @@
 
 mod api_errors;
 mod api_input;
+mod bulk;
 mod cli;
+mod control;
 mod deploy;
 mod dev;
 mod dispatch;
 mod durability;
+mod forced_ends;
 mod idempotency;
+mod letters;
 mod signals;
 mod source_documents;
 mod story;

@@ -35,8 +35,8 @@ async fn a_workspace_publishes_a_workflow_and_runs_it_within_its_limit() {
 
     let second = tenant.start(&definition).await;
     let third = tenant.start(&definition).await;
-    it_waits(&tenant.queue(&second).await, 1);
-    it_waits(&tenant.queue(&third).await, 2);
+    it_waits(&tenant.queue(&second).await, 1, &first);
+    it_waits(&tenant.queue(&third).await, 2, &first);
     let waited = tenant.api.get(&format!("workflow/executions/{first}?wait=50ms")).await.expect(200);
     assert_eq!(waited["status"], "RUNNING", "a wait that is over answers as it stands");
     assert_eq!(tenant.running().await, 1);
@@ -54,12 +54,12 @@ async fn a_workspace_publishes_a_workflow_and_runs_it_within_its_limit() {
     assert_eq!(world.count("execution_queue").await, 0, "no ticket is left");
 }
 
-fn it_waits(item: &Value, position: i32) {
+fn it_waits(item: &Value, position: i32, held_by: &str) {
     assert_eq!((&item["status"], &item["position"]), (&json!("PENDING"), &json!(position)), "{item}");
     let message = "the workspace is full: 1 of 1 executions are running";
     assert_eq!(
         item["waiting"],
-        json!({ "reason": "workspace_full", "running": 1, "limit": 1, "message": message }),
+        json!({ "reason": "workspace_full", "running": 1, "limit": 1, "heldBy": [held_by], "message": message }),
         "{item}"
     );
 }

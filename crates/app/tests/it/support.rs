@@ -35,6 +35,16 @@ pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>
     }
 }
 
+/// The names of all migrations, in order.
+pub(crate) fn migrations() -> Vec<String> {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../store/migrations");
+    let files = std::fs::read_dir(directory).expect("migrations");
+    let stem = |file: std::fs::DirEntry| file.path().file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let mut names: Vec<String> = files.filter_map(|file| stem(file.expect("a file"))).collect();
+    names.sort();
+    names
+}
+
 /// One database, one server on it, and a receiver that its workflows may call.
 pub(crate) struct World {
     pub(crate) database: store::testing::Database,

@@ -99,6 +99,7 @@ impl World {
             tier: "ENTERPRISE".to_owned(),
             limit_override: None,
             weight: 1,
+            max_backlog: None,
         };
         database.store.create_workspace(&new, "test").await.expect("a workspace");
         World { database, receiver, address, workspace }
@@ -153,6 +154,8 @@ impl World {
             idempotency: None,
             trigger: json!({ "type": "test" }),
             trace: None,
+            version: None,
+            rerun_of: None,
         };
         match self.database.store.enqueue(&[start], "test").await.expect("an answer")[0] {
             Accepted::New { execution, .. } => execution,

@@ -60,6 +60,11 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             "a text in the body holds a NUL character, which cannot be stored",
         ));
     }
+    typed(value)
+}
+
+/// Reads a JSON value into a type; a mistake says where it is.
+pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let pointer: String = error
             .path()

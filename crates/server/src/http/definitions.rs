@@ -143,7 +143,11 @@ async fn living(api: &Api, caller: &Caller, named: Option<WorkspaceId>) -> Resul
     Ok(workspace)
 }
 
-async fn find(api: &Api, caller: &Caller, id: DefinitionId) -> Result<store::definition::Definition, Problem> {
+pub(crate) async fn find(
+    api: &Api,
+    caller: &Caller,
+    id: DefinitionId,
+) -> Result<store::definition::Definition, Problem> {
     api.store.definition(Which::Id(id), caller.workspace).await.map_err(|error| match error {
         store::Error::NotFound => Problem::not_found("definition"),
         other => other.into(),
@@ -199,7 +203,7 @@ async fn answer(
     Ok(Applied { definition, version: stored.number, version_id: stored.id, unchanged: stored.unchanged })
 }
 
-fn wire(definition: store::definition::Definition) -> Definition {
+pub(crate) fn wire(definition: store::definition::Definition) -> Definition {
     Definition {
         id: definition.id,
         workspace_id: definition.workspace,

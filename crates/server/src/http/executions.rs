@@ -11,24 +11,18 @@ use kernel::execution::Status;
 use kernel::ids::ExecutionId;
 use kernel::{duration, node, parse, run};
 use serde::Deserialize;
-use serde_json::json;
-use sha2::{Digest, Sha256};
-use store::enqueue::{Accepted, Start};
 use store::execution::Canceled;
 use tokio::time::Instant;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
-use super::{Api, Code, Problem};
+use super::{Api, Code, Problem, starts};
 use crate::wire;
 
 /// The longest `?wait=`.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How often a waiting request looks by itself: another process may have ended the execution.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// The year 9999 in seconds: a deadline is later than its start, and later times cannot be written.
-const LATEST_START: i64 = 253_370_764_800;
 
 /// Accepts a start. When this answers 202, the request is durable.
 pub(crate) async fn start(
@@ -37,88 +31,13 @@ pub(crate) async fn start(
     headers: HeaderMap,
     Json(body): Json<wire::StartExecution>,
 ) -> Result<impl IntoResponse, Problem> {
-    let workspace = caller.workspace(body.workspace_id)?;
-    let idempotency = idempotency(&headers, &body)?;
-    if body.concurrency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > 200) {
-        return Err(Problem::new(Code::ValidationFailed, "concurrencyKey: 1 to 200 characters"));
-    }
-    if body.run_at.is_some_and(|at| at.as_second() >= LATEST_START) {
-        return Err(Problem::new(Code::ValidationFailed, "runAt: before the year 9999"));
-    }
-    let start = Start {
-        execution: ExecutionId(store::new_id()),
-        workspace,
-        definition: body.workflow_definition_id,
-        input: body.input,
-        priority: body.priority.unwrap_or_default(),
-        run_at: body.run_at,
-        concurrency_key: body.concurrency_key,
-        idempotency,
-        trigger: json!({ "type": "api", "actor": caller.actor }),
-        trace: engine::trace::of(&tracing::Span::current()).or_else(|| super::traceparent(&headers)),
-    };
-    let keyed = start.idempotency.is_some();
-    let accepted = api.store.enqueue(&[start], &caller.actor).await.map_err(|error| busy(error, keyed))?;
-    let (execution, status) = match accepted.first() {
-        Some(Accepted::New { execution, .. }) => {
-            api.hints.enqueued(workspace);
-            ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);
-            (*execution, Status::Pending)
-        }
-        Some(Accepted::Existing { execution }) => {
-            (*execution, api.store.execution(*execution, Some(workspace)).await?.status)
-        }
-        Some(Accepted::Conflict) => {
-            return Err(Problem::new(
-                Code::IdempotencyConflict,
-                "another request was accepted with this key and a different body: use a new key, or send the same body",
-            ));
-        }
-        Some(Accepted::Draft) => {
-            return Err(Problem::new(
-                Code::DefinitionNotPublished,
-                "publish the definition first, or use `forebay apply`",
-            ));
-        }
-        Some(Accepted::NotFound) | None => return Err(Problem::not_found("definition in this workspace")),
-    };
-    let location = format!("/api/v1/workflow/executions/{execution}");
-    let started = wire::Started { queue_id: execution.queue_item(), execution_id: execution, status };
+    let key = starts::key(&headers)?.map(str::to_owned);
+    let start = starts::read(&caller, body, key, starts::trace(&headers))?;
+    let answer = starts::accept(&api, &caller, &[start]).await?.pop();
+    let started = answer.unwrap_or_else(|| Err(Problem::of(Code::Internal)))?;
+    let location = format!("/api/v1/workflow/executions/{}", started.execution_id);
     let headers: [(HeaderName, String); 1] = [(header::LOCATION, location)];
     Ok((StatusCode::ACCEPTED, headers, Reply(started)))
-}
-
-/// The first request with that key is still in its transaction.
-fn busy(error: store::Error, keyed: bool) -> Problem {
-    if keyed && error.is_lock_timeout() {
-        let problem = Problem::new(Code::Conflict, "another request with this idempotency key is under way");
-        return Problem { retry_after_s: Some(1), ..problem };
-    }
-    error.into()
-}
-
-fn idempotency(headers: &HeaderMap, body: &wire::StartExecution) -> Result<Option<(String, Vec<u8>)>, Problem> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    let key = value.to_str().unwrap_or_default().trim();
-    if key.is_empty() || key.len() > 200 {
-        return Err(Problem::new(Code::ValidationFailed, "Idempotency-Key: 1 to 200 printable characters"));
-    }
-    let content = serde_json::to_vec(&sorted(&serde_json::to_value(body).map_err(|_| Problem::of(Code::Internal))?));
-    let content = content.map_err(|_| Problem::of(Code::Internal))?;
-    Ok(Some((key.to_owned(), Sha256::digest(content).to_vec())))
-}
-
-/// The same content in any order of keys is the same content.
-fn sorted(value: &serde_json::Value) -> serde_json::Value {
-    match value {
-        serde_json::Value::Object(fields) => {
-            let ordered: BTreeMap<&String, serde_json::Value> =
-                fields.iter().map(|(key, value)| (key, sorted(value))).collect();
-            serde_json::Value::Object(ordered.into_iter().map(|(key, value)| (key.clone(), value)).collect())
-        }
-        serde_json::Value::Array(items) => items.iter().map(sorted).collect(),
-        other => other.clone(),
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -139,6 +58,11 @@ pub(crate) async fn get(
         Some(Ok(wait)) => wait.min(LONGEST_WAIT).min(api.timeout() * 9 / 10),
         Some(Err(error)) => return Err(Problem::new(Code::ValidationFailed, format!("wait: {error}"))),
     };
+    let most = api.settings.http.max_waits_per_key;
+    let _turn = match wait.is_zero() {
+        true => None,
+        false => Some(api.waiters.turn(&caller.actor, most).ok_or_else(|| too_many(most))?),
+    };
     let until = Instant::now() + wait;
     let waiter = api.waiters.on(id);
     loop {
@@ -154,6 +78,11 @@ pub(crate) async fn get(
             () = api.stop.cancelled() => {}
         }
     }
+}
+
+fn too_many(most: usize) -> Problem {
+    let detail = format!("{most} requests with this key wait for executions to end; ask without ?wait=, or later");
+    Problem { retry_after_s: Some(1), ..Problem::new(Code::RateLimited, detail) }
 }
 
 /// Every node of the execution's graph.
@@ -233,7 +162,7 @@ pub(crate) async fn cancel(
     Ok((if status == Status::Running { StatusCode::ACCEPTED } else { StatusCode::OK }, Reply(answer)))
 }
 
-async fn find(api: &Api, caller: &Caller, id: ExecutionId) -> Result<store::execution::Execution, Problem> {
+pub(crate) async fn find(api: &Api, caller: &Caller, id: ExecutionId) -> Result<store::execution::Execution, Problem> {
     api.store.execution(id, caller.workspace).await.map_err(unknown)
 }
 
@@ -329,5 +258,6 @@ fn execution_of(execution: store::execution::Execution) -> wire::Execution {
         duration_ms: execution.duration_ms,
         deadline_at: execution.deadline_at,
         cancel_requested_at: execution.cancel_requested_at,
+        rerun_of: execution.rerun_of,
     }
 }

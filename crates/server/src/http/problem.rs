@@ -91,6 +91,19 @@ impl Problem {
         Problem::new(code, code.describe().2)
     }
 
+    /// What is told of it.
+    pub fn body(self) -> ProblemBody {
+        let (code, status, title) = self.code.describe();
+        ProblemBody {
+            kind: format!("urn:forebay:problem:{code}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            code: code.to_owned(),
+            detail: self.detail,
+            problems: self.problems,
+        }
+    }
+
     /// What every address answers that this caller may not know of.
     pub fn not_found(what: &str) -> Problem {
         Problem::new(Code::NotFound, format!("there is no such {what}"))
@@ -122,19 +135,12 @@ impl From<store::Error> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (code, status, title) = self.code.describe();
-        let body = ProblemBody {
-            kind: format!("urn:forebay:problem:{code}"),
-            title: title.to_owned(),
-            status: status.as_u16(),
-            code: code.to_owned(),
-            detail: self.detail,
-            problems: self.problems,
-        };
-        let mut response = (status, Json(body)).into_response();
+        let (_, status, _) = self.code.describe();
+        let retry_after_s = self.retry_after_s;
+        let mut response = (status, Json(self.body())).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(seconds) = self.retry_after_s {
+        if let Some(seconds) = retry_after_s {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if status == StatusCode::UNAUTHORIZED {

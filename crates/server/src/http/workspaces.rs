@@ -31,13 +31,14 @@ pub(crate) async fn create(
 ) -> Result<impl IntoResponse, Problem> {
     caller.root()?;
     check_name(&body.name)?;
-    check_numbers(body.limit, body.weight)?;
+    check_numbers(body.limit, body.weight, body.max_backlog)?;
     let new = NewWorkspace {
         id: WorkspaceId(store::new_id()),
         name: body.name,
         tier: body.tier.unwrap_or_else(|| "FREE".to_owned()),
         limit_override: body.limit,
         weight: body.weight.unwrap_or(1),
+        max_backlog: body.max_backlog,
     };
     api.store.create_workspace(&new, &caller.actor).await.map_err(|error| unknown_tier(error, Some(&new.tier)))?;
     let workspace = api.store.workspace(new.id).await?;
@@ -86,8 +87,9 @@ pub(crate) async fn change(
 ) -> Result<Reply<Workspace>, Problem> {
     visible(&caller, id)?;
     caller.root()?;
-    check_numbers(body.limit.flatten(), body.weight)?;
-    let change = Change { tier: body.tier, limit_override: body.limit, weight: body.weight };
+    check_numbers(body.limit.flatten(), body.weight, body.max_backlog.flatten())?;
+    let ChangeWorkspace { tier, limit, weight, max_backlog } = body;
+    let change = Change { tier, limit_override: limit, weight, max_backlog };
     let changed = api.store.change_workspace(id, &change, &caller.actor).await;
     changed.map_err(|error| match error {
         store::Error::NotFound => not_found(error),
@@ -99,7 +101,7 @@ pub(crate) async fn change(
 }
 
 /// Another workspace's existence is nobody's business.
-fn visible(caller: &Caller, id: WorkspaceId) -> Result<(), Problem> {
+pub(crate) fn visible(caller: &Caller, id: WorkspaceId) -> Result<(), Problem> {
     match caller.workspace {
         Some(own) if own != id => Err(Problem::not_found("workspace")),
         _ => Ok(()),
@@ -131,7 +133,10 @@ pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
     }
 }
 
-fn check_numbers(limit: Option<i32>, weight: Option<i16>) -> Result<(), Problem> {
+fn check_numbers(limit: Option<i32>, weight: Option<i16>, max_backlog: Option<i32>) -> Result<(), Problem> {
+    if max_backlog.is_some_and(|most| most < 0) {
+        return Err(Problem::new(Code::ValidationFailed, "maxBacklog: 0 or more"));
+    }
     if limit.is_some_and(|limit| !(0..=100_000).contains(&limit)) {
         return Err(Problem::new(Code::ValidationFailed, "limit: 0 to 100000"));
     }
@@ -141,7 +146,7 @@ fn check_numbers(limit: Option<i32>, weight: Option<i16>) -> Result<(), Problem>
     Ok(())
 }
 
-fn wire(workspace: store::workspace::Workspace) -> Workspace {
+pub(crate) fn wire(workspace: store::workspace::Workspace) -> Workspace {
     Workspace {
         id: workspace.id,
         name: workspace.name,
@@ -149,6 +154,7 @@ fn wire(workspace: store::workspace::Workspace) -> Workspace {
         limit: workspace.limit,
         limit_override: workspace.limit_override,
         weight: workspace.weight,
+        max_backlog: workspace.max_backlog,
         paused: workspace.paused,
         running: workspace.running,
         ready: workspace.ready,

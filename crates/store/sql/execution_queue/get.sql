@@ -1,5 +1,5 @@
 -- One ticket with everything `explain` needs: its limits, what they hold now, its place (counted to
--- a thousand and no further).
+-- a thousand and no further), and a few of those who hold what it waits for.
 SELECT q.id, q.workspace_id, q.workflow_definition_id, q.status, q.stage, q.priority, q.concurrency_key, q.created_at,
        q.available_at, q.claimed_at, q.dispatched_at, q.attempt_count, q.takeover_count, q.last_error,
        w.paused AS workspace_paused, w.deleted_at IS NOT NULL AS workspace_deleted,
@@ -16,7 +16,13 @@ SELECT q.id, q.workspace_id, q.workflow_definition_id, q.status, q.stage, q.prio
            AND r.workflow_definition_id = q.workflow_definition_id AND r.concurrency_key = q.concurrency_key) AS key_running,
        CASE WHEN q.stage = 0 THEN (SELECT count(*)::int FROM (
             SELECT 1 FROM execution_queue r WHERE r.shard = q.shard AND r.workspace_id = q.workspace_id AND r.stage = 0
-               AND (r.rank, r.id) < (q.rank, q.id) LIMIT 1001) x) END AS ahead
+               AND (r.rank, r.id) < (q.rank, q.id) LIMIT 1001) x) END AS ahead,
+       ARRAY(SELECT r.id FROM execution_queue r
+              WHERE r.shard = q.shard AND r.workspace_id = q.workspace_id AND r.stage = 5
+                AND CASE q.stage WHEN 0 THEN true WHEN 2 THEN r.workflow_definition_id = q.workflow_definition_id
+                        AND r.concurrency_key = q.concurrency_key WHEN 3 THEN r.workflow_definition_id = q.workflow_definition_id
+                        ELSE false END
+              ORDER BY r.claimed_at, r.id LIMIT 5) AS held_by
   FROM execution_queue q
   LEFT JOIN workspace w ON w.id = q.workspace_id
   LEFT JOIN tier t ON t.name = w.tier

@@ -1,5 +1,5 @@
 -- Living workspaces ($1 null: all; else that one) with what they use now.
-SELECT w.id, w.name, w.tier, w.limit_override, w.paused, w.weight, w.created_at,
+SELECT w.id, w.name, w.tier, w.limit_override, w.paused, w.weight, w.max_backlog, w.created_at,
        coalesce(w.limit_override, t.max_running) AS max_running,
        (SELECT count(*)::int FROM execution_queue r
          WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 5) AS running,

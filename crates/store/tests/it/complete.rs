@@ -191,3 +191,20 @@ async fn endings_of_the_same_executions_in_opposite_orders_do_not_deadlock() {
     }
     assert_eq!(world.stages(workspace).await, "nothing");
 }
+
+#[tokio::test]
+async fn a_ticket_without_its_execution_is_removed_and_frees_its_slot() {
+    let world = World::new().await;
+    let (workspace, accepted) = waiting(&world, 2).await;
+    let execution = accepted[0];
+    let (item, claim) = world.claim_one(world.me, workspace).await;
+    assert_eq!(item, execution.queue_item());
+    world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&execution.0]).await;
+    let other = Ending { execution, claim: Some(ClaimId(new_id())), end: end(Status::Failed) };
+    assert_eq!(world.store.complete(&[other], None, "test").await.expect("an answer"), [], "not by another's claim");
+    let own = Ending { execution, claim: Some(claim), end: end(Status::Failed) };
+    let told = world.store.complete(&[own], None, "test").await.expect("an answer");
+    assert_eq!(told, [Ended { execution, applied: false, ticket: true, workspace, freed: true }]);
+    assert_eq!(world.finish(execution, Status::Failed).await, [], "there is nothing left of it");
+    assert_eq!(world.stages(workspace).await, "ready 1", "and nothing of the other is changed");
+}

@@ -28,7 +28,7 @@ async fn behind_a_full_workspace_an_item_knows_its_place() {
     let accepted = world.accept_many(workspace, definition, 8).await;
     assert_eq!(told(&world, accepted[2]).await, (Some(Waiting::Turn), Some(3)));
     world.claim(workspace, 10).await;
-    let full = Waiting::WorkspaceFull { running: 5, limit: 5 };
+    let full = Waiting::WorkspaceFull { running: 5, limit: 5, held_by: accepted[..5].to_vec() };
     for (at, place) in [(5, 1), (7, 3)] {
         assert_eq!(told(&world, accepted[at]).await, (Some(full.clone()), Some(place)));
     }
@@ -46,9 +46,9 @@ async fn behind_a_full_key_or_definition_it_says_which() {
     starts.extend([start(workspace, limited), start(workspace, limited)]);
     let accepted = world.accept(&starts).await;
     world.run(workspace, 10).await;
-    let key = Waiting::KeyFull { key: "customer 7".to_owned(), running: 2, limit: 2 };
+    let key = Waiting::KeyFull { key: "customer 7".to_owned(), running: 2, limit: 2, held_by: accepted[..2].to_vec() };
     assert_eq!(told(&world, accepted[2]).await, (Some(key), None));
-    let definition = Waiting::DefinitionFull { running: 1, limit: 1 };
+    let definition = Waiting::DefinitionFull { running: 1, limit: 1, held_by: vec![accepted[3]] };
     assert_eq!(told(&world, accepted[4]).await, (Some(definition), None));
 }
 

@@ -1,17 +1,21 @@
 //! Tests of the store against a real PostgreSQL.
 
+mod backlog;
 mod cancel;
 mod checks;
 mod claim;
 mod claim_begin;
 mod claim_races;
 mod complete;
+mod control;
+mod deletion;
 mod embedded;
 mod enqueue;
 mod errors;
 mod explain;
 mod gates;
 mod keys;
+mod letters;
 mod migrations;
 mod orphans;
 mod parking;
@@ -24,3 +28,4 @@ mod sql_contract;
 mod statements;
 mod support;
 mod takeover;
+mod terminate;

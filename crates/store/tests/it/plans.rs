@@ -108,7 +108,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
     let begun = world.run(workspace, 2).await;
     let (claimed, claim) = world.claim_one(world.me, workspace).await;
     let run = vec![begun[0].execution.0];
-    let (me, none) = (world.me.0, Vec::<uuid::Uuid>::new());
+    let (me, none) = (world.me.0, Vec::<i32>::new());
     let (nothing, no_text) = (Vec::<Value>::new(), Vec::<String>::new());
     for analysed in [false, true] {
         if analysed {
@@ -123,9 +123,9 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             let sql = format!("{enqueue} WHERE $3::text IS DISTINCT FROM '7'");
             check("enqueue", 200, &sql, &[&workspace.0, &definition.0, &key]).await;
         }
-        let old = "SELECT outcome FROM fb_enqueue_many_1(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
+        let old = "SELECT outcome FROM fb_enqueue_many_2(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
             ARRAY[NULL::jsonb], ARRAY[3::smallint], ARRAY[NULL::timestamptz], ARRAY[NULL::text], ARRAY['7'], ARRAY['x'::bytea],
-            ARRAY[NULL::jsonb], ARRAY[NULL::text], 'test', 1, 60000)";
+            ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'test', 1, 60000, NULL, true)";
         check("enqueue of what exists", 100, old, &[&workspace.0, &definition.0]).await;
         let (engine, semantics) = (ENGINE, kernel::SEMANTICS);
         check("begin", 100, sql!("workflow_execution/begin"), &[&vec![claimed.0], &engine, &me, &semantics]).await;
@@ -143,7 +143,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             &run,
             &epochs,
             &park,
-            &run,
+            &one,
             &node,
             &one,
             &status,
@@ -165,7 +165,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
 
 #[tokio::test]
 async fn the_loops_that_look_for_work_hop_over_the_backlog() {
-    let Busy { world, .. } = busy().await;
+    let Busy { world, workspace, definition } = busy().await;
     let me = world.me.0;
     let (dead, stale, id) = (DEAD_AFTER.as_secs_f64(), STALE_AFTER.as_secs_f64(), store::new_id());
     let (engine, room, semantics) = (ENGINE, 100i64, kernel::SEMANTICS);
@@ -180,6 +180,10 @@ async fn the_loops_that_look_for_work_hop_over_the_backlog() {
         };
         check("sweep", sql!("execution_queue/sweep"), &[&SHARD]).await;
         check("orphaned items", sql!("execution_queue/orphaned_items"), &[&SHARD]).await;
+        let (ws, def) = (vec![workspace.0; 10], vec![definition.0; 10]);
+        check("orphans behind gates", sql!("execution_queue/orphaned_behind"), &[&SHARD, &ws, &def]).await;
+        check("orphaned runs", sql!("execution_queue/orphaned_runs"), &[&SHARD]).await;
+        check("deleted definitions", sql!("workflow_definition/clearing"), &[&SHARD]).await;
         check("ripen", sql!("execution_queue/ripen"), &[]).await;
         check("next due", sql!("execution_queue/next_due"), &[]).await;
         check("takeover", sql!("execution_queue/takeover"), &[&SHARD, &dead, &stale, &id, &me, &true]).await;
@@ -207,5 +211,49 @@ async fn a_sample_costs_what_it_counts_and_not_what_waits() {
             let buffers = touched(&world, sample, &[&shard, &most, &workspaces]).await;
             assert!(buffers < 500, "{buffers} buffers for a sample of shard {shard}, analysed: {analysed}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_dead_letters_is_read_from_an_index_whoever_asks() {
+    let Busy { world, workspace, definition } = busy().await;
+    let none = None::<uuid::Uuid>;
+    let before = Some(uuid::Uuid::from_u128(u128::MAX / 2));
+    for analysed in [false, true] {
+        if analysed {
+            world.client.batch_execute("ANALYZE").await.expect("statistics");
+        }
+        for (of, by) in [
+            (none, none),
+            (Some(workspace.0), none),
+            (none, Some(definition.0)),
+            (Some(workspace.0), Some(definition.0)),
+        ] {
+            for after in [none, before] {
+                let buffers = touched(&world, sql!("execution_queue/letters"), &[&of, &by, &after, &20i64]).await;
+                assert!(buffers < 250, "{buffers} buffers for {of:?}, {by:?}, {after:?}, analysed: {analysed}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_backlog_limit_costs_an_enqueue_no_count_whether_there_is_room_or_not() {
+    let Busy { world, workspace, definition } = busy().await;
+    let sql = "SELECT outcome FROM fb_enqueue_many_2(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
+        ARRAY[NULL::jsonb], ARRAY[3::smallint], ARRAY[NULL::timestamptz], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::bytea],
+        ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'test', 1, 60000, $3::int, true)";
+    let waiting = 3 * MANY;
+    for (limit, outcome) in [(waiting * 2, "accepted"), (waiting / 2, "full")] {
+        let told: String = world.get(sql, &[&workspace.0, &definition.0, &limit]).await;
+        assert_eq!(told, outcome, "this one counts");
+        world
+            .run_sql(
+                "UPDATE backlog SET counted_at = counted_at + interval '30 seconds' WHERE workspace_id = $1",
+                &[&workspace.0],
+            )
+            .await;
+        let buffers = touched(&world, sql, &[&workspace.0, &definition.0, &limit]).await;
+        assert!(buffers < 200, "{buffers} buffers under a limit of {limit}");
     }
 }

@@ -230,3 +230,27 @@ async fn nodes_left_open_by_an_end_are_canceled_after_those_that_settled_with_it
     assert_eq!(nodes(&world, &run).await, ["x COMPLETED 1", "y FAILED 2", "a CANCELED 3", "b CANCELED 4"]);
     assert_eq!(last_seq(&world, &run).await, 4);
 }
+
+#[tokio::test]
+async fn what_an_older_run_of_the_same_execution_says_in_the_same_call_is_refused() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 1).await;
+    let old = world.run(workspace, 1).await.remove(0);
+    world
+        .run_sql("UPDATE workflow_execution SET owner_epoch = owner_epoch + 1 WHERE id = $1", &[&old.execution.0])
+        .await;
+    let new = Begun { epoch: old.epoch + 1, ..old.clone() };
+    let stale = Record {
+        end: Some(end(execution::Status::Failed)),
+        park: true,
+        ..record(&old, vec![fact("zombie", Status::Completed)])
+    };
+    let records = [stale, record(&new, vec![fact("living", Status::Completed)])];
+    let told = world.store.record(world.me, &records, "test").await.expect("recorded");
+    assert_eq!((told[0].held, told[0].ended, told[1].held), (false, false, true), "{told:?}");
+    let nodes = world.store.nodes(old.execution).await.expect("nodes");
+    assert_eq!(nodes.iter().map(|node| node.node.as_str()).collect::<Vec<_>>(), ["living"]);
+    assert_eq!(world.state(old.execution).await, "RUNNING, DISPATCHED");
+    assert_eq!(world.count("workflow_execution WHERE owner IS NOT NULL AND last_seq = 1").await, 1, "not parked");
+}

@@ -94,7 +94,14 @@ impl World {
         let mut bytes = *new_id().as_bytes();
         bytes[15] = shard.unwrap_or(bytes[15]);
         let id = WorkspaceId(uuid::Uuid::from_bytes(bytes));
-        let new = NewWorkspace { id, name: id.to_string(), tier: tier.to_owned(), limit_override: None, weight };
+        let new = NewWorkspace {
+            id,
+            name: id.to_string(),
+            tier: tier.to_owned(),
+            limit_override: None,
+            weight,
+            max_backlog: None,
+        };
         self.store.create_workspace(&new, "test").await.expect("a new workspace");
         id
     }
@@ -275,6 +282,8 @@ pub(crate) fn start(workspace: WorkspaceId, definition: DefinitionId) -> Start {
         idempotency: None,
         trigger: json!({ "type": "test" }),
         trace: None,
+        version: None,
+        rerun_of: None,
     }
 }
 

@@ -61,6 +61,10 @@ impl Api {
         send(self.request(Method::POST, path).json(&body)).await
     }
 
+    pub(crate) async fn delete(&self, path: &str) -> Reply {
+        send(self.request(Method::DELETE, path)).await
+    }
+
     pub(crate) async fn patch(&self, path: &str, body: Value) -> Reply {
         send(self.request(Method::PATCH, path).json(&body)).await
     }

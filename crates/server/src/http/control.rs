@@ -1,0 +1,160 @@
+//! Control: pausing, resuming and deleting workspaces and definitions, and ending executions by force.
+//!
+//! Invariants
+//! - What is asked for twice is done once and answered alike; each change has its audit row.
+//! - A tenant cannot undo what the operator decided of its workspace: that takes a root key.
+//!
+//! Not here: carrying a deletion through (`promoter`), asking an execution to end (`executions`).
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::{delete, get, post};
+use axum::{Extension, Json as Reply, Router};
+use kernel::execution::Status;
+use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
+use store::admission::Gate;
+use store::control::Terminated;
+
+use super::auth::Caller;
+use super::body::Id;
+use super::{Api, Code, Problem, bulk, definitions, executions, letters, rerun, workspaces};
+use crate::wire;
+
+/// The routes of control.
+pub(crate) fn routes() -> Router<Api> {
+    let executions = "/workflow/executions";
+    Router::new()
+        .route("/workspaces/{id}", delete(delete_workspace))
+        .route("/workspaces/{id}/pause", post(pause_workspace))
+        .route("/workspaces/{id}/resume", post(resume_workspace))
+        .route("/workflow/definitions/{id}", delete(delete_definition))
+        .route("/workflow/definitions/{id}/pause", post(pause_definition))
+        .route("/workflow/definitions/{id}/resume", post(resume_definition))
+        .route(&format!("{executions}/bulk"), post(bulk::start))
+        .route(&format!("{executions}/{{id}}/terminate"), post(terminate))
+        .route(&format!("{executions}/{{id}}/rerun"), post(rerun::rerun))
+        .route("/workflow/queue", get(letters::list))
+        .route("/workflow/queue/{id}/dismiss", post(letters::dismiss))
+}
+
+async fn pause_workspace(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<WorkspaceId>,
+) -> Result<Reply<wire::Workspace>, Problem> {
+    set_workspace(&api, &caller, id, true).await
+}
+
+async fn resume_workspace(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<WorkspaceId>,
+) -> Result<Reply<wire::Workspace>, Problem> {
+    set_workspace(&api, &caller, id, false).await
+}
+
+async fn set_workspace(
+    api: &Api,
+    caller: &Caller,
+    id: WorkspaceId,
+    paused: bool,
+) -> Result<Reply<wire::Workspace>, Problem> {
+    workspaces::visible(caller, id)?;
+    caller.root()?;
+    api.store.pause_workspace(id, paused, &caller.actor).await.map_err(workspaces::not_found)?;
+    if !paused {
+        api.hints.ready(id);
+    }
+    Ok(Reply(workspaces::wire(api.store.workspace(id).await.map_err(workspaces::not_found)?)))
+}
+
+async fn delete_workspace(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<WorkspaceId>,
+) -> Result<StatusCode, Problem> {
+    workspaces::visible(&caller, id)?;
+    caller.root()?;
+    api.store.delete_workspace(id, &caller.actor).await.map_err(workspaces::not_found)?;
+    api.rouse.notify_waiters();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn pause_definition(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<DefinitionId>,
+) -> Result<Reply<wire::Definition>, Problem> {
+    let known = set_definition(&api, &caller, id, true).await?;
+    Ok(Reply(known))
+}
+
+async fn resume_definition(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<DefinitionId>,
+) -> Result<Reply<wire::Definition>, Problem> {
+    let known = set_definition(&api, &caller, id, false).await?;
+    // What waits behind its gate, as far as it has room; each end lets more through.
+    let gate = Gate { workspace: known.workspace_id, definition: id, key: None };
+    api.store.open(&[gate]).await?;
+    api.hints.ready(known.workspace_id);
+    Ok(Reply(known))
+}
+
+async fn set_definition(
+    api: &Api,
+    caller: &Caller,
+    id: DefinitionId,
+    paused: bool,
+) -> Result<wire::Definition, Problem> {
+    let known = definitions::find(api, caller, id).await?;
+    api.store.pause_definition(known.workspace, id, paused, &caller.actor).await.map_err(|error| match error {
+        store::Error::NotFound => Problem::not_found("definition"),
+        store::Error::Conflict(_) => Problem::of(Code::DefinitionNotPublished),
+        other => other.into(),
+    })?;
+    Ok(definitions::wire(definitions::find(api, caller, id).await?))
+}
+
+async fn delete_definition(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<DefinitionId>,
+) -> Result<StatusCode, Problem> {
+    let known = definitions::find(&api, &caller, id).await?;
+    api.store.delete_definition(known.workspace, id, &caller.actor).await.map_err(|error| match error {
+        store::Error::NotFound => Problem::not_found("definition"),
+        other => other.into(),
+    })?;
+    api.rouse.notify_waiters();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Ends an execution by force: its nodes are broken off, and nothing of it is stored any more.
+async fn terminate(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<ExecutionId>,
+) -> Result<impl IntoResponse, Problem> {
+    let execution = executions::find(&api, &caller, id).await?;
+    let status = match api.store.terminate(id, execution.workspace, &caller.actor).await? {
+        Terminated::AtOnce(ended) => {
+            if ended.freed {
+                api.hints.ready(ended.workspace);
+            }
+            api.waiters.wake(id);
+            Status::Canceled
+        }
+        Terminated::Fenced(_) => {
+            if let Some(engine) = &api.engine {
+                engine.terminate(id);
+            }
+            Status::Running
+        }
+        Terminated::AlreadyEnded => executions::find(&api, &caller, id).await?.status,
+    };
+    let answer = wire::Canceled { execution_id: id, status };
+    Ok((if status == Status::Running { StatusCode::ACCEPTED } else { StatusCode::OK }, Reply(answer)))
+}

@@ -1,0 +1,163 @@
+//! Starts, one or many: read from a body, stored, answered each on its own.
+//!
+//! Invariants
+//! - A start that is refused left nothing behind; one that is answered 202 is durable.
+//!
+//! Not here: which address they came by (`executions`, `bulk`, `rerun`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::http::HeaderMap;
+use kernel::execution::Status;
+use kernel::ids::ExecutionId;
+use kernel::trace::TraceParent;
+use serde::Serialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use store::batch::{Fate, by_halves};
+use store::enqueue::{Accepted, Start};
+
+use super::auth::Caller;
+use super::{Api, Code, Problem};
+use crate::wire;
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The longest key. That of a bulk is shorter by the place of an item behind it.
+pub(crate) const LONGEST_KEY: usize = 200;
+/// The year 9999 in seconds: a deadline is later than its start, and later times cannot be written.
+const LATEST_START: i64 = 253_370_764_800;
+
+/// An idempotency key, and what the request under it hashes to.
+pub(crate) type Idempotency = Option<(String, Vec<u8>)>;
+
+/// The request's idempotency key, if it has one.
+pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let key = value.to_str().unwrap_or_default().trim();
+    if key.is_empty() || key.len() > LONGEST_KEY {
+        return Err(Problem::new(Code::ValidationFailed, "Idempotency-Key: 1 to 200 printable characters"));
+    }
+    Ok(Some(key))
+}
+
+/// A key with the content it stands for; the same content in any order of fields is the same.
+pub(crate) fn idempotency(key: Option<String>, content: &impl Serialize) -> Result<Idempotency, Problem> {
+    let Some(key) = key else { return Ok(None) };
+    let content = serde_json::to_value(content).and_then(|value| serde_json::to_vec(&sorted(&value)));
+    Ok(Some((key, Sha256::digest(content.map_err(|_| Problem::of(Code::Internal))?).to_vec())))
+}
+
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let ordered: BTreeMap<&String, Value> = fields.iter().map(|(key, value)| (key, sorted(value))).collect();
+            Value::Object(ordered.into_iter().map(|(key, value)| (key.clone(), value)).collect())
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        other => other.clone(),
+    }
+}
+
+/// The trace a request belongs to.
+pub(crate) fn trace(headers: &HeaderMap) -> Option<TraceParent> {
+    engine::trace::of(&tracing::Span::current()).or_else(|| super::traceparent(headers))
+}
+
+/// A start as its body asks for it.
+pub(crate) fn read(
+    caller: &Caller,
+    body: wire::StartExecution,
+    key: Option<String>,
+    trace: Option<TraceParent>,
+) -> Result<Start, Problem> {
+    let workspace = caller.workspace(body.workspace_id)?;
+    let idempotency = idempotency(key, &body)?;
+    if body.concurrency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > 200) {
+        return Err(Problem::new(Code::ValidationFailed, "concurrencyKey: 1 to 200 characters"));
+    }
+    if body.run_at.is_some_and(|at| at.as_second() >= LATEST_START) {
+        return Err(Problem::new(Code::ValidationFailed, "runAt: before the year 9999"));
+    }
+    Ok(Start {
+        execution: ExecutionId(store::new_id()),
+        workspace,
+        definition: body.workflow_definition_id,
+        input: body.input,
+        priority: body.priority.unwrap_or_default(),
+        run_at: body.run_at,
+        concurrency_key: body.concurrency_key,
+        idempotency,
+        trigger: json!({ "type": "api", "actor": caller.actor }),
+        trace,
+        version: None,
+        rerun_of: None,
+    })
+}
+
+/// Stores starts; answers each on its own, in order. A problem of them all is an outage.
+pub(crate) async fn accept(
+    api: &Api,
+    caller: &Caller,
+    starts: &[Start],
+) -> Result<Vec<Result<wire::Started, Problem>>, Problem> {
+    let keyed = starts.iter().any(|start| start.idempotency.is_some());
+    let limit = api.settings.queue.max_backlog;
+    let fates = by_halves(starts, |some| api.store.enqueue_within(some, limit, &caller.actor)).await;
+    let fates = fates.map_err(|error| busy(error, keyed))?;
+    let new = |(start, fate): (&Start, &Fate<Accepted>)| {
+        matches!(fate, Fate::Done(Accepted::New { .. })).then_some(start.workspace)
+    };
+    let accepted: Vec<_> = starts.iter().zip(&fates).filter_map(new).collect();
+    ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(accepted.len() as u64);
+    for workspace in accepted.into_iter().collect::<BTreeSet<_>>() {
+        api.hints.enqueued(workspace);
+    }
+    let statuses = statuses(api, &fates).await?;
+    Ok(fates.into_iter().map(|fate| answer(fate, &statuses)).collect())
+}
+
+/// How the executions stand that were there already.
+async fn statuses(api: &Api, fates: &[Fate<Accepted>]) -> Result<BTreeMap<ExecutionId, Status>, Problem> {
+    let existing = |fate: &Fate<Accepted>| match fate {
+        Fate::Done(Accepted::Existing { execution }) => Some(*execution),
+        _ => None,
+    };
+    let existing: Vec<ExecutionId> = fates.iter().filter_map(existing).collect();
+    match existing.is_empty() {
+        true => Ok(BTreeMap::new()),
+        false => Ok(api.store.execution_statuses(&existing).await?),
+    }
+}
+
+fn answer(fate: Fate<Accepted>, statuses: &BTreeMap<ExecutionId, Status>) -> Result<wire::Started, Problem> {
+    let started = |execution: ExecutionId, status| wire::Started {
+        queue_id: execution.queue_item(),
+        execution_id: execution,
+        status,
+    };
+    match fate {
+        Fate::Done(Accepted::New { execution, .. }) => Ok(started(execution, Status::Pending)),
+        Fate::Done(Accepted::Existing { execution }) => {
+            Ok(started(execution, statuses.get(&execution).copied().unwrap_or(Status::Pending)))
+        }
+        Fate::Done(Accepted::Conflict) => Err(Problem::of(Code::IdempotencyConflict)),
+        Fate::Done(Accepted::Draft) => {
+            Err(Problem::new(Code::DefinitionNotPublished, "publish the definition first, or use `forebay apply`"))
+        }
+        Fate::Done(Accepted::NotFound) => Err(Problem::not_found("definition in this workspace")),
+        Fate::Done(Accepted::Full) => {
+            let problem = Problem::new(Code::QueueFull, "as many executions wait in this workspace as may");
+            Err(Problem { retry_after_s: Some(1), ..problem })
+        }
+        Fate::Refused(error) => Err(error.into()),
+    }
+}
+
+/// The first request with that key is still in its transaction.
+fn busy(error: store::Error, keyed: bool) -> Problem {
+    if keyed && error.is_lock_timeout() {
+        let problem = Problem::new(Code::Conflict, "another request with this idempotency key is under way");
+        return Problem { retry_after_s: Some(1), ..problem };
+    }
+    error.into()
+}

@@ -1,0 +1,92 @@
+//! What crosses the wire to control what waits and runs: bulk starts, reruns, dead letters.
+
+use jiff::Timestamp;
+use kernel::execution;
+use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, WorkspaceId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{ProblemBody, Started};
+
+/// `POST /api/v1/workflow/executions/bulk`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BulkStart {
+    /// Up to 1,000 bodies as a single start takes them; what cannot be read of one is that one's problem.
+    pub items: Vec<Value>,
+}
+
+/// One answer per item, in their order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BulkStarted {
+    pub items: Vec<BulkItem>,
+}
+
+/// What a single start would have been answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BulkItem {
+    /// 202, or the problem's status.
+    pub status: u16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Started>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<ProblemBody>,
+}
+
+/// `POST /api/v1/workflow/executions/{id}/rerun`
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rerun {
+    #[serde(default)]
+    pub from: RerunFrom,
+    /// Another input than the first time's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    #[serde(default)]
+    pub version: RerunVersion,
+}
+
+/// Where a rerun begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RerunFrom {
+    #[default]
+    Start,
+    Failed,
+    Node,
+}
+
+/// Which version a rerun runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RerunVersion {
+    /// The one that ran the first time.
+    #[default]
+    Same,
+    /// The one that is published now.
+    Latest,
+}
+
+/// An item of `GET /api/v1/workflow/queue?status=FAILED`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetter {
+    pub queue_id: QueueItemId,
+    pub execution_id: ExecutionId,
+    pub workspace_id: WorkspaceId,
+    pub workflow_definition_id: DefinitionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow_name: Option<String>,
+    /// How the execution ended: FAILED or TIMED_OUT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_status: Option<execution::Status>,
+    pub attempts: i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// `{type, message, node?, status?}` of what failed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Value>,
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<Timestamp>,
+}

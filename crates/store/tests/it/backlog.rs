@@ -1,0 +1,138 @@
+//! A backlog has a limit: what is over it is refused and never stored, and asking costs no count.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kernel::execution::Status;
+use kernel::ids::WorkspaceId;
+use store::enqueue::{Accepted, Start};
+use store::workspace::Change;
+
+use crate::support::{Limits, World, keyed, race, start};
+
+async fn bound(world: &World, workspace: WorkspaceId, limit: Option<i32>) {
+    let change = Change { max_backlog: Some(limit), ..Change::default() };
+    world.store.change_workspace(workspace, &change, "test").await.expect("changed");
+}
+
+/// Lets what is known of the backlog be old.
+async fn later(world: &World) {
+    world.run_sql("UPDATE backlog SET counted_at = counted_at - interval '1 hour'", &[]).await;
+}
+
+async fn offer(world: &World, starts: &[Start]) -> usize {
+    let told = world.store.enqueue(starts, "test").await.expect("answers");
+    assert!(told.iter().all(|told| matches!(told, Accepted::New { .. } | Accepted::Full)), "{told:?}");
+    told.iter().filter(|told| matches!(told, Accepted::New { .. })).count()
+}
+
+#[tokio::test]
+async fn what_is_over_the_limit_is_refused_and_nothing_of_it_is_stored() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("FREE").await;
+    bound(&world, workspace, Some(3)).await;
+    let starts: Vec<Start> = (0..5).map(|_| start(workspace, definition)).collect();
+    let told = world.store.enqueue(&starts, "test").await.expect("answers");
+    assert_eq!(told.iter().filter(|told| matches!(told, Accepted::New { .. })).count(), 3, "the first of the batch");
+    assert_eq!(told[3..], [Accepted::Full, Accepted::Full]);
+    assert_eq!(offer(&world, &[start(workspace, definition)]).await, 0);
+    for table in ["workflow_execution", "execution_queue", "activity WHERE action = 'execution.start'"] {
+        assert_eq!(world.count(table).await, 3, "{table}");
+    }
+    let told = world.client.query_one("SELECT forebay_enqueue($1, $2)", &[&workspace.0, &definition.0]).await;
+    let error = told.expect_err("it is full");
+    assert_eq!(error.code().map(|code| code.code()), Some("53400"), "{error:?}");
+}
+
+#[tokio::test]
+async fn room_comes_back_when_items_start_end_or_the_limit_rises() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    bound(&world, workspace, Some(2)).await;
+    let one = || start(workspace, definition);
+    assert_eq!(offer(&world, &[one(), one(), one()]).await, 2);
+    world.run(workspace, 1).await;
+    later(&world).await;
+    assert_eq!(offer(&world, &[one(), one()]).await, 1, "what runs does not wait");
+    bound(&world, workspace, Some(4)).await;
+    assert_eq!(offer(&world, &[one(), one(), one()]).await, 2, "a new limit is obeyed at once");
+    bound(&world, workspace, None).await;
+    assert_eq!(offer(&world, &[one(), one(), one()]).await, 3);
+    bound(&world, workspace, Some(0)).await;
+    assert_eq!(offer(&world, &[one()]).await, 0, "what arrived without a limit is counted");
+}
+
+#[tokio::test]
+async fn every_stage_counts_and_a_repeated_request_is_answered_though_it_is_full() {
+    let world = World::new().await;
+    let workspace = world.workspace("FREE").await;
+    let free = world.definition(workspace, Limits::default()).await;
+    let closed =
+        world.definition(workspace, Limits { concurrency: Some(0), key_concurrency: Some(0), timeout_ms: None }).await;
+    let run_at = Some(Timestamp::now() + SignedDuration::from_hours(1));
+    let idempotency = Some(("k".to_owned(), vec![1]));
+    let first = Start { idempotency: idempotency.clone(), ..start(workspace, free) };
+    let starts = [
+        first.clone(),
+        Start { run_at, ..start(workspace, free) },
+        keyed(workspace, closed, "k"),
+        start(workspace, closed),
+    ];
+    world.accept(&starts).await;
+    assert_eq!(world.stages(workspace).await, "ready 1, delayed 1, key 1, definition 1");
+    bound(&world, workspace, Some(4)).await;
+    assert_eq!(offer(&world, &[start(workspace, free)]).await, 0);
+    let again = Start { idempotency, ..start(workspace, free) };
+    let told = world.store.enqueue(&[again], "test").await.expect("an answer");
+    assert_eq!(told, [Accepted::Existing { execution: first.execution }]);
+    world.finish(first.execution, Status::Failed).await;
+    later(&world).await;
+    assert_eq!(offer(&world, &[start(workspace, free)]).await, 1, "a dead letter does not wait");
+}
+
+#[tokio::test]
+async fn the_services_own_limit_holds_where_a_workspace_has_none() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("FREE").await;
+    let (bounded, theirs) = world.tenant("FREE").await;
+    bound(&world, bounded, Some(3)).await;
+    let starts = [start(workspace, definition), start(bounded, theirs), start(workspace, definition)];
+    let told = world.store.enqueue_within(&starts, Some(1), "test").await.expect("answers");
+    assert!(matches!(told[..], [Accepted::New { .. }, Accepted::New { .. }, Accepted::Full]), "{told:?}");
+}
+
+#[tokio::test]
+async fn racers_overshoot_by_no_more_than_themselves() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("FREE").await;
+    bound(&world, workspace, Some(100)).await;
+    race(&world.store, 16, |_, store| async move {
+        for _ in 0..20 {
+            store.enqueue(&[start(workspace, definition)], "test").await.expect("an answer");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    let waiting = world.count("execution_queue").await;
+    assert!((100..116).contains(&waiting), "{waiting} wait");
+}
+
+#[tokio::test]
+async fn a_large_limit_is_kept_to_a_thousandth_without_a_count_each_time() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("FREE").await;
+    bound(&world, workspace, Some(5_000)).await;
+    let mut counts = 0;
+    let mut accepted = 0;
+    let counted = "SELECT xmin::text || ctid::text FROM backlog WHERE workspace_id = $1";
+    let mut known: String = world.get(counted, &[&workspace.0]).await;
+    for _ in 0..130 {
+        let starts: Vec<Start> = (0..40).map(|_| start(workspace, definition)).collect();
+        accepted += offer(&world, &starts).await;
+        let now: String = world.get(counted, &[&workspace.0]).await;
+        counts += usize::from(now != known);
+        known = now;
+    }
+    assert!((5_000..=5_005).contains(&accepted), "{accepted} accepted");
+    assert!(counts < 30, "counted {counts} times in 130 calls");
+}
