@@ -128,7 +128,7 @@ BEGIN
       FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
 END $$;
 
-CREATE FUNCTION public.fb_claim_2(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer)
+CREATE FUNCTION public.fb_claim_2(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -206,7 +206,8 @@ BEGIN
     SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, coalesce(e.version_id, o.version_id),
            a.attempt_count, a.in_doubt, a.gone, coalesce(o.semantics > p_semantics, false), a.begun, e.owner_epoch, e.input, e.trigger, e.created_at,
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
-           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int, coalesce(e.trace_context, o.trace_context),
+           (extract(epoch FROM clock_timestamp() - a.since) * 1000)::bigint
       FROM a LEFT JOIN e ON e.id = a.id
       LEFT JOIN LATERAL (SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
     UNION ALL
@@ -222,7 +223,7 @@ BEGIN
            (SELECT array_agg(DISTINCT g.def) FROM g
              WHERE g.workspace_id = w.id AND NOT g.ok AND g.key_ok
                AND (NOT g.gated OR NOT EXISTS (SELECT 1 FROM g o WHERE o.workspace_id = w.id AND o.ok))),
-           w.weight::int
+           w.weight::int, NULL, NULL
       FROM w;
 END $$;
 
@@ -549,8 +550,8 @@ BEGIN
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
                wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
                                                             WHERE o.execution_id = e.id AND o.completed_at IS NULL))
-          FROM unnest(r_ids, r_park) AS t(id, park)
-         WHERE e.id = t.id AND t.park AND e.id = ANY (held);
+          FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
+         WHERE e.id = t.id AND t.park AND t.ord = ANY (held);
     END IF;
 
     SELECT array_agg(r_ids[t.run]) AS ids, array_agg(t.outcome) AS outcomes, array_agg(t.output) AS outputs,
