@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::outbound::Outbound;
 use crate::pulse::Pulse;
-use crate::{Engine, metrics};
+use crate::{Described, Engine, metrics};
 use permits::Permits;
 use run::{Driver, Message};
 use versions::Versions;
@@ -61,6 +61,8 @@ pub enum Left {
     Ended { freed: Option<WorkspaceId> },
     /// It needs no process until it is woken.
     Parked,
+    /// This process is to stop; the run is where its rows left it.
+    Released,
     /// It is another's by now.
     Lost,
 }
@@ -176,6 +178,22 @@ impl Embedded {
         }
     }
 
+    /// Lets every run go: at once where nothing is in flight, else when what is has been recorded, at
+    /// the latest after `grace`. None is taken in from now on.
+    pub async fn drain(&self, grace: Duration) {
+        {
+            let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            runs.process = None;
+            for held in runs.held.values() {
+                let _leaving = held.inbox.send(Message::Drain);
+            }
+        }
+        if tokio::time::timeout(grace, self.gone()).await.is_err() {
+            self.abandon();
+            self.gone().await;
+        }
+    }
+
     /// Waits until every run that was dropped is really gone.
     pub async fn gone(&self) {
         self.shared.tasks.close();
@@ -199,7 +217,10 @@ impl Embedded {
                 false => None,
                 true => tokio::select! {
                     permit = shared.suspects.clone().acquire_owned() => permit.ok(),
-                    _ = receive.recv() => { canceling = true; None }
+                    message = receive.recv() => match message {
+                        Some(Message::Drain) => return shared.leave(id, epoch, Left::Released),
+                        Some(Message::Cancel) | None => { canceling = true; None }
+                    },
                     () = tokio::time::sleep(begun.deadline_in.min(LONGEST_SLEEP)) => {
                         begun.deadline_in = Duration::ZERO;
                         None
@@ -323,14 +344,23 @@ impl Engine for Embedded {
         })
     }
 
+    fn place(&self) -> Option<String> {
+        None
+    }
+
     /// The store is this engine's own memory: what has begun is known.
-    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<bool, String>> {
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>> {
         Box::pin(async move {
-            match self.shared.store.execution(execution, None).await {
-                Ok(found) => Ok(found.status != execution::Status::Pending),
-                Err(Error::NotFound) => Ok(false),
-                Err(error) => Err(error.to_string()),
-            }
+            let found = match self.shared.store.execution(execution, None).await {
+                Ok(found) => found,
+                Err(Error::NotFound) => return Ok(Described::Unknown),
+                Err(error) => return Err(error.to_string()),
+            };
+            Ok(match found.status {
+                execution::Status::Pending => Described::Unknown,
+                execution::Status::Running => Described::Running,
+                outcome => Described::Closed(End { outcome, output: found.output, error: None }),
+            })
         })
     }
 

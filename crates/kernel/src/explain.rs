@@ -100,7 +100,7 @@ pub enum Waiting {
 pub fn explain(facts: &Facts) -> Option<Waiting> {
     match facts.status {
         Status::Pending => Some(waiting(facts)),
-        Status::Claimed => Some(Waiting::Starting),
+        Status::Claimed => Some(unavailable(&facts.engine).unwrap_or(Waiting::Starting)),
         Status::Dispatched if !facts.begun => Some(Waiting::Starting),
         Status::Dispatched | Status::Failed | Status::Gone => None,
     }
@@ -125,9 +125,7 @@ fn waiting(facts: &Facts) -> Waiting {
         },
         Stage::Delayed => Waiting::DelayedUntil { at: facts.available_at.clone() },
         _ if facts.engine == EngineState::Off => Waiting::EngineOff,
-        _ if let EngineState::Unavailable { since, error } = &facts.engine => {
-            Waiting::EngineUnavailable { since: since.clone(), error: error.clone() }
-        }
+        _ if let Some(unavailable) = unavailable(&facts.engine) => unavailable,
         Stage::WaitsForKey => Waiting::KeyFull {
             key: facts.key.clone().unwrap_or_default(),
             running: facts.key_running,
@@ -139,6 +137,15 @@ fn waiting(facts: &Facts) -> Waiting {
         _ if full => Waiting::WorkspaceFull { running: facts.workspace_running, limit: facts.workspace_limit },
         _ if facts.engine == EngineState::Full => Waiting::EngineFull,
         _ => Waiting::Turn,
+    }
+}
+
+fn unavailable(engine: &EngineState) -> Option<Waiting> {
+    match engine {
+        EngineState::Unavailable { since, error } => {
+            Some(Waiting::EngineUnavailable { since: since.clone(), error: error.clone() })
+        }
+        EngineState::Takes | EngineState::Off | EngineState::Full => None,
     }
 }
 

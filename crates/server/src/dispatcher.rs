@@ -6,7 +6,8 @@
 //! Invariants
 //! - Everything the engine needs is committed before the engine is called, and no call is made
 //!   inside a transaction.
-//! - No more is claimed than the engine can hold; a full engine is busy, not unavailable.
+//! - No more is claimed than the engine can hold; a full engine is busy, not unavailable. While the
+//!   engine is unavailable nothing is (`breaker`).
 //! - One claim of a shard is under way at a time, and nobody waits for another shard's: whoever is
 //!   hinted at while a flood is claimed for has its own claim beside it.
 //! - A claim once sent is waited for, also when told to stop: what it took is handed over.
@@ -22,7 +23,7 @@ use std::time::Instant;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use kernel::ids::{ProcessId, WorkspaceId};
+use kernel::ids::{ProcessId, SHARDS, WorkspaceId};
 use kernel::ring::{Ask, Ring};
 use store::admission::{Asked, Claims};
 use tokio::sync::{mpsc, watch};
@@ -31,8 +32,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Dispatch, ms};
 use crate::heartbeat::Alive;
 use crate::hints::Hint;
-use crate::metrics;
 use crate::starter::Starter;
+use crate::{lease, metrics};
 use sweeps::Sweeps;
 
 /// How many shards are claimed from at once.
@@ -46,6 +47,8 @@ pub(crate) struct Dispatcher {
     alive: watch::Receiver<Option<Alive>>,
     /// Hears of workspaces where a claim met items of a paused or full definition.
     met_closed: mpsc::UnboundedSender<WorkspaceId>,
+    /// Whether dispatching is this process's to do.
+    ours: lease::Turn,
     stop: CancellationToken,
     ring: Ring,
     batch: i32,
@@ -91,6 +94,7 @@ impl Dispatcher {
         inbox: mpsc::UnboundedReceiver<Hint>,
         alive: watch::Receiver<Option<Alive>>,
         met_closed: mpsc::UnboundedSender<WorkspaceId>,
+        ours: lease::Turn,
         stop: CancellationToken,
     ) -> Dispatcher {
         let batch = starter.settings.batch_min;
@@ -99,6 +103,7 @@ impl Dispatcher {
             inbox,
             alive,
             met_closed,
+            ours,
             stop,
             ring: Ring::default(),
             batch,
@@ -117,6 +122,7 @@ impl Dispatcher {
     pub(crate) async fn run(mut self) {
         let mut sweeps = Sweeps::new(ms(self.starter.settings.poll_interval_ms));
         let stop = self.stop.clone();
+        let (mut breaker, mut ours) = (self.starter.breaker.changes(), self.ours.changes());
         let mut hints = Vec::new();
         while !stop.is_cancelled() {
             while self.turn() {
@@ -129,6 +135,8 @@ impl Dispatcher {
                 _ = self.inbox.recv_many(&mut hints, HINTS) => {}
                 () = tokio::time::sleep(sweeps.until_next()), if !self.sweeping => {}
                 changed = self.alive.changed() => if changed.is_err() { break },
+                _ = breaker.changed() => {}
+                _ = ours.changed() => {}
                 () = stop.cancelled() => break,
             }
             for hint in hints.drain(..) {
@@ -146,7 +154,11 @@ impl Dispatcher {
         }
     }
 
+    /// The shards to look at: this process's share, or all of them if nobody else may.
     fn shards(&self) -> Arc<[i16]> {
+        if self.ours.is_exclusive() {
+            return if self.ours.is_held() { (0..SHARDS).collect() } else { Arc::default() };
+        }
         self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default()
     }
 
@@ -179,9 +191,10 @@ impl Dispatcher {
     /// One turn of the ring: who is asked next. What waits for a claim of its shard holds up nobody
     /// else; apart from that, the turn before is on its way. True if somebody is to be asked.
     fn turn(&mut self) -> bool {
-        let room = i32::try_from(self.starter.engine.capacity()).unwrap_or(i32::MAX).saturating_sub(self.outstanding);
+        let room = self.starter.engine.capacity().min(self.starter.breaker.room());
+        let room = i32::try_from(room).unwrap_or(i32::MAX).saturating_sub(self.outstanding);
         let on_its_way = self.next.keys().all(|shard| self.claiming.contains(shard));
-        let free = self.claiming.len() < PARALLEL_CLAIMS && self.alive.borrow().is_some();
+        let free = self.claiming.len() < PARALLEL_CLAIMS && self.alive.borrow().is_some() && self.ours.is_held();
         if !on_its_way || !free || self.ring.is_empty() || room <= 0 {
             return false;
         }

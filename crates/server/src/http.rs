@@ -26,7 +26,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
-use engine::embedded::Embedded;
+use engine::Engine;
 use engine::pulse::Pulse;
 use kernel::explain::EngineState;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -36,8 +36,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::breaker::Breaker;
 use crate::config::{Settings, ms};
 use crate::hints::Hints;
+use crate::reconciler::Findings;
 use crate::waiters::Waiters;
 
 pub use problem::{Code, Problem};
@@ -51,7 +53,9 @@ pub(crate) struct ApiParts {
     pub(crate) keys: auth::Keys,
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
-    pub(crate) engine: Option<Embedded>,
+    pub(crate) engine: Option<Arc<dyn Engine>>,
+    pub(crate) breaker: Breaker,
+    pub(crate) findings: Findings,
     pub(crate) pulse: Arc<Pulse>,
     /// Wakes the background loops.
     pub(crate) rouse: Arc<Notify>,
@@ -66,9 +70,9 @@ impl ApiParts {
 
     /// What the engine of this installation can do, as far as this process knows.
     pub(crate) fn engine_state(&self) -> EngineState {
-        use engine::Engine as _;
         match &self.engine {
             _ if !self.settings.workflow.engine.enabled => EngineState::Off,
+            _ if let Some(trouble) = self.breaker.trouble() => trouble,
             Some(engine) if engine.capacity() == 0 => EngineState::Full,
             _ => EngineState::Takes,
         }

@@ -17,10 +17,13 @@ pub mod embedded;
 pub mod enqueue;
 mod error;
 pub mod execution;
+pub mod handed_over;
 pub mod key;
+pub mod lease;
 pub mod migrate;
 pub mod process;
 pub mod queue;
+pub mod retention;
 pub mod run;
 mod sql;
 #[cfg(feature = "testing")]

@@ -9,7 +9,8 @@
 
 use tokio_postgres::Client;
 
-use crate::{Error, connect::Target};
+use crate::connect::Target;
+use crate::{Error, lease};
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -43,6 +44,12 @@ pub enum MigrateError {
     Store(#[from] Error),
     #[error("PostgreSQL {found} is too old: Forebay needs 15 or later")]
     TooOld { found: String },
+    #[error(
+        "the table shedlock was made by another program with a layout that cannot be shared; it is left as it is.\n\
+         It has\n{found}\nand must be: name varchar(64) primary key, lock_until timestamp, locked_at timestamp, \
+         locked_by varchar(255), all not null and nothing else"
+    )]
+    Shedlock { found: String },
     #[error("a migration failed")]
     Failed(#[source] Box<refinery::Error>),
 }
@@ -74,6 +81,10 @@ async fn check_version(client: &Client) -> Result<(), MigrateError> {
 }
 
 async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
+    // Before anything is changed: a table that cannot be shared is somebody's decision.
+    if let Some(found) = lease::misfit(client).await? {
+        return Err(MigrateError::Shedlock { found });
+    }
     let runner = embedded::migrations::runner().set_abort_missing(false);
     let newest = runner.get_migrations().iter().map(refinery::Migration::version).max();
     let report = runner.run_async(client).await.map_err(|error| MigrateError::Failed(Box::new(error)))?;

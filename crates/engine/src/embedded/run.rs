@@ -47,6 +47,8 @@ const IN_FLIGHT: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     Cancel,
+    /// Begin nothing more, and leave once nothing is in flight.
+    Drain,
 }
 
 type Ended = (NodeIx, Result<Done, Failure>);
@@ -78,6 +80,7 @@ pub(super) struct Driver {
     timers: BTreeMap<NodeIx, Instant>,
     attempts: BTreeMap<NodeIx, u32>,
     failures: BTreeMap<NodeIx, Failure>,
+    draining: bool,
 }
 
 impl Driver {
@@ -114,6 +117,7 @@ impl Driver {
             timers: BTreeMap::new(),
             attempts: BTreeMap::new(),
             failures: BTreeMap::new(),
+            draining: false,
         };
         let overdue = driver.begun.deadline_in.is_zero();
         let stop = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
@@ -152,7 +156,7 @@ impl Driver {
         self.effects = effects.into();
     }
 
-    /// Drives the run until it ends, is parked, or is another's.
+    /// Drives the run until it ends, is parked or released, or is another's.
     pub(super) async fn drive(mut self) -> Left {
         loop {
             self.carry_out().await;
@@ -162,9 +166,13 @@ impl Driver {
             for (node, call) in std::mem::take(&mut self.calls) {
                 self.launch(node, call);
             }
-            if !self.has_more_to_do() {
-                self.wait().await;
+            if self.has_more_to_do() {
+                continue;
             }
+            if self.draining && self.in_flight.is_empty() {
+                return Left::Released;
+            }
+            self.wait().await;
         }
     }
 
@@ -198,7 +206,7 @@ impl Driver {
 
     /// Something can be done without waiting for anything.
     fn has_more_to_do(&self) -> bool {
-        let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT;
+        let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT && !self.draining;
         let next = self.ready.front();
         !self.effects.is_empty() || next.is_some_and(|(node, _)| room || self.version.plan.node(*node).kind.is_light())
     }
@@ -301,6 +309,7 @@ impl Driver {
             Some(joined) = self.in_flight.join_next_with_id() => self.joined(joined),
             Some(message) = self.inbox.recv() => match message {
                 Message::Cancel => self.apply(Event::CancelRequested),
+                Message::Drain => self.draining = true,
             },
             () = tokio::time::sleep_until(next) => self.due(),
         }
