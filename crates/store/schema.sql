@@ -110,7 +110,7 @@ BEGIN
         SELECT q.id FROM execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
     UPDATE workflow_execution e
-       SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
+       SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process, owner_epoch = owner_epoch + 1,
            started_at = clock_timestamp(),
            deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
      WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics;
@@ -761,6 +761,13 @@ CREATE TABLE public.shard_owner (
 )
 WITH (fillfactor='20');
 
+CREATE TABLE public.shedlock (
+    name character varying(64) NOT NULL,
+    lock_until timestamp without time zone NOT NULL,
+    locked_at timestamp without time zone NOT NULL,
+    locked_by character varying(255) NOT NULL
+);
+
 CREATE TABLE public.tier (
     name text NOT NULL,
     max_running integer NOT NULL,
@@ -937,6 +944,9 @@ ALTER TABLE ONLY public.process
 ALTER TABLE ONLY public.shard_owner
     ADD CONSTRAINT shard_owner_pkey PRIMARY KEY (shard);
 
+ALTER TABLE ONLY public.shedlock
+    ADD CONSTRAINT shedlock_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY public.tier
     ADD CONSTRAINT tier_pkey PRIMARY KEY (name);
 
@@ -993,6 +1003,8 @@ CREATE INDEX workflow_execution_canceling ON public.workflow_execution USING btr
 CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btree (deadline_at) WHERE (completed_at IS NULL);
 
 CREATE UNIQUE INDEX workflow_execution_idempotency ON public.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
+
+CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
 
 CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
 

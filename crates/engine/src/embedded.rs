@@ -34,7 +34,7 @@ use tracing::Instrument as _;
 
 use crate::outbound::Outbound;
 use crate::pulse::Pulse;
-use crate::{Engine, say, trace};
+use crate::{Described, Engine, say, trace};
 use permits::Permits;
 use run::{Driver, Message};
 use versions::Versions;
@@ -64,6 +64,8 @@ pub enum Left {
     Ended { freed: Option<WorkspaceId> },
     /// It needs no process until it is woken.
     Parked,
+    /// This process is to stop; the run is where its rows left it.
+    Released,
     /// It is another's by now.
     Lost,
 }
@@ -168,15 +170,6 @@ impl Embedded {
         Ok(())
     }
 
-    /// Tells that a run was terminated. A hint: the fence is stored before, and without it the run's next
-    /// record, or the next look at what this process owns, comes to the same.
-    pub fn terminate(&self, execution: ExecutionId) {
-        let process = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).process;
-        let Some(process) = process else { return };
-        let engine = self.clone();
-        self.shared.tasks.spawn(async move { engine.take_up(process, execution).await });
-    }
-
     /// Looks whether this process owns a run under a newer epoch than it held it, and goes on with it.
     async fn take_up(&self, process: ProcessId, execution: ExecutionId) {
         if let Err(error) = self.resume(process, &[execution], false).await {
@@ -215,6 +208,22 @@ impl Embedded {
         }
     }
 
+    /// Lets every run go: at once where nothing is in flight, else when what is has been recorded, at
+    /// the latest after `grace`. None is taken in from now on.
+    pub async fn drain(&self, grace: Duration) {
+        {
+            let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            runs.process = None;
+            for held in runs.held.values() {
+                let _leaving = held.inbox.send(Message::Drain);
+            }
+        }
+        if tokio::time::timeout(grace, self.gone()).await.is_err() {
+            self.abandon();
+            self.gone().await;
+        }
+    }
+
     /// Waits until every run that was dropped is really gone.
     pub async fn gone(&self) {
         self.shared.tasks.close();
@@ -242,7 +251,10 @@ impl Embedded {
                 false => None,
                 true => tokio::select! {
                     permit = shared.suspects.clone().acquire_owned() => permit.ok(),
-                    _ = receive.recv() => { canceling = true; None }
+                    message = receive.recv() => match message {
+                        Some(Message::Drain) => return shared.leave(id, epoch, Left::Released),
+                        Some(Message::Cancel) | None => { canceling = true; None }
+                    },
                     () = tokio::time::sleep(begun.deadline_in.min(LONGEST_SLEEP)) => {
                         begun.deadline_in = Duration::ZERO;
                         None
@@ -404,15 +416,33 @@ impl Engine for Embedded {
         })
     }
 
+    fn place(&self) -> Option<String> {
+        None
+    }
+
     /// The store is this engine's own memory: what has begun is known.
-    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<bool, String>> {
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>> {
         Box::pin(async move {
-            match self.shared.store.execution(execution, None).await {
-                Ok(found) => Ok(found.status != execution::Status::Pending),
-                Err(Error::NotFound) => Ok(false),
-                Err(error) => Err(error.to_string()),
-            }
+            let found = match self.shared.store.execution(execution, None).await {
+                Ok(found) => found,
+                Err(Error::NotFound) => return Ok(Described::Unknown),
+                Err(error) => return Err(error.to_string()),
+            };
+            Ok(match found.status {
+                execution::Status::Pending => Described::Unknown,
+                execution::Status::Running => Described::Running,
+                outcome => Described::Closed(End { outcome, output: found.output, error: None }),
+            })
         })
+    }
+
+    /// The fence is stored before; without this the run's next record, or the next look at what this
+    /// process owns, comes to the same.
+    fn terminate(&self, execution: ExecutionId) {
+        let process = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).process;
+        let Some(process) = process else { return };
+        let engine = self.clone();
+        self.shared.tasks.spawn(async move { engine.take_up(process, execution).await });
     }
 
     fn cancel(&self, execution: ExecutionId) {

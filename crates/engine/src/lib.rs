@@ -12,12 +12,24 @@ pub mod nodes;
 pub mod outbound;
 pub mod pulse;
 pub mod signals;
+#[cfg(feature = "test-engine")]
+pub mod test_engine;
 pub mod trace;
 
 use futures_util::future::BoxFuture;
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::queue::Answer;
 use store::admission::Begun;
+use store::run::End;
+
+/// What an engine knows of an execution.
+#[derive(Clone, Debug)]
+pub enum Described {
+    Unknown,
+    Running,
+    /// It is over there.
+    Closed(End),
+}
 
 /// What runs executions once they hold a slot.
 pub trait Engine: Send + Sync + 'static {
@@ -36,9 +48,19 @@ pub trait Engine: Send + Sync + 'static {
     /// Starts a claimed execution under its one id; a repeat is harmless in every state.
     fn start(&self, process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, Answer>;
 
-    /// Does it know this execution? Asked when a start was in doubt and then refused.
-    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<bool, String>>;
+    /// Where its runs live (a cluster and a namespace), noted when a run begins. None if that is this
+    /// process: then there is nobody else to ask what became of a run.
+    fn place(&self) -> Option<String>;
+
+    /// What does it know of this execution? Asked when a start was in doubt and then refused, and of
+    /// runs that should have ended.
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>>;
 
     /// Tells a run that somebody wants it to end. A hint: the request is stored before.
     fn cancel(&self, execution: ExecutionId);
+
+    /// Tells a run that it was ended by force and is fenced off. A hint, like `cancel`.
+    fn terminate(&self, execution: ExecutionId) {
+        self.cancel(execution);
+    }
 }

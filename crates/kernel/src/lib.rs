@@ -4,6 +4,7 @@
 //! crate bans what could. Shells read state, ask here, and carry out the answer, so that two
 //! engines, a simulation and a replay all agree.
 
+pub mod breaker;
 pub mod crash;
 pub mod definition;
 pub mod duration;
@@ -18,6 +19,7 @@ pub mod node;
 pub mod parse;
 pub mod plan;
 pub mod queue;
+pub mod reconcile;
 pub mod ring;
 pub mod run;
 pub mod signals;

@@ -27,6 +27,7 @@ pub struct Settings {
     pub outbound: Outbound,
     pub log: Log,
     pub signals: Signals,
+    pub retention: Retention,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,6 +85,7 @@ pub struct Dispatch {
     pub max_attempts: u32,
     pub stale_after_ms: u64,
     pub hints: bool,
+    pub exclusive: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -93,13 +95,51 @@ pub struct Process {
     pub shards_after_ms: u64,
     pub claims_after_ms: u64,
     pub runs_after_ms: u64,
+    pub drain_ms: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Engine {
+    pub kind: EngineKind,
     pub max_runs: usize,
     pub max_calls: usize,
+    pub reconcile_after_ms: u64,
+}
+
+/// What runs executions, as it is written in the settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum EngineKind {
+    #[default]
+    Embedded,
+    /// The directory of an engine that misbehaves on order.
+    #[cfg(feature = "test-engine")]
+    Test(std::path::PathBuf),
+}
+
+impl TryFrom<String> for EngineKind {
+    type Error = String;
+    fn try_from(text: String) -> Result<EngineKind, String> {
+        #[cfg(feature = "test-engine")]
+        if let Some(directory) = text.strip_prefix("test:") {
+            return Ok(EngineKind::Test(directory.into()));
+        }
+        match text.as_str() {
+            "embedded" => Ok(EngineKind::Embedded),
+            _ => Err(format!("there is no engine {text:?}: use \"embedded\"")),
+        }
+    }
+}
+
+impl From<EngineKind> for String {
+    fn from(kind: EngineKind) -> String {
+        match kind {
+            EngineKind::Embedded => "embedded".to_owned(),
+            #[cfg(feature = "test-engine")]
+            EngineKind::Test(directory) => format!("test:{}", directory.display()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -128,6 +168,19 @@ pub enum LogFormat {
 #[serde(default, deny_unknown_fields)]
 pub struct Signals {
     pub sample_interval_ms: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    pub execution_days: u32,
+    pub activity_days: u32,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention { execution_days: 30, activity_days: 365 }
+    }
 }
 
 impl Default for Http {
@@ -165,19 +218,26 @@ impl Default for Dispatch {
             max_attempts: 3,
             stale_after_ms: 300_000,
             hints: true,
+            exclusive: false,
         }
     }
 }
 
 impl Default for Process {
     fn default() -> Self {
-        Process { heartbeat_ms: 1_000, shards_after_ms: 3_000, claims_after_ms: 10_000, runs_after_ms: 15_000 }
+        Process {
+            heartbeat_ms: 1_000,
+            shards_after_ms: 3_000,
+            claims_after_ms: 10_000,
+            runs_after_ms: 15_000,
+            drain_ms: 1_000,
+        }
     }
 }
 
 impl Default for Engine {
     fn default() -> Self {
-        Engine { max_runs: 1_000, max_calls: 256 }
+        Engine { kind: EngineKind::default(), max_runs: 1_000, max_calls: 256, reconcile_after_ms: 30_000 }
     }
 }
 
@@ -226,16 +286,22 @@ pub const REASONS: &[(&str, &str)] = &[
     ("dispatch.max_attempts", "refused so often by the engine, an item is FAILED; a definition may say otherwise"),
     ("dispatch.stale_after_ms", "an item claimed for longer is taken over whatever its claimer says"),
     ("dispatch.hints", "false: rely on the poll alone"),
+    ("dispatch.exclusive", "true: one process at a time dispatches and recovers, through the table shedlock"),
     ("process.heartbeat_ms", "how often a process says that it is alive"),
     ("process.shards_after_ms", "silent for so long, its shards move to others"),
     ("process.claims_after_ms", "silent for so long, its claims move, and it stops its own requests"),
     ("process.runs_after_ms", "silent for so long, its runs are resumed by others"),
+    ("process.drain_ms", "told to stop, so long for calls in flight, and at most half of process.claims_after_ms"),
+    ("engine.kind", "what runs executions: embedded, in this process and durable"),
     ("engine.max_runs", "runs this process holds at once; parked ones do not count"),
     ("engine.max_calls", "nodes of this process that may call out at once"),
+    ("engine.reconcile_after_ms", "an engine elsewhere is asked about runs that were handed to it longer ago"),
     ("outbound.allow", "hosts that workflows may call although they are not public, as host:port"),
     ("log.filter", "error, warn, info, debug, or a filter such as info,store=debug; unset: info, and warn for `dev`"),
     ("log.format", "text, or json: one object a line, for machines"),
     ("signals.sample_interval_ms", "how often depth, oldest and slots are looked at for /metrics"),
+    ("retention.execution_days", "executions that ended longer ago are deleted, with their nodes; 0 keeps them"),
+    ("retention.activity_days", "who did what longer ago is deleted; 0 keeps it"),
 ];
 
 /// The most attempts that a definition may ask for.
@@ -253,7 +319,7 @@ impl Settings {
     /// Checks what can be checked before anything is started.
     pub fn check(&self) -> Result<(), Invalid> {
         let fail = |key, problem: &str| Err(Invalid { key, problem: problem.to_owned() });
-        let Process { heartbeat_ms, shards_after_ms, claims_after_ms, runs_after_ms } = self.process;
+        let Process { heartbeat_ms, shards_after_ms, claims_after_ms, runs_after_ms, .. } = self.process;
         if heartbeat_ms == 0 || shards_after_ms < heartbeat_ms * 3 {
             return fail("process.shards_after_ms", "must be at least three heartbeats");
         }
@@ -301,6 +367,13 @@ impl Settings {
         shown.database.url = mask_url(&shown.database.url);
         shown.database.direct_url = shown.database.direct_url.as_deref().map(mask_url);
         shown
+    }
+}
+
+impl Process {
+    /// How long a process that is to stop waits for what is in flight: others must not call it dead meanwhile.
+    pub(crate) fn drain(&self) -> Duration {
+        ms(self.drain_ms.min(self.claims_after_ms / 2))
     }
 }
 

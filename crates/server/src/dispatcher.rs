@@ -6,7 +6,8 @@
 //! Invariants
 //! - Everything the engine needs is committed before the engine is called, and no call is made
 //!   inside a transaction.
-//! - No more is claimed than the engine can hold; a full engine is busy, not unavailable.
+//! - No more is claimed than the engine can hold; a full engine is busy, not unavailable. While the
+//!   engine is unavailable nothing is (`breaker`).
 //! - One claim of a shard is under way at a time, and nobody waits for another shard's: whoever is
 //!   hinted at while a flood is claimed for has its own claim beside it.
 //! - A claim once sent is waited for, also when told to stop: what it took is handed over.
@@ -23,7 +24,7 @@ use engine::say;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use kernel::ids::{DefinitionId, ProcessId, WorkspaceId};
+use kernel::ids::{DefinitionId, ProcessId, SHARDS, WorkspaceId};
 use kernel::ring::{Ask, Ring};
 use kernel::signals::{events, metrics, spans};
 use store::admission::Claims;
@@ -35,6 +36,7 @@ use tracing::field::Empty;
 use crate::config::{Dispatch, ms};
 use crate::heartbeat::Alive;
 use crate::hints::Hint;
+use crate::lease;
 use crate::starter::Starter;
 use sweeps::Sweeps;
 
@@ -49,6 +51,8 @@ pub(crate) struct Dispatcher {
     alive: watch::Receiver<Option<Alive>>,
     /// Hears of definitions whose items a claim met and could not start.
     in_the_way: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
+    /// Whether dispatching is this process's to do.
+    ours: lease::Turn,
     stop: CancellationToken,
     ring: Ring,
     batch: i32,
@@ -101,6 +105,7 @@ impl Dispatcher {
         inbox: mpsc::UnboundedReceiver<Hint>,
         alive: watch::Receiver<Option<Alive>>,
         in_the_way: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
+        ours: lease::Turn,
         stop: CancellationToken,
     ) -> Dispatcher {
         let batch = starter.settings.batch_min;
@@ -109,6 +114,7 @@ impl Dispatcher {
             inbox,
             alive,
             in_the_way,
+            ours,
             stop,
             ring: Ring::default(),
             batch,
@@ -130,6 +136,7 @@ impl Dispatcher {
     pub(crate) async fn run(mut self) {
         let mut sweeps = Sweeps::new(ms(self.starter.settings.poll_interval_ms));
         let stop = self.stop.clone();
+        let (mut breaker, mut ours) = (self.starter.breaker.changes(), self.ours.changes());
         let mut hints = Vec::new();
         while !stop.is_cancelled() {
             while self.turn() {
@@ -145,6 +152,8 @@ impl Dispatcher {
                     Ok(()) => self.forget_others(),
                     Err(_) => break,
                 },
+                _ = breaker.changed() => {}
+                _ = ours.changed() => {}
                 () = stop.cancelled() => break,
             }
             for hint in hints.drain(..) {
@@ -185,7 +194,11 @@ impl Dispatcher {
         self.full.retain(|workspace| shards.contains(&workspace.shard()));
     }
 
+    /// The shards to look at: this process's share, or all of them if nobody else may.
     fn shards(&self) -> Arc<[i16]> {
+        if self.ours.is_exclusive() {
+            return if self.ours.is_held() { (0..SHARDS).collect() } else { Arc::default() };
+        }
         self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default()
     }
 
@@ -217,9 +230,10 @@ impl Dispatcher {
     /// One turn of the ring: who is asked next. What waits for a claim of its shard holds up nobody
     /// else; apart from that, the turn before is on its way. True if somebody is to be asked.
     fn turn(&mut self) -> bool {
-        let room = i32::try_from(self.starter.engine.capacity()).unwrap_or(i32::MAX).saturating_sub(self.outstanding);
+        let room = self.starter.engine.capacity().min(self.starter.breaker.room());
+        let room = i32::try_from(room).unwrap_or(i32::MAX).saturating_sub(self.outstanding);
         let on_its_way = self.next.keys().all(|shard| self.claiming.contains(shard));
-        let free = self.claiming.len() < PARALLEL_CLAIMS && self.alive.borrow().is_some();
+        let free = self.claiming.len() < PARALLEL_CLAIMS && self.alive.borrow().is_some() && self.ours.is_held();
         if !on_its_way || !free || self.ring.is_empty() || room <= 0 {
             return false;
         }

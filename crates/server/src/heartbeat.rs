@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::Engine as _;
+use engine::Engine;
 use engine::embedded::Embedded;
 use engine::pulse::Pulse;
 use engine::say;
@@ -24,7 +24,7 @@ use kernel::signals::{events, metrics};
 use store::admission::Silence;
 use store::connect::Target;
 use store::process::{News, Registration, beat, end, register};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Process, ms};
@@ -54,8 +54,14 @@ pub(crate) struct Heartbeat {
     pub(crate) registration: Registration,
     pub(crate) dispatches: bool,
     pub(crate) pulse: Arc<Pulse>,
-    pub(crate) engine: Option<Embedded>,
+    pub(crate) engine: Option<Arc<dyn Engine>>,
+    /// The engine, if this process itself is the one that runs.
+    pub(crate) embedded: Option<Embedded>,
     pub(crate) alive: watch::Sender<Option<Alive>>,
+    /// Wakes the background loops when somebody turns out to be dead.
+    pub(crate) rouse: Arc<Notify>,
+    /// Asks for a beat before its time, because another process said goodbye.
+    pub(crate) now: Arc<Notify>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -96,7 +102,7 @@ impl Heartbeat {
             end(&connection, before).await?;
         }
         self.pulse.beat(sent);
-        if let Some(engine) = &self.engine {
+        if let Some(engine) = &self.embedded {
             engine.assume(self.registration.id);
         }
         say!(events::REGISTERED, process_id = %self.registration.id);
@@ -105,7 +111,11 @@ impl Heartbeat {
         let mut next = tokio::time::interval(ms(self.settings.heartbeat_ms));
         next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tokio::select! { _ = next.tick() => {}, () = self.stop.cancelled() => return Ok(()) }
+            tokio::select! {
+                _ = next.tick() => {}
+                () = self.now.notified() => {}
+                () = self.stop.cancelled() => return Ok(()),
+            }
             ::metrics::gauge!(metrics::HEARTBEAT_AGE.name).set(self.pulse.age().as_secs_f64());
             // Looked at before the next beat is sent: a process that was stopped for too long must
             // not come back as if nothing had happened.
@@ -159,16 +169,19 @@ impl Heartbeat {
                 engine.cancel(*execution);
             }
         }
-        let alive =
-            Alive { process: self.registration.id, shards: news.shards.into(), steady_since, dead: news.dead.len() };
-        self.alive.send_replace(Some(alive));
+        let (process, dead) = (self.registration.id, news.dead.len());
+        let alive = Alive { process, shards: news.shards.into(), steady_since, dead };
+        let before = self.alive.send_replace(Some(alive));
+        if before.is_some_and(|before| before.dead < dead) {
+            self.rouse.notify_waiters();
+        }
     }
 
     async fn lapse(&self, reason: &str) {
         say!(events::LAPSED, process_id = %self.registration.id, reason);
         ::metrics::counter!(metrics::LAPSES.name).increment(1);
         self.alive.send_replace(None);
-        if let Some(engine) = &self.engine {
+        if let Some(engine) = &self.embedded {
             engine.abandon();
             engine.gone().await;
         }

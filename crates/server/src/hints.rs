@@ -9,11 +9,12 @@
 //! Not here: what a hint leads to (`dispatcher`).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernel::ids::WorkspaceId;
 use store::connect::Target;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 /// What the dispatcher may be told.
@@ -39,6 +40,8 @@ pub(crate) struct Hints {
 }
 
 const CHANNEL: &str = "forebay_hint";
+/// A process has ended.
+const GOODBYE: &str = "goodbye";
 /// How long hints to others gather.
 const GATHER: Duration = Duration::from_millis(10);
 /// A notification holds 8,000 bytes; an id is 37.
@@ -94,31 +97,60 @@ pub(crate) async fn send(target: Target, mut inbox: mpsc::UnboundedReceiver<Work
     }
 }
 
+/// Where what other processes say goes.
+pub(crate) struct Inbox {
+    /// The dispatcher.
+    pub(crate) local: mpsc::UnboundedSender<Hint>,
+    /// Asks for a heartbeat now.
+    pub(crate) beat: Arc<Notify>,
+}
+
+impl Inbox {
+    fn sweep(&self) {
+        let _gone = self.local.send(Hint::Sweep);
+    }
+
+    fn take(&self, payload: &str) {
+        match payload {
+            GOODBYE => {
+                self.beat.notify_one();
+                self.sweep();
+            }
+            "*" => self.sweep(),
+            list => {
+                for workspace in list.split(',').filter_map(|id| id.parse().ok()) {
+                    let _gone = self.local.send(Hint::Workspace(workspace));
+                }
+            }
+        }
+    }
+}
+
 /// Receives hints from other processes until told to stop. A lost connection may have lost hints,
 /// so a new one starts with a sweep.
-pub(crate) async fn receive(target: Target, local: mpsc::UnboundedSender<Hint>, stop: CancellationToken) {
+pub(crate) async fn receive(target: Target, inbox: Inbox, stop: CancellationToken) {
     while !stop.is_cancelled() {
         if let Ok((client, mut notifications)) = target.listen(CHANNEL).await {
             let _keeps_listening = client;
-            if local.send(Hint::Sweep).is_err() {
-                return;
-            }
+            inbox.sweep();
             while let Some(payload) = tokio::select! {
                 got = notifications.recv() => got,
                 () = stop.cancelled() => None,
             } {
-                for hint in read(&payload) {
-                    let _gone = local.send(hint);
-                }
+                inbox.take(&payload);
             }
         }
         tokio::select! { () = tokio::time::sleep(Duration::from_secs(1)) => {}, () = stop.cancelled() => {} }
     }
 }
 
-fn read(payload: &str) -> Vec<Hint> {
-    if payload == "*" {
-        return vec![Hint::Sweep];
+/// Tells the others that a process has just ended, so that they look at once for what it left.
+pub(crate) async fn goodbye(target: &Target) {
+    let told = async {
+        let sender = target.connect().await.ok()?;
+        sender.execute("SELECT pg_notify($1, $2)", &[&CHANNEL, &GOODBYE]).await.ok()
+    };
+    if !matches!(tokio::time::timeout(Duration::from_secs(1), told).await, Ok(Some(_))) {
+        tracing::debug!("Nobody could be told of the goodbye; the next heartbeats find it");
     }
-    payload.split(',').filter_map(|id| id.parse().ok()).map(Hint::Workspace).collect()
 }

@@ -32,7 +32,7 @@ use axum::http::HeaderMap;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
-use engine::embedded::Embedded;
+use engine::Engine;
 use engine::pulse::Pulse;
 use kernel::explain::EngineState;
 use kernel::signals::{metrics, spans};
@@ -45,8 +45,10 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
+use crate::breaker::Breaker;
 use crate::config::{Settings, ms};
 use crate::hints::Hints;
+use crate::reconciler::Findings;
 use crate::waiters::Waiters;
 
 pub use problem::{Code, Problem};
@@ -62,7 +64,9 @@ pub(crate) struct ApiParts {
     pub(crate) keys: auth::Keys,
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
-    pub(crate) engine: Option<Embedded>,
+    pub(crate) engine: Option<Arc<dyn Engine>>,
+    pub(crate) breaker: Breaker,
+    pub(crate) findings: Findings,
     pub(crate) pulse: Arc<Pulse>,
     /// Wakes the background loops.
     pub(crate) rouse: Arc<Notify>,
@@ -77,9 +81,9 @@ impl ApiParts {
 
     /// What the engine of this installation can do, as far as this process knows.
     pub(crate) fn engine_state(&self) -> EngineState {
-        use engine::Engine as _;
         match &self.engine {
             _ if !self.settings.workflow.engine.enabled => EngineState::Off,
+            _ if let Some(trouble) = self.breaker.trouble() => trouble,
             Some(engine) if engine.capacity() == 0 => EngineState::Full,
             _ => EngineState::Takes,
         }

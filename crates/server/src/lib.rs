@@ -7,16 +7,21 @@
 //!
 //! Not here: arguments and environment (`app`), decisions (`kernel`), SQL (`store`).
 
+mod breaker;
 pub mod config;
 mod deadlines;
 mod dispatcher;
 mod heartbeat;
 mod hints;
 pub mod http;
+mod lease;
 mod orphans;
 mod pass;
+mod processes;
 mod promoter;
+mod reconciler;
 mod recorder;
+mod retention;
 mod role;
 mod sampler;
 mod start;

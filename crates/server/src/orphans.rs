@@ -6,7 +6,7 @@
 //!   killing its processes is put alone, and in the end given up (`kernel::crash`).
 //! - What this process owns in the database but does not hold (a lost answer) is resumed too.
 //!
-//! Not here: claimed items that never began (`takeover`), parked runs (`waker`).
+//! Not here: who is dead (`processes`), claimed items that never began (`takeover`), parked runs (`waker`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,11 +40,6 @@ impl Orphans {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
         let silence = alive.silence(ms(self.settings.runs_after_ms));
-        if silence.steady {
-            for dead in self.store.end_silent(silence.dead_after).await? {
-                say!(events::FELL_SILENT, process_id = %dead);
-            }
-        }
         let mut trouble = None;
         for shard in Arc::clone(&alive.shards).iter().copied() {
             let room = self.engine.room();

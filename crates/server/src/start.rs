@@ -2,53 +2,40 @@
 //!
 //! Invariants
 //! - Migrations are done, and the first heartbeat has been answered, before anything is claimed.
-//! - Stopping claims nothing more, drops its runs where their rows can be taken up, and says goodbye,
-//!   so that others go on at once.
+//! - Stopping claims nothing more, gives back what was never sent, lets runs reach a stored fact,
+//!   and says goodbye, so that others go on at once.
 //!
-//! Not here: reading settings (`app`).
+//! Not here: reading settings (`app`), what runs in a process (`parts`), making the engine (`engines`).
 
+mod engines;
 mod error;
+mod parts;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use engine::embedded::{self, Embedded, Left};
-use engine::outbound::{self, Outbound};
-use engine::pulse::Pulse;
-use kernel::ids::ProcessId;
+use engine::embedded::Embedded;
 use store::Store;
 use store::connect::Target;
 use store::key::Secret;
 use store::migrate::migrate;
-use store::process::Registration;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Settings, ms};
-use crate::deadlines::Deadlines;
-use crate::dispatcher::Dispatcher;
-use crate::heartbeat::{Alive, Heartbeat};
-use crate::hints::{self, Hints};
-use crate::http;
-use crate::orphans::Orphans;
-use crate::pass::{keep, repeat};
-use crate::promoter::Promoter;
+use crate::config::Settings;
+use crate::heartbeat::Alive;
+use crate::hints;
 use crate::recorder;
 use crate::role::Role;
-use crate::sampler::Sampler;
-use crate::starter::Starter;
-use crate::takeover::Takeover;
-use crate::waiters::Waiters;
-use crate::waker::Waker;
+use parts::{Parts, Targets};
 
 pub use error::StartError;
 
-/// How often ended processes are forgotten.
-const FORGET_EVERY: Duration = Duration::from_secs(600);
+/// How long those who wait for an answer of the API are waited for.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A running service.
 #[derive(Debug)]
@@ -57,7 +44,12 @@ pub struct Server {
     pub address: Option<SocketAddr>,
     stop: CancellationToken,
     tasks: TaskTracker,
-    engine: Option<Embedded>,
+    /// Starts under way.
+    starts: TaskTracker,
+    embedded: Option<Embedded>,
+    /// How long runs may take to reach a stored fact.
+    drain: Duration,
+    target: Target,
     store: Store,
     alive: watch::Receiver<Option<Alive>>,
     heartbeat: Option<std::thread::JoinHandle<()>>,
@@ -108,9 +100,7 @@ impl Server {
         if options.alone {
             parts.work.end_all_but(first).await?;
         }
-        if let Some(engine) = parts.engine.clone() {
-            parts.spawn_loops(engine);
-        }
+        parts.spawn_loops();
         if let Some(listener) = listener {
             if api && configured.is_none() && !parts.work.has_root_key().await? {
                 tracing::warn!(
@@ -123,7 +113,10 @@ impl Server {
             address,
             stop: parts.stop,
             tasks: parts.tasks,
-            engine: parts.engine,
+            starts: parts.starts,
+            embedded: parts.embedded,
+            drain: parts.settings.process.drain(),
+            target: parts.targets.direct,
             store: parts.work,
             alive: parts.alive.1,
             heartbeat: Some(heartbeat),
@@ -138,243 +131,37 @@ impl Server {
     /// Stops everything; what runs here is left where another process, or the next start, takes it up.
     pub async fn stop(mut self) {
         self.stop.cancel();
-        // First the runs and the goodbye, because the heartbeat has stopped; then whoever still waits
-        // for an answer.
-        if let Some(engine) = &self.engine {
-            engine.abandon();
-            engine.gone().await;
-        }
-        let process = self.alive.borrow().as_ref().map(|alive| alive.process);
-        if let Some(process) = process
-            && let Err(error) = self.store.end_process(process).await
-        {
-            tracing::warn!(error = %error, "Could not say goodbye; others go on after the lease");
-        }
+        // First the starts, the runs and the goodbye, because the heartbeat has stopped; then whoever
+        // still waits for an answer.
+        self.starts.close();
+        let runs = async {
+            if let Some(engine) = &self.embedded {
+                engine.drain(self.drain).await;
+            }
+        };
+        let starts = tokio::time::timeout(self.drain, self.starts.wait());
+        // A start without an answer stays claimed; whoever takes it over repeats it.
+        let ((), _in_time) = tokio::join!(runs, starts);
+        self.say_goodbye().await;
         self.tasks.close();
-        if tokio::time::timeout(Duration::from_secs(10), self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(ANSWERS_WITHIN, self.tasks.wait()).await.is_err() {
             tracing::warn!("Some work did not stop in time");
         }
         if let Some(thread) = self.heartbeat.take() {
             let _ended = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
+
+    /// Others take over at once what this process leaves.
+    async fn say_goodbye(&self) {
+        let Some(process) = self.alive.borrow().as_ref().map(|alive| alive.process) else { return };
+        match self.store.end_process(process).await {
+            Ok(()) => hints::goodbye(&self.target).await,
+            Err(error) => tracing::warn!(error = %error, "Could not say goodbye; others go on after the lease"),
+        }
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
-}
-
-/// Where the database is: for single calls, and for what needs a session of its own.
-struct Targets {
-    pooled: Target,
-    direct: Target,
-}
-
-struct Parts {
-    settings: Settings,
-    targets: Targets,
-    work: Store,
-    works: bool,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-    alive: (watch::Sender<Option<Alive>>, watch::Receiver<Option<Alive>>),
-    pulse: Arc<Pulse>,
-    hints: Hints,
-    local: Option<mpsc::UnboundedReceiver<hints::Hint>>,
-    local_send: mpsc::UnboundedSender<hints::Hint>,
-    remote: Option<mpsc::UnboundedReceiver<kernel::ids::WorkspaceId>>,
-    waiters: Waiters,
-    engine: Option<Embedded>,
-    rouse: Arc<Notify>,
-}
-
-impl Parts {
-    fn new(settings: Settings, targets: Targets, work: Store, works: bool) -> Result<Parts, StartError> {
-        let (local_send, local) = mpsc::unbounded_channel();
-        let (remote_send, remote) = mpsc::unbounded_channel();
-        let listens = settings.dispatch.hints;
-        let hints =
-            Hints::new((works && listens).then(|| local_send.clone()), (!works && listens).then_some(remote_send));
-        let pulse = Arc::new(Pulse::new(ms(settings.process.claims_after_ms)));
-        let waiters = Waiters::default();
-        let engine = match works {
-            true => Some(embedded(&settings, &work, &pulse, &local_send, &waiters)?),
-            false => None,
-        };
-        Ok(Parts {
-            settings,
-            targets,
-            work,
-            works,
-            stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            alive: watch::channel(None),
-            pulse,
-            hints,
-            local: Some(local),
-            local_send,
-            remote: Some(remote),
-            waiters,
-            engine,
-            rouse: Arc::new(Notify::new()),
-        })
-    }
-
-    fn heartbeat(&self, options: &Options) -> std::io::Result<std::thread::JoinHandle<()>> {
-        let roles = options.roles.iter().filter(|role| self.works || **role == Role::Api);
-        let registration = Registration {
-            id: ProcessId(store::new_id()),
-            host: host(),
-            pid: i32::try_from(std::process::id()).unwrap_or(0),
-            // With the engine off it dispatches nothing: it must not count where dispatchers share the work.
-            roles: roles.map(|role| role.name().to_owned()).collect(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        let heartbeat = Heartbeat {
-            target: self.targets.direct.clone(),
-            settings: self.settings.process.clone(),
-            registration,
-            dispatches: self.works,
-            pulse: Arc::clone(&self.pulse),
-            engine: self.engine.clone(),
-            alive: self.alive.0.clone(),
-            stop: self.stop.clone(),
-        };
-        heartbeat.spawn()
-    }
-
-    async fn first_beat(&mut self) -> ProcessId {
-        loop {
-            if let Some(alive) = self.alive.1.borrow_and_update().as_ref() {
-                return alive.process;
-            }
-            // The sender lives as long as `self`.
-            let _changed = self.alive.1.changed().await;
-        }
-    }
-
-    fn spawn_loops(&mut self, engine: Embedded) {
-        let (poll, stop) = (ms(self.settings.dispatch.poll_interval_ms), self.stop.clone());
-        let starter = Starter {
-            store: self.work.clone(),
-            engine: Arc::new(engine.clone()),
-            settings: self.settings.dispatch.clone(),
-            hints: self.hints.clone(),
-        };
-        let (in_the_way, met) = mpsc::unbounded_channel();
-        if let Some(inbox) = self.local.take() {
-            let dispatcher = Dispatcher::new(starter.clone(), inbox, self.alive.1.clone(), in_the_way, stop.clone());
-            self.tasks.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
-        }
-        if self.settings.dispatch.hints {
-            self.tasks.spawn(hints::receive(self.targets.direct.clone(), self.local_send.clone(), stop.clone()));
-        }
-        let promoter = Arc::new(Promoter {
-            store: self.work.clone(),
-            hints: self.hints.clone(),
-            dispatcher: self.local_send.clone(),
-            alive: self.alive.1.clone(),
-            gates_from: Mutex::default(),
-        });
-        let clearing = Arc::clone(&promoter).clear_the_way(met, stop.clone());
-        self.tasks.spawn(keep("clear the way", stop.clone(), clearing));
-        let gates = Arc::clone(&promoter);
-        self.spawn_loop("gates", poll, gates, |it| async move { it.gates().await });
-        self.spawn_loop("promoter", poll, promoter, |it| async move { it.ripen().await });
-        let deadlines = Deadlines { store: self.work.clone() };
-        self.spawn_loop("deadlines", poll, Arc::new(deadlines), |it| async move { it.pass().await });
-        let sampler = Sampler { store: self.work.clone(), alive: self.alive.1.clone() };
-        let sample = ms(self.settings.signals.sample_interval_ms);
-        self.spawn_loop("sampler", sample, Arc::new(sampler), |it| async move { it.pass().await });
-        let waker = Waker { store: self.work.clone(), engine: engine.clone(), alive: self.alive.1.clone() };
-        self.spawn_loop("waker", poll, Arc::new(waker), |it| async move { it.pass().await });
-        self.spawn_recovery(starter, engine);
-    }
-
-    /// Takeover and orphans look at every poll, and each second while somebody is known to be dead.
-    fn spawn_recovery(&self, starter: Starter, engine: Embedded) {
-        let (poll, process) = (ms(self.settings.dispatch.poll_interval_ms), self.settings.process.clone());
-        let takeover = Takeover { starter, settings: process.clone(), alive: self.alive.1.clone() };
-        let orphans = Orphans {
-            store: self.work.clone(),
-            engine,
-            settings: process,
-            alive: self.alive.1.clone(),
-            hints: self.hints.clone(),
-        };
-        self.spawn_loop("takeover", poll, Arc::new(takeover), |it| async move { it.pass().await });
-        self.spawn_loop("orphans", poll, Arc::new(orphans), |it| async move { it.pass().await });
-        let store = Arc::new(self.work.clone());
-        self.spawn_loop(
-            "processes",
-            FORGET_EVERY,
-            store,
-            |it| async move { it.forget_processes().await.map(|_| None) },
-        );
-    }
-
-    fn spawn_loop<T, P, F>(&self, name: &'static str, every: Duration, it: Arc<T>, pass: P)
-    where
-        T: Send + Sync + 'static,
-        P: Fn(Arc<T>) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<Option<Duration>, store::Error>> + Send,
-    {
-        let (stop, rouse) = (self.stop.clone(), Arc::clone(&self.rouse));
-        self.tasks.spawn(async move { repeat(name, every, &rouse, &stop, || pass(Arc::clone(&it))).await });
-    }
-
-    /// Answers over HTTP: the whole API, or only how this process is doing.
-    fn spawn_api(&mut self, listener: TcpListener, root_key: Option<Secret>, whole: bool) -> Result<(), StartError> {
-        if let (false, true, Some(inbox)) = (self.works || !whole, self.settings.dispatch.hints, self.remote.take()) {
-            self.tasks.spawn(hints::send(self.targets.direct.clone(), inbox, self.stop.clone()));
-        }
-        let api = Arc::new(http::ApiParts {
-            store: Store::new(&self.targets.pooled, self.settings.database.api_connections)?,
-            settings: self.settings.clone(),
-            keys: http::keys(root_key),
-            hints: self.hints.clone(),
-            waiters: self.waiters.clone(),
-            work: self.work.clone(),
-            engine: self.engine.clone(),
-            pulse: Arc::clone(&self.pulse),
-            rouse: Arc::clone(&self.rouse),
-            stop: self.stop.clone(),
-        });
-        let stop = self.stop.clone();
-        let router = if whole { http::router(api) } else { http::signals(api) };
-        self.tasks.spawn(async move {
-            let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-            if let Err(error) = serve.await {
-                tracing::error!(error = &error as &dyn std::error::Error, "The API stopped");
-            }
-        });
-        Ok(())
-    }
-}
-
-fn embedded(
-    settings: &Settings,
-    work: &Store,
-    pulse: &Arc<Pulse>,
-    hints: &mpsc::UnboundedSender<hints::Hint>,
-    waiters: &Waiters,
-) -> Result<Embedded, StartError> {
-    let outbound = Outbound::new(outbound::Settings { allow: settings.outbound.allow.clone(), ..Default::default() })?;
-    let limits = embedded::Settings { max_runs: settings.engine.max_runs, max_calls: settings.engine.max_calls };
-    let (hints, waiters) = (hints.clone(), waiters.clone());
-    let on_left: embedded::OnLeft = Arc::new(move |execution, left| {
-        waiters.wake(execution);
-        // The one that ends an execution claims its workspace's next itself: hints on or off.
-        let hint = match left {
-            Left::Ended { freed: Some(workspace) } => hints::Hint::Freed(workspace, Instant::now()),
-            Left::Ended { freed: None } | Left::Parked | Left::Lost => hints::Hint::Room,
-        };
-        let _stopping = hints.send(hint);
-    });
-    Ok(Embedded::new(work.clone(), outbound, limits, Arc::clone(pulse), on_left))
-}
-
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }

@@ -2,6 +2,10 @@
 //!
 //! Invariants
 //! - The claim and its slot are kept whenever a start may have happened.
+//! - An engine out of reach costs its items nothing but time: they keep claim and slot, and the
+//!   breaker says when they are sent.
+//! - When told to stop, what was certainly never sent is given back, without an attempt; what may
+//!   have been stays claimed, and is taken over as soon as this process has said goodbye.
 //! - An item's trouble is its own: the rest of the batch goes on.
 //!
 //! Not here: whose turn it is (`dispatcher`), what an answer means (`kernel::queue`).
@@ -9,7 +13,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Engine, say, trace};
+use engine::{Described, Engine, say, trace};
 use futures_util::{StreamExt, stream};
 use kernel::execution;
 use kernel::failure::{Class, Failure};
@@ -21,9 +25,12 @@ use store::Store;
 use store::admission::{Begun, Claimed, Claims};
 use store::definition::Which;
 use store::run::{End, Ending};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
+use crate::breaker::{Breaker, Pass};
 use crate::config::{Dispatch, ms};
 use crate::hints::Hints;
 
@@ -37,6 +44,11 @@ pub(crate) struct Starter {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) settings: Dispatch,
     pub(crate) hints: Hints,
+    pub(crate) breaker: Breaker,
+    /// No start is sent any more.
+    pub(crate) stop: CancellationToken,
+    /// Starts under way.
+    pub(crate) tasks: TaskTracker,
 }
 
 impl Starter {
@@ -58,7 +70,7 @@ impl Starter {
                 // It may have been committed. What it began is found among the runs this process
                 // owns; what it only claimed is asked for under the same claim.
                 let starter = self.clone();
-                tokio::spawn(async move { starter.find_claimed(process, shard, claim).await });
+                self.tasks.spawn(async move { starter.find_claimed(process, shard, claim).await });
                 return Err(error);
             }
         };
@@ -72,7 +84,7 @@ impl Starter {
         }
         if !rest.is_empty() {
             let (starter, flow) = (self.clone(), flow.clone());
-            tokio::spawn(async move { starter.start_all(process, claim, rest, flow).await });
+            self.tasks.spawn(async move { starter.start_all(process, claim, rest, flow).await });
         }
         Ok(claims)
     }
@@ -90,7 +102,9 @@ impl Starter {
     /// Starts what a claim took whose answer was lost.
     async fn find_claimed(&self, process: ProcessId, shard: i16, claim: ClaimId) {
         for pause in [1, 2, 4, 8, 16] {
-            tokio::time::sleep(Duration::from_secs(pause)).await;
+            if !self.rest(Duration::from_secs(pause)).await {
+                return;
+            }
             match self.store.claimed_under(shard, claim).await {
                 // Nothing yet: the claim may still be waiting for its shard.
                 Ok(items) if items.is_empty() => {}
@@ -131,13 +145,10 @@ impl Starter {
         say!(events::DISPATCHING, queue_item_id = %item.item, definition_id = %item.definition);
         let claimed = Instant::now();
         let mut pause = Duration::from_millis(100);
-        let mut in_doubt = item.in_doubt;
-        loop {
-            let call = self.engine.start(process, item.item.execution()).instrument(dispatch_span(self.engine.name()));
-            let answer = match tokio::time::timeout(ms(self.settings.start_timeout_ms), call).await {
-                Ok(answer) => answer,
-                Err(_) => Answer::Ambiguous("the engine did not answer in time".to_owned()),
-            };
+        let (mut sent, mut in_doubt) = (false, item.in_doubt);
+        while let Some(pass) = self.may_send().await {
+            sent = true;
+            let answer = self.send(process, item, pass).await;
             let decision = self.decide(item, answer, in_doubt).await;
             if let Some((kind, error)) = trouble(&decision) {
                 say!(events::START_FAILED; titled(self.engine.name()), queue_item_id = %item.item, error);
@@ -146,9 +157,47 @@ impl Starter {
             if self.carry_out(claim, item, &decision, claimed).await? {
                 return Ok(());
             }
+            // One that is held waits for the breaker; any other may have started.
+            if matches!(decision, Decision::Hold { .. }) {
+                continue;
+            }
             in_doubt = true;
-            tokio::time::sleep(pause).await;
+            if !self.rest(pause).await {
+                break;
+            }
             pause = (pause * 2).min(Duration::from_secs(5));
+        }
+        if !sent && !in_doubt {
+            self.store.give_back(&[item.item], claim, Duration::ZERO).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a start may be sent; none if this process is to stop first.
+    async fn may_send(&self) -> Option<Pass> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            pass = self.breaker.pass() => Some(pass),
+        }
+    }
+
+    /// One call, with a deadline; the breaker hears the answer.
+    async fn send(&self, process: ProcessId, item: &Claimed, pass: Pass) -> Answer {
+        let call = self.engine.start(process, item.item.execution()).instrument(dispatch_span(self.engine.name()));
+        let answer = match tokio::time::timeout(ms(self.settings.start_timeout_ms), call).await {
+            Ok(answer) => answer,
+            Err(_) => Answer::Ambiguous("the engine did not answer in time".to_owned()),
+        };
+        pass.heard(&answer);
+        answer
+    }
+
+    /// False if this process is to stop before that time is over.
+    async fn rest(&self, pause: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => true,
+            () = self.stop.cancelled() => false,
         }
     }
 
@@ -159,7 +208,10 @@ impl Starter {
         };
         match queue::decide(answer, item.attempts, max, in_doubt) {
             Decision::Describe { reason } => match self.engine.describe(item.item.execution()).await {
-                Ok(known) => queue::described(known, reason, item.attempts, max),
+                Ok(described) => {
+                    let known = !matches!(described, Described::Unknown);
+                    queue::described(known, reason, item.attempts, max)
+                }
                 Err(reason) => Decision::Repeat { reason },
             },
             decision => decision,

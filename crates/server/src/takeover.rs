@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::say;
-use kernel::ids::ClaimId;
+use kernel::ids::{ClaimId, SHARDS};
 use kernel::signals::{events, metrics};
 use kernel::trace::TraceParent;
 use store::admission::Claimed;
@@ -19,21 +19,30 @@ use tracing::Span;
 
 use crate::config::{Process, ms};
 use crate::heartbeat::Alive;
+use crate::lease;
 use crate::starter::Starter;
 
 pub(crate) struct Takeover {
     pub(crate) starter: Starter,
     pub(crate) settings: Process,
     pub(crate) alive: watch::Receiver<Option<Alive>>,
+    /// Whether recovery is this process's to do.
+    pub(crate) ours: lease::Turn,
 }
 
 impl Takeover {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
+        // What could not be started is left where it is: its slot is kept either way, and the next
+        // pass after the engine answered finds it.
+        if !self.starter.breaker.is_closed() || !self.ours.is_held() {
+            return Ok(None);
+        }
+        let shards = if self.ours.is_exclusive() { (0..SHARDS).collect() } else { Arc::clone(&alive.shards) };
         let silence = alive.silence(ms(self.settings.claims_after_ms));
         let stale = ms(self.starter.settings.stale_after_ms);
         let (mut recovered, mut trouble) = (0, None);
-        for shard in Arc::clone(&alive.shards).iter().copied() {
+        for shard in shards.iter().copied() {
             let claim = ClaimId(store::new_id());
             let taken = match self.starter.store.take_over(shard, silence, stale, claim, alive.process).await {
                 Ok(taken) => taken,
@@ -64,7 +73,7 @@ impl Takeover {
                 .collect();
             let starter = self.starter.clone();
             let process = alive.process;
-            tokio::spawn(async move { starter.start_all(process, claim, items, Span::none()).await });
+            self.starter.tasks.spawn(async move { starter.start_all(process, claim, items, Span::none()).await });
         }
         if recovered > 0 {
             say!(events::RECOVERED; recovered, recovered_count = recovered);

@@ -9,7 +9,8 @@
 
 use tokio_postgres::Client;
 
-use crate::{Error, connect::Target};
+use crate::connect::Target;
+use crate::{Error, lease};
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -51,6 +52,12 @@ pub enum MigrateError {
     Diverged(String),
     #[error("the database is not migrated to this build, and database.migrate is false: run `forebay migrate` first")]
     Behind,
+    #[error(
+        "the table shedlock was made by another program with a layout that cannot be shared; it is left as it is.\n\
+         It has\n{found}\nand must be: name varchar(64) primary key, lock_until timestamp, locked_at timestamp, \
+         locked_by varchar(255), all not null and nothing else"
+    )]
+    Shedlock { found: String },
     #[error("a migration failed")]
     Failed(#[source] Box<refinery::Error>),
 }
@@ -107,6 +114,10 @@ pub async fn check(target: &Target) -> Result<(), MigrateError> {
 }
 
 async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
+    // Before anything is changed: a table that cannot be shared is somebody's decision.
+    if let Some(found) = lease::misfit(client).await? {
+        return Err(MigrateError::Shedlock { found });
+    }
     let runner = embedded::migrations::runner().set_abort_missing(false);
     let newest = runner.get_migrations().iter().map(refinery::Migration::version).max();
     if is_newer(client, newest).await? {

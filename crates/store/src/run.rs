@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::admission::{Begun, begun, millis, trace};
 use crate::sql::sql;
-use crate::{Error, Store, parsed};
+use crate::{Error, Params, Store, parsed};
 
 /// One thing that happened to a node.
 #[derive(Clone, Debug)]
@@ -120,16 +120,28 @@ pub struct Loaded {
 }
 
 impl Store {
-    /// May these runs perform nodes?
+    /// May these runs of this process perform nodes?
     pub async fn begin(
         &self,
         runs: &[ExecutionId],
         engine: &str,
         process: ProcessId,
     ) -> Result<Vec<(ExecutionId, BeginAnswer)>, Error> {
+        self.begin_at(runs, engine, None, process).await
+    }
+
+    /// The same for an engine that is not this process: `place` says where its runs live, and the
+    /// owner is the engine's run itself, so that whoever performs it may ask again.
+    pub async fn begin_at(
+        &self,
+        runs: &[ExecutionId],
+        engine: &str,
+        place: Option<&str>,
+        owner: ProcessId,
+    ) -> Result<Vec<(ExecutionId, BeginAnswer)>, Error> {
         let ids = uuids(runs);
-        let rows =
-            self.query(sql!("workflow_execution/begin"), &[&ids, &engine, &process.0, &kernel::SEMANTICS]).await?;
+        let params: Params<'_> = &[&ids, &engine, &place, &owner.0, &kernel::SEMANTICS];
+        let rows = self.query(sql!("workflow_execution/begin"), params).await?;
         let answer = |row: &Row| {
             let execution = ExecutionId(row.try_get("execution")?);
             let answer = match row.try_get("answer")? {

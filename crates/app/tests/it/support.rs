@@ -7,16 +7,20 @@
 pub(crate) mod cli;
 pub(crate) mod collector;
 pub(crate) mod dev;
+pub(crate) mod engine;
 pub(crate) mod http;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
+pub(crate) mod scene;
 pub(crate) mod server;
 pub(crate) mod tenant;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use engine::Engine;
 pub(crate) use receiver::Receiver;
+pub(crate) use scene::Scene;
 pub(crate) use server::Server;
 pub(crate) use tenant::Tenant;
 

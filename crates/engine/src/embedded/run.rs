@@ -50,6 +50,8 @@ const IN_FLIGHT: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     Cancel,
+    /// Begin nothing more, and leave once nothing is in flight.
+    Drain,
 }
 
 /// A call that came to its end, and how long it took.
@@ -84,6 +86,7 @@ pub(super) struct Driver {
     failures: BTreeMap<NodeIx, Failure>,
     /// Attempts under way: their spans, and since when.
     spans: BTreeMap<NodeIx, (tracing::Span, Instant)>,
+    draining: bool,
 }
 
 impl Driver {
@@ -121,6 +124,7 @@ impl Driver {
             attempts: BTreeMap::new(),
             failures: BTreeMap::new(),
             spans: BTreeMap::new(),
+            draining: false,
         };
         let overdue = driver.begun.deadline_in.is_zero();
         let stop = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
@@ -159,7 +163,7 @@ impl Driver {
         self.effects = effects.into();
     }
 
-    /// Drives the run until it ends, is parked, or is another's.
+    /// Drives the run until it ends, is parked or released, or is another's.
     pub(super) async fn drive(mut self) -> Left {
         loop {
             self.carry_out().await;
@@ -169,9 +173,13 @@ impl Driver {
             for (node, call) in std::mem::take(&mut self.calls) {
                 self.launch(node, call);
             }
-            if !self.has_more_to_do() {
-                self.wait().await;
+            if self.has_more_to_do() {
+                continue;
             }
+            if self.draining && self.in_flight.is_empty() {
+                return Left::Released;
+            }
+            self.wait().await;
         }
     }
 
@@ -205,7 +213,7 @@ impl Driver {
 
     /// Something can be done without waiting for anything.
     fn has_more_to_do(&self) -> bool {
-        let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT;
+        let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT && !self.draining;
         let next = self.ready.front();
         !self.effects.is_empty() || next.is_some_and(|(node, _)| room || self.version.plan.node(*node).kind.is_light())
     }
@@ -312,6 +320,7 @@ impl Driver {
             Some(joined) = self.in_flight.join_next_with_id() => self.joined(joined),
             Some(message) = self.inbox.recv() => match message {
                 Message::Cancel => self.apply(Event::CancelRequested),
+                Message::Drain => self.draining = true,
             },
             () = tokio::time::sleep_until(next) => self.due(),
         }

@@ -49,9 +49,18 @@ table! {
     STALE_RECOVERY: "queue_stale_recovery_count" Counter, [],
         "Claimed items taken over because their claimer was gone or too slow.",
         "A few after a crash are right. Steady: processes die, or their heartbeats do not get through.";
-    LOCK_FAILURES: "shedlock_acquisition_failures" Counter, [],
+    LOCK_FAILURES: "shedlock_acquisition_failures" Counter, ["name"],
         "Times that a lock of the shedlock table was somebody else's, or could not be had.",
         "With dispatch.exclusive every process but one counts here. Without a holder anywhere: look for a stale row with a lock_until far ahead.";
+    RECONCILED: "engine_runs_reconciled_total" Counter, [],
+        "Runs of an engine elsewhere that were ended here because that engine said so.",
+        "A few are right. Steady: workers end runs without telling; look at their logs.";
+    RETIRED: "executions_retired_total" Counter, [],
+        "Executions deleted because they ended longer ago than retention.execution_days.",
+        "Nothing, unless it stays 0 while the database grows: look for warnings of the retention loop.";
+    BREAKER_STATE: "engine_breaker_state" Gauge, [],
+        "Whether this process reaches its engine: 0 yes, 1 trying again, 2 no.",
+        "2: claimed items wait and nothing starts here; /readyz says since when and why.";
     DEPTH: "queue_depth" Gauge, ["stage"],
         "Items by stage, in the shards this process looks after (delayed: all, told by one process); at most 10,000 a shard and stage are counted. Sum over processes.",
         "ready grows: see queue_oldest_age_seconds. key and definition wait for limits that workflows set themselves.";

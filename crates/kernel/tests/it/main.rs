@@ -1,5 +1,6 @@
 //! The kernel, tested from outside: tables, properties, and a simulation of everything around it.
 
+mod breaker;
 mod explain;
 mod lifecycle;
 mod queue;

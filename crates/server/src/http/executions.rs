@@ -149,7 +149,6 @@ pub(crate) async fn cancel(
             Status::Canceled
         }
         Canceled::Requested(_) => {
-            use engine::Engine as _;
             if let Some(engine) = &api.engine {
                 engine.cancel(id);
             }

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use kernel::explain::EngineState;
 
 use super::Api;
 use crate::recorder::{pool, recorder};
@@ -25,16 +26,26 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
     checks.insert("database".to_owned(), if database { "ok" } else { "not reachable" }.to_owned());
     let alive = api.pulse.is_fresh();
     checks.insert("heartbeat".to_owned(), if alive { "ok" } else { "no recent heartbeat" }.to_owned());
-    let engine = match api.engine_state() {
-        kernel::explain::EngineState::Off => "off: items wait (workflow.engine.enabled = false)",
-        kernel::explain::EngineState::Full => "full",
-        _ if api.engine.is_none() => "elsewhere",
-        _ => "ok",
-    };
-    checks.insert("engine".to_owned(), engine.to_owned());
+    checks.insert("engine".to_owned(), engine(&api));
+    if api.engine.as_ref().is_some_and(|engine| engine.place().is_some()) {
+        let found = api.findings.trouble().unwrap_or_else(|| "ok".to_owned());
+        checks.insert("reconciler".to_owned(), found);
+    }
     let ready = database && alive && !api.stop.is_cancelled();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Readiness { ready, checks })).into_response()
+}
+
+/// An engine that takes nothing keeps nobody from being accepted, so it is told of and does not
+/// make this process unready: otherwise an outage of the engine would be one of the API.
+fn engine(api: &Api) -> String {
+    match api.engine_state() {
+        EngineState::Off => "off: items wait (workflow.engine.enabled = false)".to_owned(),
+        EngineState::Full => "full".to_owned(),
+        EngineState::Unavailable { since, error } => format!("unavailable since {since}: {error}"),
+        EngineState::Takes if api.engine.is_none() => "elsewhere".to_owned(),
+        EngineState::Takes => "ok".to_owned(),
+    }
 }
 
 /// Prometheus text.

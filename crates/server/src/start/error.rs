@@ -30,6 +30,9 @@ pub enum StartError {
     },
     #[error(transparent)]
     Outbound(#[from] outbound::Error),
+    #[cfg(feature = "test-engine")]
+    #[error("open the test engine")]
+    TestEngine(#[source] std::io::Error),
     #[error("start the heartbeat thread")]
     Thread(#[source] std::io::Error),
     #[error("roles dispatcher and worker go together with the embedded engine: give both or neither")]

@@ -127,8 +127,9 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             ARRAY[NULL::jsonb], ARRAY[3::smallint], ARRAY[NULL::timestamptz], ARRAY[NULL::text], ARRAY['7'], ARRAY['x'::bytea],
             ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'test', 1, 60000, NULL, true)";
         check("enqueue of what exists", 100, old, &[&workspace.0, &definition.0]).await;
-        let (engine, semantics) = (ENGINE, kernel::SEMANTICS);
-        check("begin", 100, sql!("workflow_execution/begin"), &[&vec![claimed.0], &engine, &me, &semantics]).await;
+        let (engine, place, semantics) = (ENGINE, None::<&str>, kernel::SEMANTICS);
+        let begin = sql!("workflow_execution/begin");
+        check("begin", 100, begin, &[&vec![claimed.0], &engine, &place, &me, &semantics]).await;
         check("dispatched", 50, sql!("execution_queue/dispatched"), &[&vec![claimed.0], &claim.0]).await;
         let facts = json!({ "a": 1 });
         let end: (&[&str], &[Option<Value>], Option<&str>) = (&["COMPLETED"], &[None], None);

@@ -1,8 +1,10 @@
-//! What workflows call: counts every call by its path, and holds those under `/hold/` until the gate opens.
+//! What workflows call: counts every call by its path, holds those under `/hold/` until the gate opens, and
+//! takes its time over those under `/slow/`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -13,6 +15,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::until;
+
+/// How long a call under `/slow/` takes.
+pub(crate) const SLOW: Duration = Duration::from_millis(200);
 
 #[derive(Clone)]
 pub(crate) struct Receiver {
@@ -102,6 +107,9 @@ async fn answer(
     if kind == "hold" {
         let mut gate = receiver.gate.subscribe();
         let _open = gate.wait_for(|open| *open).await.is_ok();
+    }
+    if kind == "slow" {
+        tokio::time::sleep(SLOW).await;
     }
     Json(json!({ "call": number }))
 }

@@ -1,0 +1,247 @@
+//! A remote engine in every kind of trouble: each answer to a start, and what is made of it.
+//!
+//! Invariants
+//! - The engine's own log is the judge of what was started, begun and ended.
+//!
+//! Not here: the rules (`kernel::queue`, `kernel::breaker`), an engine that lost runs (`reconciler`).
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::{Scene, until};
+
+#[tokio::test]
+async fn a_start_that_is_accepted_is_dispatched_begun_and_completed_once() {
+    let scene = Scene::new("available").await;
+    scene.engine.write("hold", "");
+    let id = scene.start().await;
+    scene.until_item(&id, "is dispatched", |item| item["status"] == "DISPATCHED").await;
+    until("it runs", async || (scene.tenant.status(&id).await == "RUNNING").then_some(())).await;
+    let noted = "workflow_execution WHERE engine = 'test' AND engine_where = 'test'";
+    assert_eq!(scene.world.count(noted).await, 1, "where it runs is noted");
+    scene.engine.remove("hold");
+    scene.tenant.completed(&id).await;
+    scene.engine.ran_once(&id);
+    assert_eq!(scene.engine.answers(&id), ["Started"]);
+    assert_eq!(scene.tenant.running().await, 0);
+}
+
+#[tokio::test]
+async fn an_item_that_is_refused_spends_an_attempt_each_time_and_fails_at_the_third() {
+    let scene = Scene::new("refuses INVALID_ARGUMENT: too large").await;
+    let id = scene.start().await;
+    for attempt in 1..3 {
+        let item = scene.until_item(&id, "is refused", |item| item["attempts"] == attempt).await;
+        assert_eq!((&item["status"], &item["waiting"]["reason"]), (&json!("PENDING"), &json!("backing_off")), "{item}");
+        assert_eq!(scene.tenant.running().await, 0, "it was not started, so it holds no slot");
+        scene.world.run_sql("UPDATE execution_queue SET available_at = now() WHERE stage = 1").await;
+    }
+    let ended = scene.tenant.ended(&id).await;
+    assert_eq!((&ended["status"], &ended["error"]["type"]), (&json!("FAILED"), &json!("DISPATCH_REFUSED")), "{ended}");
+    assert_eq!(scene.engine.answers(&id), ["Refused"; 3]);
+    assert_eq!(scene.readiness().await, "ok", "one item's fault is not the engine's");
+    let dead = scene.item(&id).await;
+    assert_eq!(dead["lastError"], "INVALID_ARGUMENT: too large", "{dead}");
+}
+
+#[tokio::test]
+async fn an_engine_out_of_reach_stops_claims_costs_no_attempt_and_is_found_again_by_itself() {
+    let scene = Scene::new("unavailable UNAVAILABLE: connection refused").await;
+    let first = scene.start().await;
+    scene.engine.until_asked(&first, 1).await;
+    let claimed = scene.item(&first).await;
+    assert_eq!((&claimed["status"], &claimed["attempts"]), (&json!("CLAIMED"), &json!(0)), "{claimed}");
+    let later: Vec<String> = scene.tenant.start_many(&scene.definition, 8).await;
+    scene.engine.until_asked(&first, 3).await;
+    for id in &later {
+        let item = scene.item(id).await;
+        assert_eq!((&item["status"], &item["attempts"]), (&json!("PENDING"), &json!(0)), "{item}");
+        assert_eq!(item["waiting"]["reason"], "engine_unavailable", "{item}");
+        assert!(scene.engine.answers(id).is_empty(), "nothing is sent but the probe");
+    }
+    let held = scene.item(&first).await;
+    let message = held["waiting"]["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("the engine has been unavailable since 20"), "{held}");
+    assert!(message.ends_with("UNAVAILABLE: connection refused"), "{held}");
+    assert_eq!(scene.tenant.running().await, 1, "the one that was sent keeps its slot");
+    let readiness = scene.readiness().await;
+    assert!(readiness.starts_with("unavailable since ") && readiness.ends_with("connection refused"), "{readiness}");
+    assert_ne!(scene.breaker().await, "0");
+
+    scene.engine.mode("available");
+    for id in later.iter().chain([&first]) {
+        scene.tenant.completed(id).await;
+        scene.engine.ran_once(id);
+    }
+    assert_eq!((scene.readiness().await.as_str(), scene.breaker().await.as_str()), ("ok", "0"));
+}
+
+#[tokio::test]
+async fn a_start_whose_answer_was_lost_is_repeated_and_found_to_be_there() {
+    let scene = Scene::new("ambiguous").await;
+    scene.engine.write("idle", "");
+    let id = scene.start().await;
+    scene.engine.until_asked(&id, 2).await;
+    let item = scene.item(&id).await;
+    assert_eq!((&item["status"], &item["attempts"]), (&json!("CLAIMED"), &json!(0)), "{item}");
+    assert_eq!((scene.readiness().await.as_str(), scene.tenant.running().await), ("ok", 1));
+    scene.engine.mode("available");
+    let item = scene.until_item(&id, "is dispatched", |item| item["status"] == "DISPATCHED").await;
+    assert_eq!(item["waiting"]["reason"], "starting", "{item}");
+    scene.engine.remove("idle");
+    scene.tenant.completed(&id).await;
+    scene.engine.ran_once(&id);
+    assert_eq!(scene.engine.answers(&id).last().map(String::as_str), Some("AlreadyThere"));
+}
+
+#[tokio::test]
+async fn a_start_that_never_arrived_is_repeated_under_the_same_claim() {
+    let scene = Scene::new("unsent").await;
+    let id = scene.start().await;
+    scene.engine.until_asked(&id, 2).await;
+    let claims = "SELECT claim_id::text FROM execution_queue";
+    let claim = || async {
+        let row = scene.world.database.client().await.query_one(claims, &[]).await.expect("a row");
+        row.get::<_, String>(0)
+    };
+    let before = claim().await;
+    scene.engine.until_asked(&id, 3).await;
+    assert_eq!(claim().await, before);
+    scene.engine.mode("available");
+    scene.tenant.completed(&id).await;
+    scene.engine.ran_once(&id);
+    assert_eq!(scene.engine.answers(&id).last().map(String::as_str), Some("Started"));
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_answer_in_time_leaves_the_start_in_doubt() {
+    let scene = Scene::with("slow", &["dispatch.start_timeout_ms=200"]).await;
+    scene.engine.write("idle", "");
+    let id = scene.start().await;
+    scene.engine.until_asked(&id, 2).await;
+    assert_eq!(scene.item(&id).await["status"], "CLAIMED");
+    assert_eq!(scene.item(&id).await["attempts"], 0);
+    scene.engine.mode("available");
+    scene.engine.remove("idle");
+    scene.tenant.completed(&id).await;
+    scene.engine.ran_once(&id);
+}
+
+#[tokio::test]
+async fn a_full_engine_is_busy_and_not_unavailable() {
+    let scene = Scene::new("full").await;
+    let id = scene.start().await;
+    let item = scene.item(&id).await;
+    assert_eq!((&item["status"], &item["waiting"]["reason"]), (&json!("PENDING"), &json!("engine_full")), "{item}");
+    assert_eq!((scene.readiness().await.as_str(), scene.breaker().await.as_str()), ("full", "none"));
+    assert!(scene.engine.answers(&id).is_empty());
+    scene.engine.mode("available");
+    scene.tenant.completed(&id).await;
+    scene.engine.ran_once(&id);
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_start_in_doubt_is_believed_only_if_the_engine_does_not_know_it() {
+    let scene = Scene::new("ambiguous").await;
+    scene.engine.write("idle", "");
+    let there = scene.start().await;
+    scene.engine.until_asked(&there, 1).await;
+    scene.engine.mode("unsent");
+    let missing = scene.start().await;
+    scene.engine.until_asked(&missing, 1).await;
+    scene.engine.mode("refuses");
+    let item = scene.until_item(&there, "is dispatched", |item| item["status"] == "DISPATCHED").await;
+    assert_eq!(item["attempts"], 0, "{item}");
+    let item = scene.until_item(&missing, "is put back", |item| item["status"] == "PENDING").await;
+    assert_eq!(item["attempts"], 1, "{item}");
+    scene.engine.mode("available");
+    scene.engine.remove("idle");
+    scene.world.run_sql("UPDATE execution_queue SET available_at = now() WHERE stage = 1").await;
+    for id in [&there, &missing] {
+        scene.tenant.completed(id).await;
+        scene.engine.ran_once(id);
+    }
+}
+
+#[tokio::test]
+async fn a_claimer_that_dies_between_the_start_and_its_answer_is_taken_over_with_the_slot_kept() {
+    let mut scene = Scene::new("slow").await;
+    scene.engine.write("idle", "");
+    let id = scene.start().await;
+    scene.engine.until_asked(&id, 1).await;
+    let other = scene.another().await;
+    scene.world.server.process.sigkill();
+    scene.tenant = scene.tenant.at(&other.base);
+    assert_eq!(scene.tenant.running().await, 1, "the slot is kept");
+    scene.engine.mode("available");
+    scene.engine.until_asked(&id, 2).await;
+    scene.engine.remove("idle");
+    scene.tenant.completed(&id).await;
+    scene.engine.ran_once(&id);
+    assert_eq!(scene.engine.answers(&id), ["Started", "AlreadyThere"]);
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_a_run_of_the_engine_and_a_start_that_is_held_back() {
+    let scene = Scene::new("available").await;
+    scene.engine.write("hold", "");
+    let running = scene.start().await;
+    until("it runs", async || (scene.tenant.status(&running).await == "RUNNING").then_some(())).await;
+    scene.engine.mode("unavailable");
+    let held = scene.start().await;
+    scene.engine.until_asked(&held, 1).await;
+    for (id, status) in [(&running, 202), (&held, 200)] {
+        scene.tenant.api.post(&format!("workflow/executions/{id}/cancel"), json!({})).await.expect(status);
+        assert_eq!(scene.tenant.ended(id).await["status"], "CANCELED");
+    }
+    until("the slots are free", async || (scene.tenant.running().await == 0).then_some(())).await;
+    scene.engine.mode("available");
+    scene.engine.remove("hold");
+    let next = scene.start().await;
+    scene.tenant.completed(&next).await;
+    assert!(scene.engine.logged(&format!("begin {held}")).is_empty(), "a late start performs nothing");
+}
+
+/// How long the engine is away: seconds here, minutes for whoever asks for them.
+fn outage() -> Duration {
+    let seconds = std::env::var("FOREBAY_TEST_OUTAGE_S").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(4))
+}
+
+#[tokio::test]
+async fn an_outage_under_load_loses_doubles_fails_and_attempts_nothing() {
+    let scene = Scene::new("available").await;
+    let other = scene.another().await;
+    let tenants = [scene.tenant.clone(), scene.tenant.at(&other.base)];
+    let mut all = Vec::new();
+    for tenant in &tenants {
+        all.extend(tenant.start_many(&scene.definition, 10).await);
+    }
+    scene.engine.mode("unavailable UNAVAILABLE: it is away");
+    let began = Instant::now();
+    while began.elapsed() < outage() {
+        for tenant in &tenants {
+            all.push(tenant.start(&scene.definition).await);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    // Each process tells of what it met itself; one that could claim nothing has met nothing.
+    let told =
+        [scene.readiness().await, other.anonymous().get("/readyz").await.expect(200)["checks"]["engine"].to_string()];
+    assert!(told.iter().any(|told| told.contains("unavailable since ")), "{told:?}");
+    scene.engine.mode("available");
+    let back = Instant::now();
+    for id in &all {
+        scene.tenant.completed(id).await;
+    }
+    assert!(back.elapsed() < Duration::from_secs(30), "recovered after {:?}", back.elapsed());
+    for id in &all {
+        scene.engine.ran_once(id);
+        let accepted = scene.engine.answers(id).into_iter().filter(|answer| answer == "Started").count();
+        assert_eq!(accepted, 1, "{id} was accepted once");
+    }
+    assert_eq!(scene.world.count("execution_queue").await, 0);
+    assert_eq!(scene.world.count("workflow_execution WHERE status <> 'COMPLETED'").await, 0);
+    assert_eq!(scene.world.count("activity WHERE action = 'queue_item.fail'").await, 0);
+}

@@ -1,0 +1,323 @@
+//! What runs in one process: the loops, the heartbeat and the API, and what they share.
+//!
+//! Not here: the order in which they start and stop (`start`), making the engine (`engines`).
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use engine::Engine;
+use engine::embedded::Embedded;
+use engine::pulse::Pulse;
+use kernel::ids::ProcessId;
+use store::Store;
+use store::connect::Target;
+use store::key::Secret;
+use store::lease::Lease;
+use store::process::Registration;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::engines::{self, Engines};
+use super::{Options, StartError};
+use crate::breaker::Breaker;
+use crate::config::{Settings, ms};
+use crate::deadlines::Deadlines;
+use crate::dispatcher::Dispatcher;
+use crate::heartbeat::{Alive, Heartbeat};
+use crate::hints::{self, Hints};
+use crate::http;
+use crate::lease;
+use crate::orphans::Orphans;
+use crate::pass::{keep, repeat};
+use crate::processes::Processes;
+use crate::promoter::Promoter;
+use crate::reconciler::{Findings, Reconciler};
+use crate::retention::{self, Retention};
+use crate::role::Role;
+use crate::sampler::Sampler;
+use crate::starter::Starter;
+use crate::takeover::Takeover;
+use crate::waiters::Waiters;
+use crate::waker::Waker;
+
+/// Where the database is: for single calls, and for what needs a session of its own.
+pub(super) struct Targets {
+    pub(super) pooled: Target,
+    pub(super) direct: Target,
+}
+
+pub(super) struct Parts {
+    pub(super) settings: Settings,
+    pub(super) targets: Targets,
+    pub(super) work: Store,
+    works: bool,
+    pub(super) stop: CancellationToken,
+    pub(super) tasks: TaskTracker,
+    pub(super) alive: (watch::Sender<Option<Alive>>, watch::Receiver<Option<Alive>>),
+    pulse: Arc<Pulse>,
+    hints: Hints,
+    local: Option<mpsc::UnboundedReceiver<hints::Hint>>,
+    local_send: mpsc::UnboundedSender<hints::Hint>,
+    remote: Option<mpsc::UnboundedReceiver<kernel::ids::WorkspaceId>>,
+    waiters: Waiters,
+    engine: Option<Arc<dyn Engine>>,
+    pub(super) embedded: Option<Embedded>,
+    breaker: Breaker,
+    findings: Findings,
+    pub(super) starts: TaskTracker,
+    rouse: Arc<Notify>,
+    beat: Arc<Notify>,
+}
+
+impl Parts {
+    pub(super) fn new(settings: Settings, targets: Targets, work: Store, works: bool) -> Result<Parts, StartError> {
+        let (local_send, local) = mpsc::unbounded_channel();
+        let (remote_send, remote) = mpsc::unbounded_channel();
+        let listens = settings.dispatch.hints;
+        // With one dispatcher at a time, the one that may is told, wherever it is.
+        let here = works && !settings.dispatch.exclusive;
+        let hints =
+            Hints::new((here && listens).then(|| local_send.clone()), (!here && listens).then_some(remote_send));
+        let pulse = Arc::new(Pulse::new(ms(settings.process.claims_after_ms)));
+        let waiters = Waiters::default();
+        let Engines { engine, embedded } = match works {
+            true => engines::make(&settings, &work, &pulse, &local_send, &waiters)?,
+            false => Engines::default(),
+        };
+        Ok(Parts {
+            settings,
+            targets,
+            work,
+            works,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            alive: watch::channel(None),
+            pulse,
+            hints,
+            local: Some(local),
+            local_send,
+            remote: Some(remote),
+            waiters,
+            engine,
+            embedded,
+            breaker: Breaker::new(),
+            findings: Findings::default(),
+            starts: TaskTracker::new(),
+            rouse: Arc::new(Notify::new()),
+            beat: Arc::new(Notify::new()),
+        })
+    }
+
+    pub(super) fn heartbeat(&self, options: &Options) -> std::io::Result<std::thread::JoinHandle<()>> {
+        let roles = options.roles.iter().filter(|role| self.works || **role == Role::Api);
+        let registration = Registration {
+            id: ProcessId(store::new_id()),
+            host: host(),
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            // With the engine off it dispatches nothing: it must not count where dispatchers share the work.
+            roles: roles.map(|role| role.name().to_owned()).collect(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let heartbeat = Heartbeat {
+            target: self.targets.direct.clone(),
+            settings: self.settings.process.clone(),
+            registration,
+            dispatches: self.works,
+            pulse: Arc::clone(&self.pulse),
+            engine: self.engine.clone(),
+            embedded: self.embedded.clone(),
+            alive: self.alive.0.clone(),
+            rouse: Arc::clone(&self.rouse),
+            now: Arc::clone(&self.beat),
+            stop: self.stop.clone(),
+        };
+        heartbeat.spawn()
+    }
+
+    pub(super) async fn first_beat(&mut self) -> ProcessId {
+        loop {
+            if let Some(alive) = self.alive.1.borrow_and_update().as_ref() {
+                return alive.process;
+            }
+            // The sender lives as long as `self`.
+            let _changed = self.alive.1.changed().await;
+        }
+    }
+
+    /// Everything that a process with an engine does beside answering requests.
+    pub(super) fn spawn_loops(&mut self) {
+        let Some(engine) = self.engine.clone() else { return };
+        let starter = Starter {
+            store: self.work.clone(),
+            engine,
+            settings: self.settings.dispatch.clone(),
+            hints: self.hints.clone(),
+            breaker: self.breaker.clone(),
+            stop: self.stop.clone(),
+            tasks: self.starts.clone(),
+        };
+        self.spawn_dispatch(&starter);
+        let engine = Arc::clone(&starter.engine);
+        self.spawn_recovery(starter);
+        match self.embedded.clone() {
+            Some(embedded) => self.spawn_runs(embedded),
+            None => self.spawn_reconciler(engine),
+        }
+    }
+
+    /// From waiting to claimed.
+    fn spawn_dispatch(&mut self, starter: &Starter) {
+        let (poll, stop) = (ms(self.settings.dispatch.poll_interval_ms), self.stop.clone());
+        let (in_the_way, met) = mpsc::unbounded_channel();
+        if let Some(inbox) = self.local.take() {
+            let ours = self.turn(lease::DISPATCH);
+            let dispatcher =
+                Dispatcher::new(starter.clone(), inbox, self.alive.1.clone(), in_the_way, ours, stop.clone());
+            self.starts.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
+        }
+        if self.settings.dispatch.hints {
+            let inbox = hints::Inbox { local: self.local_send.clone(), beat: Arc::clone(&self.beat) };
+            self.tasks.spawn(hints::receive(self.targets.direct.clone(), inbox, stop.clone()));
+        }
+        let promoter = Arc::new(Promoter {
+            store: self.work.clone(),
+            hints: self.hints.clone(),
+            dispatcher: self.local_send.clone(),
+            alive: self.alive.1.clone(),
+            gates_from: Mutex::default(),
+        });
+        let clearing = Arc::clone(&promoter).clear_the_way(met, stop.clone());
+        self.tasks.spawn(keep("clear the way", stop, clearing));
+        let gates = Arc::clone(&promoter);
+        self.spawn_loop("gates", poll, gates, |it| async move { it.gates().await });
+        self.spawn_loop("promoter", poll, promoter, |it| async move { it.ripen().await });
+    }
+
+    /// Who may do what only one at a time does, if that is asked for: whoever holds the lease.
+    fn turn(&self, lease: Lease) -> lease::Turn {
+        if !self.settings.dispatch.exclusive {
+            return lease::Turn::always();
+        }
+        let turn = lease::Turn::leased();
+        let holder = lease::Holder {
+            store: self.work.clone(),
+            lease,
+            name: holder(),
+            turn: turn.clone(),
+            poll: ms(self.settings.dispatch.poll_interval_ms),
+            stop: self.stop.clone(),
+        };
+        // With the starts: it is given back before the goodbye.
+        self.starts.spawn(holder.run());
+        turn
+    }
+
+    /// Looks at every poll, and more often while somebody is known to be dead.
+    fn spawn_recovery(&self, starter: Starter) {
+        let (poll, process) = (ms(self.settings.dispatch.poll_interval_ms), self.settings.process.clone());
+        let ours = self.turn(lease::RECOVERY);
+        let takeover = Takeover { starter, settings: process.clone(), alive: self.alive.1.clone(), ours };
+        self.spawn_loop("takeover", poll, Arc::new(takeover), |it| async move { it.pass().await });
+        let deadlines = Deadlines { store: self.work.clone() };
+        let sampler = Sampler { store: self.work.clone(), alive: self.alive.1.clone() };
+        let sample = ms(self.settings.signals.sample_interval_ms);
+        self.spawn_loop("sampler", sample, Arc::new(sampler), |it| async move { it.pass().await });
+        self.spawn_loop("deadlines", poll, Arc::new(deadlines), |it| async move { it.pass().await });
+        let processes = Processes::new(self.work.clone(), process, self.alive.1.clone());
+        self.spawn_loop("processes", poll, Arc::new(processes), |it| async move { it.pass().await });
+        let (store, settings) = (self.work.clone(), self.settings.retention.clone());
+        let retention = Retention { store, settings, holder: holder() };
+        self.spawn_loop("retention", retention::EVERY, Arc::new(retention), |it| async move { it.pass().await });
+    }
+
+    /// The runs of this very process.
+    fn spawn_runs(&self, engine: Embedded) {
+        let poll = ms(self.settings.dispatch.poll_interval_ms);
+        let waker = Waker { store: self.work.clone(), engine: engine.clone(), alive: self.alive.1.clone() };
+        self.spawn_loop("waker", poll, Arc::new(waker), |it| async move { it.pass().await });
+        let orphans = Orphans {
+            store: self.work.clone(),
+            engine,
+            settings: self.settings.process.clone(),
+            alive: self.alive.1.clone(),
+            hints: self.hints.clone(),
+        };
+        self.spawn_loop("orphans", poll, Arc::new(orphans), |it| async move { it.pass().await });
+    }
+
+    /// The runs of an engine elsewhere.
+    fn spawn_reconciler(&self, engine: Arc<dyn Engine>) {
+        let reconciler = Reconciler {
+            store: self.work.clone(),
+            engine,
+            breaker: self.breaker.clone(),
+            after: ms(self.settings.engine.reconcile_after_ms),
+            alive: self.alive.1.clone(),
+            hints: self.hints.clone(),
+            waiters: self.waiters.clone(),
+            findings: self.findings.clone(),
+            from: Mutex::default(),
+        };
+        let poll = ms(self.settings.dispatch.poll_interval_ms);
+        self.spawn_loop("reconciler", poll, Arc::new(reconciler), |it| async move { it.pass().await });
+    }
+
+    fn spawn_loop<T, P, F>(&self, name: &'static str, every: Duration, it: Arc<T>, pass: P)
+    where
+        T: Send + Sync + 'static,
+        P: Fn(Arc<T>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Option<Duration>, store::Error>> + Send,
+    {
+        let (stop, rouse) = (self.stop.clone(), Arc::clone(&self.rouse));
+        self.tasks.spawn(async move { repeat(name, every, &rouse, &stop, || pass(Arc::clone(&it))).await });
+    }
+
+    /// Answers over HTTP: the whole API, or only how this process is doing.
+    pub(super) fn spawn_api(
+        &mut self,
+        listener: TcpListener,
+        root_key: Option<Secret>,
+        whole: bool,
+    ) -> Result<(), StartError> {
+        let dispatch = &self.settings.dispatch;
+        let elsewhere = (!self.works || dispatch.exclusive) && whole;
+        if let (true, true, Some(inbox)) = (elsewhere, dispatch.hints, self.remote.take()) {
+            self.tasks.spawn(hints::send(self.targets.direct.clone(), inbox, self.stop.clone()));
+        }
+        let api = Arc::new(http::ApiParts {
+            store: Store::new(&self.targets.pooled, self.settings.database.api_connections)?,
+            settings: self.settings.clone(),
+            keys: http::keys(root_key),
+            hints: self.hints.clone(),
+            waiters: self.waiters.clone(),
+            work: self.work.clone(),
+            engine: self.engine.clone(),
+            breaker: self.breaker.clone(),
+            findings: self.findings.clone(),
+            pulse: Arc::clone(&self.pulse),
+            rouse: Arc::clone(&self.rouse),
+            stop: self.stop.clone(),
+        });
+        let stop = self.stop.clone();
+        let router = if whole { http::router(api) } else { http::signals(api) };
+        self.tasks.spawn(async move {
+            let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+            if let Err(error) = serve.await {
+                tracing::error!(error = &error as &dyn std::error::Error, "The API stopped");
+            }
+        });
+        Ok(())
+    }
+}
+
+/// A name to hold a lease by: another each time, so that nobody takes a dead one's for its own.
+fn holder() -> String {
+    format!("{}/{}", host().chars().take(200).collect::<String>(), store::new_id())
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
