@@ -77,6 +77,34 @@ BEGIN
       FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
 END $$;
 
+CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    SELECT coalesce(w.limit_override, t.max_running) AS max_running, w.paused,
+           (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 5 LIMIT p_counted) x) AS running,
+           ready.count AS ready, keyed.count AS waits_for_key, gated.count AS waits_for_definition,
+           (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 1 LIMIT p_counted) x) AS delayed,
+           (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+             WHERE r.workspace_id = w.id AND r.stage = 9 LIMIT p_counted) x) AS failed,
+           extract(epoch FROM clock_timestamp() - least(ready.oldest, keyed.oldest, gated.oldest))::float8 AS oldest_s
+      FROM workspace w JOIN tier t ON t.name = w.tier
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
+            SELECT greatest(r.created_at, r.available_at) AS since FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
+             ORDER BY r.rank, r.id LIMIT p_counted) x) ready
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
+            SELECT greatest(r.created_at, r.available_at) AS since FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 2 LIMIT p_counted) x) keyed
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
+            SELECT greatest(r.created_at, r.available_at) AS since FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 3 LIMIT p_counted) x) gated
+     WHERE w.id = p_workspace AND w.deleted_at IS NULL
+$$;
+
 CREATE FUNCTION public.fb_claim_1(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, met_closed boolean, weight integer)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -327,6 +355,57 @@ BEGIN
      ORDER BY t.ord;
 END $$;
 
+CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.version_id, e.status, e.error, e.priority, e.concurrency_key,
+           e.created_at, e.started_at, e.completed_at, e.duration_ms, e.cancel_requested_at,
+           v.number AS version_number, d.name AS definition_name
+    FROM (
+        SELECT f.id, f.created_at FROM (
+            SELECT p.id, p.created_at
+            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
+                SELECT e.id, e.created_at FROM workflow_execution e
+                WHERE p_ids IS NULL AND p_definitions IS NULL
+                  AND e.workspace_id = p_workspace AND e.status = s.status
+                  AND e.created_at >= coalesce(p_from, '-infinity')
+                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            UNION ALL
+            SELECT p.id, p.created_at
+            FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
+                SELECT e.id, e.created_at FROM workflow_execution e
+                WHERE p_ids IS NULL
+                  AND e.workflow_definition_id = w.definition AND e.status = s.status
+                  AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
+                  AND e.created_at >= coalesce(p_from, '-infinity')
+                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            UNION ALL
+            SELECT p.id, p.created_at
+            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
+                SELECT e.id, e.created_at FROM workflow_execution e
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL
+                  AND e.status = s.status
+                  AND e.created_at >= coalesce(p_from, '-infinity')
+                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            UNION ALL
+            SELECT e.id, e.created_at
+            FROM workflow_execution e
+            WHERE e.id = ANY (p_ids)
+              AND e.workspace_id = coalesce(p_workspace, e.workspace_id) AND e.status = ANY (p_statuses)
+              AND e.created_at >= coalesce(p_from, '-infinity')
+              AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)) f
+        ORDER BY f.created_at DESC, f.id DESC LIMIT p_limit) p
+    JOIN workflow_execution e ON e.id = p.id
+    LEFT JOIN workflow_definition_version v ON v.id = e.version_id
+    LEFT JOIN workflow_definition d ON d.id = e.workflow_definition_id
+    ORDER BY p.created_at DESC, p.id DESC
+$$;
+
 CREATE FUNCTION public.fb_fence() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -540,7 +619,13 @@ CREATE TABLE public.api_key (
     hash bytea NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     revoked_at timestamp with time zone,
-    CONSTRAINT api_key_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+    scopes text[] DEFAULT '{read,run,manage}'::text[] NOT NULL,
+    prefix text,
+    expires_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    CONSTRAINT api_key_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT api_key_prefix_check CHECK ((length(prefix) <= 12)),
+    CONSTRAINT api_key_scopes_check CHECK (((scopes <@ '{read,run,manage}'::text[]) AND (cardinality(scopes) > 0)))
 );
 
 CREATE TABLE public.execution_queue (
@@ -792,11 +877,19 @@ ALTER TABLE ONLY public.workflow_execution
 ALTER TABLE ONLY public.workspace
     ADD CONSTRAINT workspace_pkey PRIMARY KEY (id);
 
-CREATE INDEX activity_by_workspace ON public.activity USING btree (workspace_id, id);
+CREATE INDEX activity_of_all ON public.activity USING btree (at, id);
 
-CREATE INDEX api_key_by_workspace ON public.api_key USING btree (workspace_id, id);
+CREATE INDEX activity_of_subject ON public.activity USING btree (subject_id, at, id);
+
+CREATE INDEX activity_of_workspace ON public.activity USING btree (workspace_id, at, id);
+
+CREATE INDEX api_key_of_all ON public.api_key USING btree (id) WHERE (revoked_at IS NULL);
+
+CREATE INDEX api_key_of_workspace ON public.api_key USING btree (workspace_id, id) WHERE (revoked_at IS NULL);
 
 CREATE INDEX execution_queue_definition ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
+
+CREATE INDEX execution_queue_delayed ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id) WHERE (stage = 1);
 
 CREATE INDEX execution_queue_due ON public.execution_queue USING btree (available_at) WHERE (stage = 1);
 
@@ -805,6 +898,8 @@ CREATE INDEX execution_queue_gated ON public.execution_queue USING btree (worksp
 CREATE INDEX execution_queue_key ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, concurrency_key, rank, id) WHERE (stage = 2);
 
 CREATE INDEX execution_queue_keyed ON public.execution_queue USING btree (workspace_id, workflow_definition_id, concurrency_key) WHERE ((concurrency_key IS NOT NULL) AND (stage = ANY (ARRAY[0, 3, 5])));
+
+CREATE INDEX execution_queue_letter_by_workspace ON public.execution_queue USING btree (workspace_id, id) WHERE (stage = 9);
 
 CREATE INDEX execution_queue_ready ON public.execution_queue USING btree (shard, workspace_id, rank, id) WHERE (stage = 0);
 
@@ -817,6 +912,12 @@ CREATE INDEX workflow_execution_canceling ON public.workflow_execution USING btr
 CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btree (deadline_at) WHERE (completed_at IS NULL);
 
 CREATE UNIQUE INDEX workflow_execution_idempotency ON public.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
+
+CREATE INDEX workflow_execution_of_all ON public.workflow_execution USING btree (status, created_at, id);
+
+CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING btree (workflow_definition_id, status, created_at, id);
+
+CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status, created_at, id);
 
 CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
 

@@ -7,6 +7,7 @@
 //!
 //! Not here: deciding (`kernel`), when to look (`server`'s loops), running graphs (`engine`).
 
+pub mod activity;
 pub mod admission;
 pub mod adopt;
 pub mod aside;
@@ -18,6 +19,7 @@ pub mod enqueue;
 mod error;
 pub mod execution;
 pub mod key;
+pub mod listing;
 pub mod migrate;
 pub mod process;
 pub mod queue;

@@ -16,7 +16,7 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 7] = [
+pub const FUNCTIONS: [(&str, &str); 8] = [
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
     ("claim", include_str!("../functions/claim.sql")),
@@ -24,6 +24,7 @@ pub const FUNCTIONS: [(&str, &str); 7] = [
     ("complete", include_str!("../functions/complete.sql")),
     ("record", include_str!("../functions/record.sql")),
     ("beat", include_str!("../functions/beat.sql")),
+    ("lists", include_str!("../functions/lists.sql")),
 ];
 
 /// Serialises migrations over all processes of one database.

@@ -91,6 +91,7 @@ async fn create(admin: &Client, statement: &str) {
 async fn template(server: &str, admin: &Client) -> String {
     let mut hash = Sha256::new();
     hash.update(include_str!("../migrations/V1__spine.sql"));
+    hash.update(include_str!("../migrations/V4__lists.sql"));
     for (_, text) in FUNCTIONS {
         hash.update(text);
     }

@@ -98,7 +98,8 @@ async fn five_processes_that_start_at_once_on_an_empty_database_all_become_ready
     }
     let sql = "SELECT count(*) FROM refinery_schema_history";
     let applied: i64 = database.client().await.query_one(sql, &[]).await.expect("a history").get(0);
-    assert_eq!(applied, 1, "each migration was applied once");
+    let all = crate::support::migrations().len();
+    assert_eq!(usize::try_from(applied).ok(), Some(all), "each migration was applied once");
     for server in &servers {
         until("all are ready", async || (server.anonymous().get("/readyz").await.status == 200).then_some(())).await;
     }

@@ -12,11 +12,14 @@ use super::{Api, recorder};
 use crate::wire::Readiness;
 
 /// The process answers.
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn live() -> &'static str {
     "ok\n"
 }
 
 /// The process can do its work; says what cannot.
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()),
+    responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
 pub(crate) async fn ready(State(api): State<Api>) -> Response {
     let mut checks = BTreeMap::new();
     let ping = tokio::time::timeout(Duration::from_secs(2), api.store.ping()).await;
@@ -37,6 +40,7 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
 }
 
 /// Prometheus text.
+#[utoipa::path(get, path = "/metrics", tag = "health", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn metrics() -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], recorder().render()).into_response()
 }

@@ -12,6 +12,7 @@ mod errors;
 mod explain;
 mod gates;
 mod keys;
+mod lists;
 mod migrations;
 mod orphans;
 mod parking;

@@ -64,6 +64,10 @@ impl Api {
     pub(crate) async fn patch(&self, path: &str, body: Value) -> Reply {
         send(self.request(Method::PATCH, path).json(&body)).await
     }
+
+    pub(crate) async fn delete(&self, path: &str) -> Reply {
+        send(self.request(Method::DELETE, path)).await
+    }
 }
 
 /// Sends a request that is to be answered.
