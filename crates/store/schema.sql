@@ -415,6 +415,57 @@ BEGIN
      ORDER BY t.ord;
 END $$;
 
+CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.version_id, e.status, e.error, e.priority, e.concurrency_key,
+           e.created_at, e.started_at, e.completed_at, e.duration_ms, e.cancel_requested_at,
+           v.number AS version_number, d.name AS definition_name
+    FROM (
+        SELECT f.id, f.created_at FROM (
+            SELECT p.id, p.created_at
+            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
+                SELECT e.id, e.created_at FROM workflow_execution e
+                WHERE p_ids IS NULL AND p_definitions IS NULL
+                  AND e.workspace_id = p_workspace AND e.status = s.status
+                  AND e.created_at >= coalesce(p_from, '-infinity')
+                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            UNION ALL
+            SELECT p.id, p.created_at
+            FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
+                SELECT e.id, e.created_at FROM workflow_execution e
+                WHERE p_ids IS NULL
+                  AND e.workflow_definition_id = w.definition AND e.status = s.status
+                  AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
+                  AND e.created_at >= coalesce(p_from, '-infinity')
+                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            UNION ALL
+            SELECT p.id, p.created_at
+            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
+                SELECT e.id, e.created_at FROM workflow_execution e
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL
+                  AND e.status = s.status
+                  AND e.created_at >= coalesce(p_from, '-infinity')
+                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            UNION ALL
+            SELECT e.id, e.created_at
+            FROM workflow_execution e
+            WHERE e.id = ANY (p_ids)
+              AND e.workspace_id = coalesce(p_workspace, e.workspace_id) AND e.status = ANY (p_statuses)
+              AND e.created_at >= coalesce(p_from, '-infinity')
+              AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)) f
+        ORDER BY f.created_at DESC, f.id DESC LIMIT p_limit) p
+    JOIN workflow_execution e ON e.id = p.id
+    LEFT JOIN workflow_definition_version v ON v.id = e.version_id
+    LEFT JOIN workflow_definition d ON d.id = e.workflow_definition_id
+    ORDER BY p.created_at DESC, p.id DESC
+$$;
+
 CREATE FUNCTION public.fb_fence() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -685,7 +736,13 @@ CREATE TABLE public.api_key (
     hash bytea NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     revoked_at timestamp with time zone,
-    CONSTRAINT api_key_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+    scopes text[] DEFAULT '{read,run,manage}'::text[] NOT NULL,
+    prefix text,
+    expires_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    CONSTRAINT api_key_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT api_key_prefix_check CHECK ((length(prefix) <= 12)),
+    CONSTRAINT api_key_scopes_check CHECK (((scopes <@ '{read,run,manage}'::text[]) AND (cardinality(scopes) > 0)))
 );
 
 CREATE TABLE public.backlog (
@@ -968,9 +1025,15 @@ ALTER TABLE ONLY public.workflow_execution
 ALTER TABLE ONLY public.workspace
     ADD CONSTRAINT workspace_pkey PRIMARY KEY (id);
 
-CREATE INDEX activity_by_workspace ON public.activity USING btree (workspace_id, id);
+CREATE INDEX activity_of_all ON public.activity USING btree (at, id);
 
-CREATE INDEX api_key_by_workspace ON public.api_key USING btree (workspace_id, id);
+CREATE INDEX activity_of_subject ON public.activity USING btree (subject_id, at, id);
+
+CREATE INDEX activity_of_workspace ON public.activity USING btree (workspace_id, at, id);
+
+CREATE INDEX api_key_of_all ON public.api_key USING btree (id) WHERE (revoked_at IS NULL);
+
+CREATE INDEX api_key_of_workspace ON public.api_key USING btree (workspace_id, id) WHERE (revoked_at IS NULL);
 
 CREATE INDEX execution_queue_definition ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
 

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use kernel::access::Scopes;
 use serde_json::json;
 use server::config::Settings;
 use server::{Options, Role, Server, wire};
 use store::Store;
 use store::connect::Target;
 use store::embedded::{self, Embedded, Launcher};
-use store::key::Secret;
+use store::key::{NewKey, Secret};
 
 use crate::client::api::Api;
 use crate::client::document::Document;
@@ -157,7 +158,8 @@ async fn root_key(store: &Store) -> anyhow::Result<(Secret, bool)> {
         return Ok((secret, false));
     }
     let secret = Secret::generate()?;
-    store.create_key(None, "dev", &secret, "dev").await?;
+    let root = NewKey { workspace: None, name: "dev", scopes: Scopes::all(), expires_at: None };
+    store.create_key(&root, &secret, "dev").await?;
     Ok((secret, true))
 }
 

@@ -60,6 +60,7 @@ pub enum EngineState {
 
 /// The reason an item is not running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "reason", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Waiting {
     WorkspaceDeleted,

@@ -21,6 +21,7 @@ use crate::template::{is_templated, push_segment};
 
 /// One thing that is wrong with a document, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Problem {
     /// A JSON pointer into the document.
     pub pointer: String,

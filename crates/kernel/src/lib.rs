@@ -4,6 +4,7 @@
 //! crate bans what could. Shells read state, ask here, and carry out the answer, so that two
 //! engines, a simulation and a replay all agree.
 
+pub mod access;
 pub mod breaker;
 pub mod crash;
 pub mod definition;

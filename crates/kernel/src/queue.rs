@@ -19,6 +19,7 @@ use crate::failure;
 
 /// A queue item's status as stored and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = QueueStatus))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
     Pending,
@@ -207,6 +208,7 @@ pub const PRIORITY_STEP_MS: i64 = 60_000;
 
 /// A start's priority: 1 goes first, 3 is usual, 5 goes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(minimum = 1, maximum = 5))]
 #[serde(try_from = "i16", into = "i16")]
 pub struct Priority(i16);
 

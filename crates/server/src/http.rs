@@ -8,6 +8,10 @@
 //!
 //! Not here: what crosses the wire (`crate::wire`), any decision.
 
+#![expect(unused_qualifications, reason = "utoipa writes parameter types out in full")]
+
+mod access;
+mod activity;
 mod auth;
 mod body;
 mod bulk;
@@ -17,10 +21,13 @@ mod executions;
 mod health;
 mod keys;
 mod letters;
+mod openapi;
+mod page;
 mod problem;
 mod queue;
 mod rerun;
 mod starts;
+mod strict;
 mod workspaces;
 
 use std::sync::Arc;
@@ -31,7 +38,6 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::HeaderMap;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, patch, post};
 use engine::Engine;
 use engine::pulse::Pulse;
 use kernel::explain::EngineState;
@@ -44,6 +50,8 @@ use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 use tracing::field::Empty;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::breaker::Breaker;
 use crate::config::{Settings, ms};
@@ -95,41 +103,63 @@ pub(crate) fn keys(root: Option<Secret>) -> auth::Keys {
     auth::Keys::new(root)
 }
 
+/// What needs no key. Here and in `v1` a handler says its method, path and types itself, so that what is
+/// served is what `openapi` describes.
+fn open() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(openapi::get)).merge(health())
+}
+
+/// How this process is doing.
+fn health() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(health::live)).routes(routes!(health::ready)).routes(routes!(health::metrics))
+}
+
+/// What needs one, below `/api/v1`.
+fn v1() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(workspaces::create, workspaces::list))
+        .routes(routes!(workspaces::change, workspaces::get))
+        .routes(routes!(workspaces::capacity))
+        .routes(routes!(keys::create, keys::list))
+        .routes(routes!(keys::revoke))
+        .routes(routes!(activity::list))
+        .routes(routes!(definitions::create, definitions::list))
+        .routes(routes!(definitions::validate))
+        .routes(routes!(definitions::apply))
+        .routes(routes!(definitions::get))
+        .routes(routes!(definitions::add_version, definitions::versions))
+        .routes(routes!(definitions::publish))
+        .routes(routes!(executions::list::list))
+        .routes(routes!(executions::list::of_definition))
+        .routes(routes!(executions::list::of_workspace))
+        .routes(routes!(executions::start))
+        .routes(routes!(executions::get))
+        .routes(routes!(executions::nodes))
+        .routes(routes!(executions::summary))
+        .routes(routes!(executions::cancel))
+        .routes(routes!(queue::get))
+}
+
 /// The whole router.
 pub(crate) fn router(api: Api) -> Router {
-    let v1 = Router::new()
-        .route("/workspaces", post(workspaces::create).get(workspaces::list))
-        .route("/workspaces/{id}", patch(workspaces::change).get(workspaces::get))
-        .route("/keys", post(keys::create))
-        .route("/workflow/definitions", post(definitions::create).get(definitions::list))
-        .route("/workflow/definitions/validate", post(definitions::validate))
-        .route("/workflow/definitions/apply", post(definitions::apply))
-        .route("/workflow/definitions/{id}", get(definitions::get))
-        .route("/workflow/definitions/{id}/versions", post(definitions::add_version))
-        .route("/workflow/definitions/{id}/publish", post(definitions::publish))
-        .route("/workflow/executions/start", post(executions::start))
-        .route("/workflow/executions/{id}", get(executions::get))
-        .route("/workflow/executions/{id}/nodes", get(executions::nodes))
-        .route("/workflow/executions/{id}/summary", get(executions::summary))
-        .route("/workflow/executions/{id}/cancel", post(executions::cancel))
-        .route("/workflow/queue/{id}", get(queue::get))
+    let (v1, _) = v1().split_for_parts();
+    let v1 = v1
         .merge(control::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&api), auth::require));
-    finished(Router::new().nest("/api/v1", v1), api)
+    let (open, _) = open().split_for_parts();
+    finished(open.nest("/api/v1", v1), api)
 }
 
 /// How this process is doing, and nothing else.
 pub(crate) fn signals(api: Api) -> Router {
-    finished(Router::new(), api)
+    let (health, _) = health().split_for_parts();
+    finished(health, api)
 }
 
 fn finished(router: Router<Api>, api: Api) -> Router {
     router
-        .route("/healthz", get(health::live))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {

@@ -7,31 +7,40 @@
 //! Not here: graph documents (`kernel::parse` reads them as they are), errors (`problem`).
 
 mod control;
+mod keys;
+mod lists;
 
 use jiff::Timestamp;
 use kernel::explain::Waiting;
-use kernel::ids::{DefinitionId, ExecutionId, KeyId, QueueItemId, VersionId, WorkspaceId};
+use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, VersionId, WorkspaceId};
 use kernel::parse::Problem;
 use kernel::queue::Priority;
 use kernel::{execution, node, queue};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
+
+pub use keys::{CreateKey, CreatedKey, Key};
+pub use lists::{Activity, Capacity, Count, ListedExecution, Page, Version, WaitingCounts};
 
 pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunVersion};
 
 /// `POST /api/v1/workspaces`
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateWorkspace {
+    #[schema(min_length = 1, max_length = 200)]
     pub name: String,
     /// FREE, PRO or ENTERPRISE; FREE if not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
     /// How many executions may run at once, instead of what the tier says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 100_000)]
     pub limit: Option<i32>,
     /// Its share of turns beside other workspaces, 1 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 100)]
     pub weight: Option<i16>,
     /// The most executions that may wait, instead of what the service allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,15 +48,17 @@ pub struct CreateWorkspace {
 }
 
 /// `PATCH /api/v1/workspaces/{id}`: what is absent stays as it is.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeWorkspace {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
     /// A number overrides the tier's limit; null goes back to it.
+    #[schema(value_type = Option<i32>, minimum = 0, maximum = 100_000)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub limit: Option<Option<i32>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 100)]
     pub weight: Option<i16>,
     /// A number bounds what may wait; null goes back to what the service allows.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
@@ -59,7 +70,7 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i32
     Option::deserialize(deserializer).map(Some)
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Workspace {
     pub id: WorkspaceId,
@@ -80,45 +91,8 @@ pub struct Workspace {
     pub created_at: Timestamp,
 }
 
-/// A page of a list.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Page<T> {
-    pub items: Vec<T>,
-    /// Give it as `?after=` for the next page; absent on the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
-
-/// `POST /api/v1/keys`
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CreateKey {
-    pub name: String,
-    /// The workspace the key opens; with a workspace key, its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace_id: Option<WorkspaceId>,
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CreatedKey {
-    pub id: KeyId,
-    pub name: String,
-    pub workspace_id: WorkspaceId,
-    /// The key itself: shown this once, kept nowhere.
-    pub key: String,
-}
-
-/// The key is shown to its client and to nobody else, not even by accident.
-impl std::fmt::Debug for CreatedKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CreatedKey").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 /// `POST /api/v1/workflow/definitions`, `…/validate`, `…/apply` and `…/{id}/versions`
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubmitDefinition {
     /// The graph document, in either form.
@@ -135,11 +109,11 @@ pub struct SubmitDefinition {
 }
 
 /// `POST /api/v1/workflow/definitions/{id}/publish`
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Publish {}
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Validated {
     pub valid: bool,
@@ -148,7 +122,7 @@ pub struct Validated {
     pub content_hash: String,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Definition {
     pub id: DefinitionId,
@@ -166,7 +140,7 @@ pub struct Definition {
 }
 
 /// A version that was stored, or was there already with the same content.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Applied {
     pub definition: Definition,
@@ -177,7 +151,7 @@ pub struct Applied {
 }
 
 /// `POST /api/v1/workflow/executions/start`
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StartExecution {
     pub workflow_definition_id: DefinitionId,
@@ -192,10 +166,11 @@ pub struct StartExecution {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 200)]
     pub concurrency_key: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Started {
     pub queue_id: QueueItemId,
@@ -204,7 +179,7 @@ pub struct Started {
     pub status: execution::Status,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueItem {
     pub queue_id: QueueItemId,
@@ -232,14 +207,14 @@ pub struct QueueItem {
 }
 
 /// Why an item waits: a code with its figures, and the same as a sentence.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WaitingReason {
     #[serde(flatten)]
     pub reason: Waiting,
     pub message: String,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Execution {
     pub id: ExecutionId,
@@ -281,7 +256,7 @@ pub struct Execution {
     pub rerun_of: Option<ExecutionId>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
     pub node: String,
@@ -313,13 +288,13 @@ pub struct Node {
 }
 
 /// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, those not begun as PENDING, last.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Nodes {
     pub items: Vec<Node>,
 }
 
 /// `GET /api/v1/workflow/executions/{id}/summary`
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     pub id: ExecutionId,
@@ -335,7 +310,7 @@ pub struct Summary {
 }
 
 /// `POST /api/v1/workflow/executions/{id}/cancel` and `…/terminate`
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Canceled {
     pub execution_id: ExecutionId,
@@ -344,7 +319,7 @@ pub struct Canceled {
 }
 
 /// `GET /readyz`
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Readiness {
     pub ready: bool,
@@ -352,7 +327,7 @@ pub struct Readiness {
 }
 
 /// An error as RFC 9457 says, with a stable code and, for documents, every problem.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProblemBody {
     #[serde(rename = "type")]
     pub kind: String,

@@ -52,6 +52,17 @@ pub struct StoredVersion {
     pub unchanged: bool,
 }
 
+/// A version as people read it, without its graph.
+#[derive(Clone, Debug)]
+pub struct Version {
+    pub id: VersionId,
+    pub number: i32,
+    pub content_hash: String,
+    pub timeout_ms: Option<i64>,
+    pub created_at: Timestamp,
+    pub published: bool,
+}
+
 impl Store {
     /// Makes a definition, a draft. A taken name is a conflict.
     pub async fn create_definition(
@@ -138,16 +149,25 @@ impl Store {
         definition_of(&self.one(sql!("workflow_definition/find"), &[&id, &name, &workspace]).await?)
     }
 
-    /// A workspace's living definitions after a given one, by id.
+    /// The living definitions of a workspace (none: of all), by workspace and name, after a place.
     pub async fn definitions(
         &self,
-        workspace: WorkspaceId,
-        after: Option<DefinitionId>,
+        workspace: Option<WorkspaceId>,
+        after: Option<(WorkspaceId, &str)>,
         limit: i64,
     ) -> Result<Vec<Definition>, Error> {
-        let after = after.map(|id| id.0);
-        let rows = self.query(sql!("workflow_definition/list"), &[&workspace.0, &after, &limit]).await?;
+        let (first, last) = workspace.map_or((Uuid::nil(), Uuid::max()), |id| (id.0, id.0));
+        // Nothing is before the empty name of the first.
+        let (place, name) = after.map_or((first, ""), |(id, name)| (id.0, name));
+        let rows = self.query(sql!("workflow_definition/list"), &[&first, &last, &place, &name, &limit]).await?;
         rows.iter().map(definition_of).collect()
+    }
+
+    /// The versions of a definition before a number (none: all), newest first.
+    pub async fn versions(&self, id: DefinitionId, before: Option<i32>, limit: i64) -> Result<Vec<Version>, Error> {
+        let before = before.unwrap_or(i32::MAX);
+        let rows = self.query(sql!("workflow_definition_version/list"), &[&id.0, &before, &limit]).await?;
+        rows.iter().map(version_of).collect()
     }
 
     /// The newest version of a definition, with its graph.
@@ -210,5 +230,16 @@ fn definition_of(row: &Row) -> Result<Definition, Error> {
         max_attempts: row.try_get("max_attempts")?,
         created_at: row.try_get("created_at")?,
         updated_at: row.try_get("updated_at")?,
+    })
+}
+
+fn version_of(row: &Row) -> Result<Version, Error> {
+    Ok(Version {
+        id: VersionId(row.try_get("id")?),
+        number: row.try_get("number")?,
+        content_hash: row.try_get("content_hash")?,
+        timeout_ms: row.try_get("timeout_ms")?,
+        created_at: row.try_get("created_at")?,
+        published: row.try_get("published")?,
     })
 }

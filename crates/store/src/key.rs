@@ -4,14 +4,20 @@
 //! - The secret never leaves the call that made it; a stored key cannot be turned back into one.
 //! - A key is 256 random bits, so a fast hash keeps it safe; its check sum tells a typo from a wrong key.
 //!
-//! Not here: what a key allows (`server::http::auth`).
+//! - A revoked or expired key is not found. What a key's use and end leave behind is in its row and the
+//!   audit log.
+//!
+//! Not here: what a scope allows (`kernel::access`, `server::http::access`).
 
 use std::fmt;
 
+use jiff::Timestamp;
+use kernel::access::{Scope, Scopes};
 use kernel::ids::{KeyId, WorkspaceId};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::sql::sql;
@@ -64,6 +70,11 @@ impl Secret {
         &self.0
     }
 
+    /// How it begins: enough to tell keys apart, too little to guess one.
+    pub fn prefix(&self) -> &str {
+        &self.0[..PREFIX.len() + 8]
+    }
+
     /// What is stored instead of it.
     pub fn hash(&self) -> Vec<u8> {
         Sha256::digest(self.0.as_bytes()).to_vec()
@@ -83,40 +94,117 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A living key: of a workspace, or a root key.
+/// A living key: of a workspace, or a root key, which has every scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     pub id: KeyId,
     pub workspace: Option<WorkspaceId>,
+    pub scopes: Scopes,
+}
+
+/// A key to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewKey<'a> {
+    pub workspace: Option<WorkspaceId>,
+    pub name: &'a str,
+    pub scopes: Scopes,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A key as people read it: how it begins, never more.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    pub id: KeyId,
+    pub workspace: Option<WorkspaceId>,
+    pub name: String,
+    pub prefix: Option<String>,
+    pub scopes: Scopes,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub last_used_at: Option<Timestamp>,
 }
 
 impl Store {
     /// Stores a key by its hash. An unknown workspace is refused data.
-    pub async fn create_key(
-        &self,
-        workspace: Option<WorkspaceId>,
-        name: &str,
-        secret: &Secret,
-        actor: &str,
-    ) -> Result<KeyId, Error> {
+    pub async fn create_key(&self, new: &NewKey<'_>, secret: &Secret, actor: &str) -> Result<KeyId, Error> {
+        let NewKey { workspace, name, scopes, expires_at } = *new;
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let id = KeyId(new_id());
         let owner = workspace.map(|workspace| workspace.0);
-        transaction.execute(sql!("api_key/create"), &[&id.0, &owner, &name, &secret.hash()]).await?;
-        audit(&transaction, workspace, actor, "key.create", "key", id.0, &json!({ "name": name })).await?;
+        let names: Vec<&str> = scopes.list().into_iter().map(Scope::name).collect();
+        transaction
+            .execute(
+                sql!("api_key/create"),
+                &[&id.0, &owner, &name, &secret.hash(), &secret.prefix(), &names, &expires_at],
+            )
+            .await?;
+        let detail = json!({ "name": name, "scopes": names, "expiresAt": expires_at });
+        audit(&transaction, workspace, actor, "key.create", "key", id.0, &detail).await?;
         transaction.commit().await?;
         Ok(id)
     }
 
-    /// The living key of this secret.
+    /// The living key of this secret. That it was used is noted, to the minute.
     pub async fn find_key(&self, secret: &Secret) -> Result<Key, Error> {
         let row = self.one(sql!("api_key/find"), &[&secret.hash()]).await?;
-        Ok(Key { id: KeyId(row.try_get(0)?), workspace: row.try_get::<_, Option<Uuid>>(1)?.map(WorkspaceId) })
+        let id = KeyId(row.try_get("id")?);
+        if row.try_get("unnoted")? {
+            self.execute(sql!("api_key/used"), &[&id.0]).await?;
+        }
+        let workspace = row.try_get::<_, Option<Uuid>>("workspace_id")?.map(WorkspaceId);
+        Ok(Key { id, workspace, scopes: scopes_of(&row, workspace)? })
+    }
+
+    /// Keys that were not revoked, of a workspace (none: every key there is), by id after a given one.
+    pub async fn keys(
+        &self,
+        workspace: Option<WorkspaceId>,
+        after: Option<KeyId>,
+        limit: i64,
+    ) -> Result<Vec<Listed>, Error> {
+        let (workspace, after) = (workspace.map(|id| id.0), after.map_or(Uuid::nil(), |id| id.0));
+        let rows = self.query(sql!("api_key/list"), &[&workspace, &after, &limit]).await?;
+        rows.iter().map(listed_of).collect()
+    }
+
+    /// Ends a key of a workspace (none: any key). One that is unknown or ended is not found.
+    pub async fn revoke_key(&self, id: KeyId, workspace: Option<WorkspaceId>, actor: &str) -> Result<(), Error> {
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        let workspace = workspace.map(|id| id.0);
+        let row = transaction.query_opt(sql!("api_key/revoke"), &[&id.0, &workspace]).await?.ok_or(Error::NotFound)?;
+        let owner = row.try_get::<_, Option<Uuid>>("workspace_id")?.map(WorkspaceId);
+        let detail = json!({ "name": row.try_get::<_, String>("name")? });
+        audit(&transaction, owner, actor, "key.revoke", "key", id.0, &detail).await?;
+        Ok(transaction.commit().await?)
     }
 
     /// Is there a stored root key?
     pub async fn has_root_key(&self) -> Result<bool, Error> {
         Ok(self.one(sql!("api_key/any_root"), &[]).await?.try_get(0)?)
     }
+}
+
+fn scopes_of(row: &Row, workspace: Option<WorkspaceId>) -> Result<Scopes, Error> {
+    if workspace.is_none() {
+        return Ok(Scopes::all());
+    }
+    let names: Vec<String> = row.try_get("scopes")?;
+    let known = |name: &String| Scope::parse(name).ok_or_else(|| Error::Corrupt(format!("scope is {name:?}")));
+    names.iter().map(known).collect()
+}
+
+fn listed_of(row: &Row) -> Result<Listed, Error> {
+    let workspace = row.try_get::<_, Option<Uuid>>("workspace_id")?.map(WorkspaceId);
+    Ok(Listed {
+        id: KeyId(row.try_get("id")?),
+        workspace,
+        name: row.try_get("name")?,
+        prefix: row.try_get("prefix")?,
+        scopes: scopes_of(row, workspace)?,
+        created_at: row.try_get("created_at")?,
+        expires_at: row.try_get("expires_at")?,
+        last_used_at: row.try_get("last_used_at")?,
+    })
 }

@@ -7,6 +7,7 @@
 //!
 //! Not here: deciding (`kernel`), when to look (`server`'s loops), running graphs (`engine`).
 
+pub mod activity;
 pub mod admission;
 pub mod adopt;
 pub mod aside;
@@ -23,6 +24,7 @@ pub mod handed_over;
 pub mod key;
 pub mod lease;
 pub mod letter;
+pub mod listing;
 pub mod migrate;
 pub mod process;
 pub mod queue;

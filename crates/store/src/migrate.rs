@@ -17,7 +17,7 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 9] = [
+pub const FUNCTIONS: [(&str, &str); 10] = [
     ("backlog", include_str!("../functions/backlog.sql")),
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
@@ -26,6 +26,7 @@ pub const FUNCTIONS: [(&str, &str); 9] = [
     ("complete", include_str!("../functions/complete.sql")),
     ("record", include_str!("../functions/record.sql")),
     ("beat", include_str!("../functions/beat.sql")),
+    ("lists", include_str!("../functions/lists.sql")),
     ("sample", include_str!("../functions/sample.sql")),
 ];
 

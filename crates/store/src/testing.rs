@@ -93,6 +93,7 @@ async fn template(server: &str, admin: &Client) -> String {
     hash.update(include_str!("../migrations/V1__spine.sql"));
     hash.update(include_str!("../migrations/V2__operate.sql"));
     hash.update(include_str!("../migrations/V3__control.sql"));
+    hash.update(include_str!("../migrations/V4__lists.sql"));
     for (_, text) in FUNCTIONS {
         hash.update(text);
     }

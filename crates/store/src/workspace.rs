@@ -52,6 +52,24 @@ pub struct Change {
     pub max_backlog: Option<Option<i32>>,
 }
 
+/// How far a workspace's items are counted; one more means more.
+pub const COUNTED: i64 = 1_000;
+
+/// What a workspace may use, uses, and has waiting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Capacity {
+    pub limit: i32,
+    pub paused: bool,
+    pub running: i64,
+    pub ready: i64,
+    pub delayed: i64,
+    pub waits_for_key: i64,
+    pub waits_for_definition: i64,
+    pub failed: i64,
+    /// How long the oldest has waited that is not delayed.
+    pub oldest_s: Option<f64>,
+}
+
 impl Store {
     /// Makes a workspace. A taken name is a conflict; an unknown tier is refused data.
     pub async fn create_workspace(&self, new: &NewWorkspace, actor: &str) -> Result<(), Error> {
@@ -98,16 +116,30 @@ impl Store {
 
     /// One living workspace.
     pub async fn workspace(&self, id: WorkspaceId) -> Result<Workspace, Error> {
-        let none: Option<uuid::Uuid> = None;
-        workspace_of(&self.one(sql!("workspace/list"), &[&id.0, &none, &1i64]).await?)
+        workspace_of(&self.one(sql!("workspace/get"), &[&id.0]).await?)
     }
 
-    /// Living workspaces after a given one, by id.
-    pub async fn workspaces(&self, after: Option<WorkspaceId>, limit: i64) -> Result<Vec<Workspace>, Error> {
-        let none: Option<uuid::Uuid> = None;
-        let after = after.map(|id| id.0);
-        let rows = self.query(sql!("workspace/list"), &[&none, &after, &limit]).await?;
+    /// Living workspaces after a name (no name is empty), by name.
+    pub async fn workspaces(&self, after: &str, limit: i64) -> Result<Vec<Workspace>, Error> {
+        let rows = self.query(sql!("workspace/list"), &[&after, &limit]).await?;
         rows.iter().map(workspace_of).collect()
+    }
+
+    /// What a living workspace has room for, and what waits.
+    pub async fn capacity(&self, id: WorkspaceId) -> Result<Capacity, Error> {
+        let row = self.one(sql!("workspace/capacity"), &[&id.0, &(COUNTED + 1)]).await?;
+        let count = |column: &str| row.try_get::<_, i32>(column).map(i64::from);
+        Ok(Capacity {
+            limit: row.try_get("max_running")?,
+            paused: row.try_get("paused")?,
+            running: count("running")?,
+            ready: count("ready")?,
+            delayed: count("delayed")?,
+            waits_for_key: count("waits_for_key")?,
+            waits_for_definition: count("waits_for_definition")?,
+            failed: count("failed")?,
+            oldest_s: row.try_get("oldest_s")?,
+        })
     }
 
     /// The living workspace of a name.

@@ -134,13 +134,13 @@ impl List {
     async fn run(self, session: &Session) -> anyhow::Result<()> {
         let limit = self.limit.to_string();
         let mut query = vec![("limit", limit.as_str())];
-        query.extend(self.after.as_deref().map(|after| ("after", after)));
+        query.extend(self.after.as_deref().map(|after| ("cursor", after)));
         let page: Answer<wire::Page<wire::Workspace>> = session.api.get("workspaces", &query).await?;
         session.show(&page, |page| {
             let head = ["NAME", "TIER", "RUNNING", "LIMIT", "READY", "WEIGHT", "STATE", "ID"];
             output::table(&head, page.items.iter().map(row).collect(), session.stdout)
         })?;
-        if let Some(next) = &page.value.next {
+        if let Some(next) = &page.value.next_cursor {
             output::note(format!("There are more: forebay workspace ls --after {}", output::clean(next)))?;
         }
         Ok(())
@@ -172,7 +172,7 @@ impl Change {
 impl MakeKey {
     async fn run(self, session: &Session) -> anyhow::Result<()> {
         let workspace_id = Some(session.find_workspace(&self.workspace).await?);
-        let body = wire::CreateKey { name: self.name, workspace_id };
+        let body = wire::CreateKey { name: self.name, workspace_id, scopes: None, expires_at: None };
         let made: Answer<wire::CreatedKey> = session.api.post("keys", &body).await?;
         session.show(&made, |made| output::line(output::clean(&made.key)))?;
         output::note("Keep this key now: it is shown this once and stored nowhere. Use it as FOREBAY_KEY.")

@@ -1,7 +1,11 @@
 //! The binary and the repository as a whole.
 
+mod api_access;
 mod api_errors;
+mod api_hostile;
 mod api_input;
+mod api_keys;
+mod api_lists;
 mod bulk;
 mod cli;
 mod control;

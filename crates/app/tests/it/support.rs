@@ -16,6 +16,7 @@ pub(crate) mod scene;
 pub(crate) mod server;
 pub(crate) mod tenant;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 pub(crate) use engine::Engine;
@@ -86,5 +87,21 @@ impl World {
 
     pub(crate) async fn run_sql(&self, sql: &str) {
         self.database.client().await.batch_execute(sql).await.expect("a statement");
+    }
+
+    /// All that is stored, table by table, but for what changes by itself: heartbeats, and when keys were used.
+    pub(crate) async fn everything(&self) -> BTreeMap<String, String> {
+        let client = self.database.client().await;
+        let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN ('process', 'shard_owner')";
+        let mut found = BTreeMap::new();
+        for row in client.query(tables, &[]).await.expect("a catalogue") {
+            let table: String = row.get(0);
+            let sql = format!(
+                "SELECT count(*) || ' ' || coalesce(md5(string_agg(r, ' ' ORDER BY r)), '')
+                   FROM (SELECT (to_jsonb(t) - 'last_used_at')::text AS r FROM {table} t) x"
+            );
+            found.insert(table, client.query_one(&sql, &[]).await.expect("a sum").get(0));
+        }
+        found
     }
 }

@@ -203,6 +203,18 @@ fn nothing_is_left_for_later_or_tied_to_one_machine() {
 }
 
 #[test]
+fn every_route_is_registered_with_its_description() {
+    let mut wrong = Vec::new();
+    for file in files().iter().filter(|file| file.is_rust() && file.path.starts_with("crates/server/src/http")) {
+        let code = rust::code(&file.text);
+        let bare =
+            code.lines().enumerate().filter(|(_, line)| line.contains(".route(") || line.contains(".route_service("));
+        wrong.extend(bare.map(|(number, _)| format!("{}:{}", file.path, number + 1)));
+    }
+    check("describe the handler with #[utoipa::path(…)] and register it with .routes(routes!(…))", wrong);
+}
+
+#[test]
 fn scripts_stop_at_the_first_failure() {
     let is_script = |file: &File| {
         let is_sourced = file.path.starts_with("dev/lib/");

@@ -2,22 +2,23 @@
 //!
 //! Invariants
 //! - A request without a valid key goes no further: its body is not read.
-//! - A revoked key stops working within `FRESH`.
+//! - A revoked or expired key stops working within `FRESH` of the time at which it was looked up.
 //! - Keys are looked up by hash; none is ever logged.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::Response;
-use kernel::ids::WorkspaceId;
+use kernel::access::Scopes;
+use kernel::ids::{KeyId, WorkspaceId};
 use store::Store;
 use store::key::{Key, Secret};
 
-use super::{Api, Code, Problem};
+use super::{Api, Code, Problem, access};
 
 /// How long a key that was found is trusted without looking again.
 const FRESH: Duration = Duration::from_secs(3);
@@ -31,6 +32,7 @@ pub(crate) struct Caller {
     pub(crate) actor: String,
     /// The one workspace it may see; none for the root key, which may see all.
     pub(crate) workspace: Option<WorkspaceId>,
+    pub(crate) scopes: Scopes,
 }
 
 impl Caller {
@@ -48,6 +50,14 @@ impl Caller {
                 Code::ValidationFailed,
                 "say which workspace: workspaceId is required with a root key",
             )),
+        }
+    }
+
+    /// The workspace whose things are listed: the key's own, or with the root key the one named, or all.
+    pub(crate) fn sees(&self, named: Option<WorkspaceId>) -> Result<Option<WorkspaceId>, Problem> {
+        match (self.workspace, named) {
+            (None, None) => Ok(None),
+            _ => self.workspace(named).map(Some),
         }
     }
 
@@ -74,7 +84,7 @@ impl Keys {
 
     async fn caller(&self, store: &Store, secret: &Secret) -> Result<Caller, Problem> {
         if self.root.as_ref().is_some_and(|root| root.is(secret)) {
-            return Ok(Caller { actor: "root".to_owned(), workspace: None });
+            return Ok(Caller { actor: "root".to_owned(), workspace: None, scopes: Scopes::all() });
         }
         let hash = secret.hash();
         let remembered = {
@@ -84,6 +94,8 @@ impl Keys {
         let key = match remembered {
             Some(key) => key,
             None => {
+                // Before it is looked for: what is trusted from then on may have been revoked since.
+                let asked = Instant::now();
                 let key = store.find_key(secret).await.map_err(|error| match error {
                     store::Error::NotFound => Problem::new(
                         Code::Unauthenticated,
@@ -95,15 +107,21 @@ impl Keys {
                 if seen.len() >= REMEMBERED {
                     seen.clear();
                 }
-                seen.insert(hash, (key, Instant::now()));
+                seen.insert(hash, (key, asked));
                 key
             }
         };
-        Ok(Caller { actor: format!("key:{}", key.id), workspace: key.workspace })
+        Ok(Caller { actor: format!("key:{}", key.id), workspace: key.workspace, scopes: key.scopes })
+    }
+
+    /// Trusts this key no longer without looking again.
+    pub(crate) fn forget(&self, id: KeyId) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.retain(|_, (key, _)| key.id != id);
     }
 }
 
-/// Lets a request through with its caller, or answers 401.
+/// Lets a request through with its caller, or answers 401, or 403 to one without the scope it takes.
 pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: Next) -> Result<Response, Problem> {
     let missing = || {
         Problem::new(
@@ -119,6 +137,13 @@ pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: 
     }
     let secret = Secret::parse(token.trim()).map_err(|_| missing())?;
     let caller = api.keys.caller(&api.store, &secret).await?;
+    if let Some(route) = request.extensions().get::<MatchedPath>() {
+        let scope = access::needed(request.method(), route.as_str());
+        if !caller.scopes.allow(scope) {
+            let detail = format!("this needs a key with the scope {}", scope.name());
+            return Err(Problem::new(Code::Forbidden, detail));
+        }
+    }
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }

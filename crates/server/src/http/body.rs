@@ -8,6 +8,7 @@ use kernel::parse;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::strict::Strict;
 use super::{Api, Code, Problem};
 
 /// A JSON body.
@@ -29,6 +30,10 @@ async fn read(request: Request, limit: usize) -> Result<Vec<u8>, Problem> {
     if !is_json(request.headers()) {
         return Err(Problem::new(Code::UnsupportedMediaType, "send JSON, with content-type: application/json"));
     }
+    let packed = request.headers().get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity");
+    if packed {
+        return Err(Problem::new(Code::UnsupportedMediaType, "send the body as it is, without content-encoding"));
+    }
     let too_large = || Problem::new(Code::PayloadTooLarge, format!("the body is larger than {limit} bytes"));
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: usize| length > limit) {
@@ -47,13 +52,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let malformed =
         |error: &dyn std::fmt::Display| Problem::new(Code::Malformed, format!("the body is not JSON: {error}"));
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
-    // A struct can be read from an array too; nobody who sends one means that.
-    if !value.is_object() {
-        let message = "the body must be a JSON object".to_owned();
-        let problem = Problem::new(Code::ValidationFailed, message.clone());
-        return Err(Problem { problems: vec![parse::Problem { pointer: String::new(), message }], ..problem });
-    }
+    let Strict(value) = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
     if !engine::nodes::is_storable(&value) {
         return Err(Problem::new(
             Code::ValidationFailed,
@@ -65,6 +64,12 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 
 /// Reads a JSON value into a type; a mistake says where it is.
 pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
+    // A list in the order of a type's fields would be read as one.
+    if !value.is_object() {
+        let problem = parse::Problem { pointer: String::new(), message: "must be an object".to_owned() };
+        let refused = Problem::new(Code::ValidationFailed, "the body must be an object");
+        return Err(Problem { problems: vec![problem], ..refused });
+    }
     serde_path_to_error::deserialize(value).map_err(|error| {
         let pointer: String = error
             .path()

@@ -8,26 +8,43 @@ use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::parse;
 use serde::Deserialize;
 use store::definition::{NewVersion, StoredVersion, Which};
+use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::workspaces::check_name;
-use super::{Api, Code, Problem};
-use crate::wire::{Applied, Definition, Page, Publish, SubmitDefinition, Validated};
+use super::{Api, Code, Problem, page};
+use crate::wire::{Applied, Definition, Page, Publish, SubmitDefinition, Validated, Version};
 
-/// The most items of one page.
-const PAGE: i64 = 100;
-
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct List {
+    /// Exactly this name; with a root key it needs `workspaceId`.
     name: Option<String>,
+    /// With a root key, only those of this workspace.
     workspace_id: Option<WorkspaceId>,
-    after: Option<DefinitionId>,
+    /// The `nextCursor` of the page before.
+    cursor: Option<String>,
+    /// How many; 50 if not said.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<i64>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Versions {
+    /// The `nextCursor` of the page before.
+    cursor: Option<String>,
+    /// How many; 50 if not said.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<i64>,
 }
 
 /// Checks a document and stores nothing.
+#[utoipa::path(post, path = "/workflow/definitions/validate", tag = "definitions", request_body = SubmitDefinition,
+    responses((status = 200, body = Validated)))]
 pub(crate) async fn validate(Json(body): Json<SubmitDefinition>) -> Result<Reply<Validated>, Problem> {
     let (definition, plan) = check(&body)?;
     Ok(Reply(Validated {
@@ -39,6 +56,8 @@ pub(crate) async fn validate(Json(body): Json<SubmitDefinition>) -> Result<Reply
 }
 
 /// A new definition, a draft.
+#[utoipa::path(post, path = "/workflow/definitions", tag = "definitions", request_body = SubmitDefinition,
+    responses((status = 201, body = Applied)))]
 pub(crate) async fn create(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -52,6 +71,8 @@ pub(crate) async fn create(
 }
 
 /// Creates a definition, or adds a version to the one of that name, and publishes it.
+#[utoipa::path(post, path = "/workflow/definitions/apply", tag = "definitions", request_body = SubmitDefinition,
+    responses((status = 200, body = Applied)))]
 pub(crate) async fn apply(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -75,6 +96,9 @@ pub(crate) async fn apply(
 }
 
 /// A new version of a definition, not yet published.
+#[utoipa::path(post, path = "/workflow/definitions/{id}/versions", tag = "definitions", params(("id" = DefinitionId, Path)),
+    request_body = SubmitDefinition,
+    responses((status = 201, body = Applied), (status = 200, body = Applied, description = "The same content is the latest version.")))]
 pub(crate) async fn add_version(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -90,6 +114,8 @@ pub(crate) async fn add_version(
 }
 
 /// Publishes the latest version: new executions pin it.
+#[utoipa::path(post, path = "/workflow/definitions/{id}/publish", tag = "definitions", params(("id" = DefinitionId, Path)),
+    request_body = Publish, responses((status = 200, body = Applied)))]
 pub(crate) async fn publish(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -104,6 +130,9 @@ pub(crate) async fn publish(
     Ok(Reply(answer(&api, known.workspace, id, stored).await?))
 }
 
+/// One definition.
+#[utoipa::path(get, path = "/workflow/definitions/{id}", tag = "definitions", params(("id" = DefinitionId, Path)),
+    responses((status = 200, body = Definition)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -112,26 +141,65 @@ pub(crate) async fn get(
     Ok(Reply(wire(find(&api, &caller, id).await?)))
 }
 
+/// Definitions by workspace and name.
+#[utoipa::path(get, path = "/workflow/definitions", tag = "definitions", params(List),
+    responses((status = 200, body = Page<Definition>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Params(params): Params<List>,
 ) -> Result<Reply<Page<Definition>>, Problem> {
-    let workspace = caller.workspace(params.workspace_id)?;
+    let limit = page::limit(params.limit)?;
+    let after = page::read(page::List::Definitions, params.cursor.as_deref(), |bytes| {
+        let (id, name) = bytes.split_at_checked(16)?;
+        Some((WorkspaceId(page::uuid_of(id)?), page::text_of(name)?))
+    })?;
     if let Some(name) = params.name {
+        let workspace = caller.workspace(params.workspace_id)?;
         let items = match api.store.definition(Which::Name(&name), Some(workspace)).await {
             Ok(definition) => vec![wire(definition)],
             Err(store::Error::NotFound) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        return Ok(Reply(Page { items, next: None }));
+        return Ok(Reply(Page { items, next_cursor: None }));
     }
-    let limit = params.limit.unwrap_or(PAGE).clamp(1, PAGE);
-    let found = api.store.definitions(workspace, params.after, limit).await?;
-    let items: Vec<Definition> = found.into_iter().map(wire).collect();
-    let full = i64::try_from(items.len()).is_ok_and(|count| count == limit);
-    let next = items.last().filter(|_| full).map(|last| last.id.to_string());
-    Ok(Reply(Page { items, next }))
+    let workspace = caller.sees(params.workspace_id)?;
+    let after = after.as_ref().map(|(workspace, name)| (*workspace, name.as_str()));
+    let rows = api.store.definitions(workspace, after, limit + 1).await?;
+    let cursor = |row: &store::definition::Definition| {
+        page::write(page::List::Definitions, &[row.workspace.0.as_bytes(), row.name.as_bytes()].concat())
+    };
+    Ok(Reply(page::page(rows, limit, cursor, wire)))
+}
+
+/// The versions of a definition, newest first.
+#[utoipa::path(get, path = "/workflow/definitions/{id}/versions", tag = "definitions",
+    params(("id" = DefinitionId, Path), Versions), responses((status = 200, body = Page<Version>)))]
+pub(crate) async fn versions(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<DefinitionId>,
+    Params(params): Params<Versions>,
+) -> Result<Reply<Page<Version>>, Problem> {
+    let limit = page::limit(params.limit)?;
+    let before = page::read(page::List::Versions, params.cursor.as_deref(), |bytes| {
+        Some(i32::from_be_bytes(bytes.try_into().ok()?))
+    })?;
+    find(&api, &caller, id).await?;
+    let rows = api.store.versions(id, before, limit + 1).await?;
+    let cursor = |row: &store::definition::Version| page::write(page::List::Versions, &row.number.to_be_bytes());
+    Ok(Reply(page::page(rows, limit, cursor, version)))
+}
+
+fn version(row: store::definition::Version) -> Version {
+    Version {
+        id: row.id,
+        version: row.number,
+        published: row.published,
+        content_hash: row.content_hash,
+        timeout_ms: row.timeout_ms,
+        created_at: row.created_at,
+    }
 }
 
 async fn living(api: &Api, caller: &Caller, named: Option<WorkspaceId>) -> Result<WorkspaceId, Problem> {

@@ -1,4 +1,6 @@
-//! Executions: started, watched, canceled.
+//! Executions: started, watched, canceled; listed by `list`.
+
+pub(crate) mod list;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use kernel::{duration, node, parse, run};
 use serde::Deserialize;
 use store::execution::Canceled;
 use tokio::time::Instant;
+use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
@@ -25,6 +28,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Accepts a start. When this answers 202, the request is durable.
+#[utoipa::path(post, path = "/workflow/executions/start", tag = "executions", request_body = wire::StartExecution,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key with the same body starts once.", min_length = 1, max_length = 200)),
+    responses((status = 202, body = wire::Started, headers(("Location" = String, description = "The execution's address.")))))]
 pub(crate) async fn start(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -40,13 +46,18 @@ pub(crate) async fn start(
     Ok((StatusCode::ACCEPTED, headers, Reply(started)))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wait {
+    /// How long to wait for its end, such as `30s`; a minute at most.
+    #[param(example = "30s")]
     wait: Option<String>,
 }
 
 /// One execution; with `?wait=30s` as soon as it ends, or after that long as it stands.
+#[utoipa::path(get, path = "/workflow/executions/{id}", tag = "executions", params(("id" = ExecutionId, Path), Wait),
+    responses((status = 200, body = wire::Execution)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -86,6 +97,8 @@ fn too_many(most: usize) -> Problem {
 }
 
 /// Every node of the execution's graph.
+#[utoipa::path(get, path = "/workflow/executions/{id}/nodes", tag = "executions", params(("id" = ExecutionId, Path), NodesParams),
+    responses((status = 200, body = wire::Nodes)))]
 pub(crate) async fn nodes(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -97,13 +110,17 @@ pub(crate) async fn nodes(
     Ok(Reply(wire::Nodes { items }))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodesParams {
     /// False leaves inputs and outputs out, for those who only watch.
     payloads: Option<bool>,
 }
 
+/// How far it is: its nodes, counted by status.
+#[utoipa::path(get, path = "/workflow/executions/{id}/summary", tag = "executions", params(("id" = ExecutionId, Path)),
+    responses((status = 200, body = wire::Summary)))]
 pub(crate) async fn summary(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -134,6 +151,8 @@ pub(crate) async fn summary(
 }
 
 /// Ends an execution that waits, asks one that runs to end, and repeats nothing.
+#[utoipa::path(post, path = "/workflow/executions/{id}/cancel", tag = "executions", params(("id" = ExecutionId, Path)),
+    responses((status = 200, body = wire::Canceled), (status = 202, body = wire::Canceled, description = "It is being stopped.")))]
 pub(crate) async fn cancel(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

@@ -14,11 +14,14 @@ use crate::recorder::{pool, recorder};
 use crate::wire::Readiness;
 
 /// The process answers.
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn live() -> &'static str {
     "ok\n"
 }
 
 /// The process can do its work; says what cannot.
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()),
+    responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
 pub(crate) async fn ready(State(api): State<Api>) -> Response {
     let mut checks = BTreeMap::new();
     let ping = tokio::time::timeout(Duration::from_secs(2), api.store.ping()).await;
@@ -49,6 +52,7 @@ fn engine(api: &Api) -> String {
 }
 
 /// Prometheus text.
+#[utoipa::path(get, path = "/metrics", tag = "health", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn metrics(State(api): State<Api>) -> Response {
     pool("api", &api.store);
     pool("work", &api.work);

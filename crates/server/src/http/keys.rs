@@ -1,17 +1,44 @@
-//! API keys: made here, shown once.
+//! API keys: made here, shown once, listed by how they begin, revoked.
+//!
+//! Invariants
+//! - No key makes one with more scopes than its own.
+//! - A revoked key stops working here at once, elsewhere as soon as it is looked up again (`auth::FRESH`).
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
-use store::key::Secret;
+use jiff::Timestamp;
+use kernel::access::Scopes;
+use kernel::ids::{KeyId, WorkspaceId};
+use serde::Deserialize;
+use store::key::{Listed, NewKey, Secret};
+use utoipa::IntoParams;
 
 use super::auth::Caller;
-use super::body::Json;
+use super::body::{Id, Json, Params};
 use super::workspaces::{check_name, not_found};
-use super::{Api, Problem};
-use crate::wire::{CreateKey, CreatedKey};
+use super::{Api, Code, Problem, page};
+use crate::wire::{CreateKey, CreatedKey, Key, Page};
 
+/// The year 9999 in seconds: later times cannot be written.
+const LATEST: i64 = 253_370_764_800;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct List {
+    /// With a root key, only those of this workspace.
+    workspace_id: Option<WorkspaceId>,
+    /// The `nextCursor` of the page before.
+    cursor: Option<String>,
+    /// How many; 50 if not said.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<i64>,
+}
+
+/// Makes a key of a workspace. The answer is the only place where the key itself is ever shown.
+#[utoipa::path(post, path = "/keys", tag = "keys", request_body = CreateKey, responses((status = 201, body = CreatedKey)))]
 pub(crate) async fn create(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -19,9 +46,83 @@ pub(crate) async fn create(
 ) -> Result<impl IntoResponse, Problem> {
     let workspace_id = caller.workspace(body.workspace_id)?;
     check_name(&body.name)?;
+    check_expiry(body.expires_at)?;
+    let scopes = scopes(&caller, body.scopes)?;
     api.store.workspace(workspace_id).await.map_err(not_found)?;
     let secret = Secret::generate()?;
-    let id = api.store.create_key(Some(workspace_id), &body.name, &secret, &caller.actor).await?;
-    let created = CreatedKey { id, name: body.name, workspace_id, key: secret.expose().to_owned() };
+    let new = NewKey { workspace: Some(workspace_id), name: &body.name, scopes, expires_at: body.expires_at };
+    let id = api.store.create_key(&new, &secret, &caller.actor).await?;
+    let created = CreatedKey {
+        id,
+        name: body.name,
+        workspace_id,
+        scopes: scopes.list(),
+        expires_at: body.expires_at,
+        key: secret.expose().to_owned(),
+    };
     Ok((StatusCode::CREATED, Reply(created)))
+}
+
+/// The keys that were not revoked, by how they begin.
+#[utoipa::path(get, path = "/keys", tag = "keys", params(List), responses((status = 200, body = Page<Key>)))]
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(params): Params<List>,
+) -> Result<Reply<Page<Key>>, Problem> {
+    let workspace = caller.sees(params.workspace_id)?;
+    let limit = page::limit(params.limit)?;
+    let after = page::read(page::List::Keys, params.cursor.as_deref(), page::uuid_of)?;
+    let rows = api.store.keys(workspace, after.map(KeyId), limit + 1).await?;
+    let cursor = |row: &Listed| page::write(page::List::Keys, row.id.0.as_bytes());
+    Ok(Reply(page::page(rows, limit, cursor, wire)))
+}
+
+/// Revokes a key: within five seconds no process takes it any more.
+#[utoipa::path(delete, path = "/keys/{id}", tag = "keys", params(("id" = KeyId, Path)), responses((status = 204)))]
+pub(crate) async fn revoke(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<KeyId>,
+) -> Result<StatusCode, Problem> {
+    api.store.revoke_key(id, caller.workspace, &caller.actor).await.map_err(|error| match error {
+        store::Error::NotFound => Problem::not_found("key"),
+        other => other.into(),
+    })?;
+    api.keys.forget(id);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn scopes(caller: &Caller, asked: Option<Vec<kernel::access::Scope>>) -> Result<Scopes, Problem> {
+    let Some(asked) = asked else { return Ok(caller.scopes) };
+    let asked: Scopes = asked.into_iter().collect();
+    if asked.is_empty() {
+        return Err(Problem::new(Code::ValidationFailed, "scopes: one at least of read, run and manage"));
+    }
+    if !caller.scopes.cover(asked) {
+        return Err(Problem::new(Code::Forbidden, "a key cannot give scopes that it has not itself"));
+    }
+    Ok(asked)
+}
+
+fn check_expiry(at: Option<Timestamp>) -> Result<(), Problem> {
+    match at {
+        Some(at) if at <= Timestamp::now() || at.as_second() >= LATEST => {
+            Err(Problem::new(Code::ValidationFailed, "expiresAt: a time to come, before the year 9999"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn wire(row: Listed) -> Key {
+    Key {
+        id: row.id,
+        name: row.name,
+        workspace_id: row.workspace,
+        prefix: row.prefix,
+        scopes: row.scopes.list(),
+        created_at: row.created_at,
+        expires_at: row.expires_at,
+        last_used_at: row.last_used_at,
+    }
 }

@@ -47,7 +47,7 @@ pub(crate) async fn list(
     let items: Vec<DeadLetter> = api.store.letters(which, limit).await?.into_iter().map(wire).collect();
     let full = i64::try_from(items.len()).is_ok_and(|count| count == limit);
     let next = items.last().filter(|_| full).map(|last| last.queue_id.to_string());
-    Ok(Reply(Page { items, next }))
+    Ok(Reply(Page { items, next_cursor: next }))
 }
 
 /// Takes a letter away; its execution stays as the record of it.

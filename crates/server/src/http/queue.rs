@@ -12,6 +12,8 @@ use super::{Api, Problem};
 use crate::wire::{QueueItem, WaitingReason};
 
 /// The ticket if there still is one; after its end the execution answers.
+#[utoipa::path(get, path = "/workflow/queue/{id}", tag = "queue", params(("id" = QueueItemId, Path)),
+    responses((status = 200, body = QueueItem)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

@@ -6,24 +6,30 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use kernel::ids::WorkspaceId;
 use serde::Deserialize;
-use store::workspace::{Change, NewWorkspace};
+use store::workspace::{COUNTED, Change, NewWorkspace};
+use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
-use super::{Api, Code, Problem};
-use crate::wire::{ChangeWorkspace, CreateWorkspace, Page, Workspace};
+use super::{Api, Code, Problem, page};
+use crate::wire::{Capacity, ChangeWorkspace, Count, CreateWorkspace, Page, WaitingCounts, Workspace};
 
-/// The most items of one page.
-const PAGE: i64 = 100;
-
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct List {
+    /// Exactly this name.
     name: Option<String>,
-    after: Option<WorkspaceId>,
+    /// The `nextCursor` of the page before.
+    cursor: Option<String>,
+    /// How many; 50 if not said.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<i64>,
 }
 
+/// Makes a workspace. Needs a root key.
+#[utoipa::path(post, path = "/workspaces", tag = "workspaces", request_body = CreateWorkspace,
+    responses((status = 201, body = Workspace)))]
 pub(crate) async fn create(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -45,15 +51,19 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Reply(wire(workspace))))
 }
 
+/// Workspaces by name: all of them with a root key, its own with a workspace's.
+#[utoipa::path(get, path = "/workspaces", tag = "workspaces", params(List), responses((status = 200, body = Page<Workspace>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Params(params): Params<List>,
 ) -> Result<Reply<Page<Workspace>>, Problem> {
+    let limit = page::limit(params.limit)?;
+    let after = page::read(page::List::Workspaces, params.cursor.as_deref(), page::text_of)?;
     if let Some(own) = caller.workspace {
         let workspace = wire(api.store.workspace(own).await?);
         let items = if params.name.is_none_or(|name| name == workspace.name) { vec![workspace] } else { Vec::new() };
-        return Ok(Reply(Page { items, next: None }));
+        return Ok(Reply(Page { items, next_cursor: None }));
     }
     if let Some(name) = params.name {
         let items = match api.store.workspace_named(&name).await {
@@ -61,15 +71,16 @@ pub(crate) async fn list(
             Err(store::Error::NotFound) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        return Ok(Reply(Page { items, next: None }));
+        return Ok(Reply(Page { items, next_cursor: None }));
     }
-    let limit = params.limit.unwrap_or(PAGE).clamp(1, PAGE);
-    let items: Vec<Workspace> = api.store.workspaces(params.after, limit).await?.into_iter().map(wire).collect();
-    let full = i64::try_from(items.len()).is_ok_and(|count| count == limit);
-    let next = items.last().filter(|_| full).map(|last| last.id.to_string());
-    Ok(Reply(Page { items, next }))
+    let rows = api.store.workspaces(after.as_deref().unwrap_or_default(), limit + 1).await?;
+    let cursor = |row: &store::workspace::Workspace| page::write(page::List::Workspaces, row.name.as_bytes());
+    Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
+/// One workspace, with what it uses now.
+#[utoipa::path(get, path = "/workspaces/{id}", tag = "workspaces", params(("id" = WorkspaceId, Path)),
+    responses((status = 200, body = Workspace)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -79,6 +90,37 @@ pub(crate) async fn get(
     Ok(Reply(wire(api.store.workspace(id).await.map_err(not_found)?)))
 }
 
+/// What a workspace has room for, and what waits. Counts stop at 1,000.
+#[utoipa::path(get, path = "/workspaces/{id}/capacity", tag = "workspaces", params(("id" = WorkspaceId, Path)),
+    responses((status = 200, body = Capacity)))]
+pub(crate) async fn capacity(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<WorkspaceId>,
+) -> Result<Reply<Capacity>, Problem> {
+    visible(&caller, id)?;
+    let found = api.store.capacity(id).await.map_err(not_found)?;
+    let counted = |count: i64| Count { count: count.min(COUNTED), more: count > COUNTED };
+    Ok(Reply(Capacity {
+        workspace_id: id,
+        limit: found.limit,
+        running: counted(found.running),
+        free: (i64::from(found.limit) - found.running).max(0),
+        paused: found.paused,
+        waiting: WaitingCounts {
+            ready: counted(found.ready),
+            delayed: counted(found.delayed),
+            key: counted(found.waits_for_key),
+            definition: counted(found.waits_for_definition),
+        },
+        oldest_waiting_seconds: found.oldest_s.map(|age| age.max(0.0)),
+        failed: counted(found.failed),
+    }))
+}
+
+/// Changes what a workspace may use. Needs a root key.
+#[utoipa::path(patch, path = "/workspaces/{id}", tag = "workspaces", params(("id" = WorkspaceId, Path)),
+    request_body = ChangeWorkspace, responses((status = 200, body = Workspace)))]
 pub(crate) async fn change(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -124,13 +166,21 @@ fn unknown_tier(error: store::Error, tier: Option<&str>) -> Problem {
 }
 
 pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
-    let fine = (1..=200).contains(&name.chars().count()) && !name.chars().any(char::is_control) && name.trim() == name;
+    let fine = (1..=200).contains(&name.chars().count()) && !name.chars().any(is_unseen) && name.trim() == name;
     if fine {
         Ok(())
     } else {
-        let detail = "name: 1 to 200 characters, no control characters, no space at either end";
+        let detail =
+            "name: 1 to 200 characters, none that cannot be seen or turns the others around, no space at either end";
         Err(Problem::new(Code::ValidationFailed, detail))
     }
+}
+
+/// Control characters, and those that make a text look like another: marks that change the direction of
+/// writing, and spaces without width. Joiners stay: scripts and emoji need them.
+fn is_unseen(c: char) -> bool {
+    let misleads = matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    c.is_control() || misleads
 }
 
 fn check_numbers(limit: Option<i32>, weight: Option<i16>, max_backlog: Option<i32>) -> Result<(), Problem> {

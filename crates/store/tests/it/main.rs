@@ -17,6 +17,7 @@ mod gates;
 mod keys;
 mod leases;
 mod letters;
+mod lists;
 mod migrations;
 mod orphans;
 mod parking;

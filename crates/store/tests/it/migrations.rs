@@ -39,7 +39,7 @@ async fn functions_are_applied_again_by_every_run() {
 #[tokio::test]
 async fn a_build_older_than_the_database_runs_on_it() {
     let world = World::new().await;
-    let newer = "INSERT INTO refinery_schema_history SELECT 999, 'of a newer build', applied_on, checksum FROM refinery_schema_history LIMIT 1";
+    let newer = "INSERT INTO refinery_schema_history SELECT 999, 'of a newer build', applied_on, checksum FROM refinery_schema_history WHERE version = 1";
     world.run_sql(newer, &[]).await;
     world.client.batch_execute("DROP FUNCTION forebay_enqueue").await.expect("a function to drop");
     assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });

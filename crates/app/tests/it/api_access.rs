@@ -1,0 +1,239 @@
+//! Who may do what: every route beside every kind of key, as one table.
+//!
+//! The routes come from the description that the service itself serves; one without a row fails.
+
+use std::collections::BTreeSet;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use store::key::Secret;
+
+use crate::support::http::{Api, Reply, send};
+use crate::support::tenant::text;
+use crate::support::{Tenant, World, until};
+
+/// What a key of another workspace, with every scope, is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stranger {
+    /// The thing does not exist.
+    NotFound,
+    /// A list, and nothing of ours in it.
+    Nothing,
+    /// Naming our workspace is refused.
+    Mismatch,
+    /// Only a root key may: so is our own key.
+    Root,
+    /// It concerns nobody's things.
+    Fine,
+}
+use Stranger::{Fine, Mismatch, NotFound, Nothing, Root};
+
+/// Method, path below `/api/v1`, the scope it needs, what a stranger is told, what the right key is told.
+const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
+    ("POST", "/workspaces", "manage", Root, 201),
+    ("GET", "/workspaces", "read", Nothing, 200),
+    ("GET", "/workspaces/{id}", "read", NotFound, 200),
+    ("PATCH", "/workspaces/{id}", "manage", NotFound, 200),
+    ("GET", "/workspaces/{id}/capacity", "read", NotFound, 200),
+    ("POST", "/keys", "manage", Mismatch, 201),
+    ("GET", "/keys", "read", Nothing, 200),
+    ("DELETE", "/keys/{id}", "manage", NotFound, 204),
+    ("GET", "/activity", "read", Nothing, 200),
+    ("POST", "/workflow/definitions", "manage", Mismatch, 201),
+    ("GET", "/workflow/definitions", "read", Nothing, 200),
+    ("POST", "/workflow/definitions/validate", "read", Fine, 200),
+    ("POST", "/workflow/definitions/apply", "manage", Mismatch, 200),
+    ("GET", "/workflow/definitions/{id}", "read", NotFound, 200),
+    ("GET", "/workflow/definitions/{id}/versions", "read", NotFound, 200),
+    ("POST", "/workflow/definitions/{id}/versions", "manage", NotFound, 201),
+    ("POST", "/workflow/definitions/{id}/publish", "manage", NotFound, 200),
+    ("GET", "/workflow/executions", "read", Nothing, 200),
+    ("GET", "/workflow/executions/workflow/{definitionId}", "read", NotFound, 200),
+    ("GET", "/workflow/executions/workspace/{workspaceId}", "read", NotFound, 200),
+    ("POST", "/workflow/executions/start", "run", Mismatch, 202),
+    ("GET", "/workflow/executions/{id}", "read", NotFound, 200),
+    ("GET", "/workflow/executions/{id}/nodes", "read", NotFound, 200),
+    ("GET", "/workflow/executions/{id}/summary", "read", NotFound, 200),
+    ("POST", "/workflow/executions/{id}/cancel", "run", NotFound, 200),
+    ("GET", "/workflow/queue/{id}", "read", NotFound, 200),
+];
+
+/// The things of one tenant that the routes are about.
+struct Things {
+    tenant: Tenant,
+    definition: String,
+    execution: String,
+    key: String,
+}
+
+impl Things {
+    async fn of(world: &World) -> Things {
+        let tenant = world.tenant("PRO").await;
+        let definition = tenant.light().await;
+        let execution = tenant.start(&definition).await;
+        tenant.completed(&execution).await;
+        let key = text(&tenant.api.post("keys", json!({ "name": "spare" })).await.expect(201)["id"]);
+        Things { tenant, definition, execution, key }
+    }
+
+    fn path(&self, path: &str) -> String {
+        let id = match path {
+            _ if path.starts_with("/workspaces") => &self.tenant.id,
+            _ if path.starts_with("/keys") => &self.key,
+            _ if path.starts_with("/workflow/definitions") => &self.definition,
+            _ => &self.execution,
+        };
+        let path = path.replace("{definitionId}", &self.definition).replace("{workspaceId}", &self.tenant.id);
+        format!("/api/v1{}", path.replace("{id}", id))
+    }
+
+    /// A body that the route takes; one that may name a workspace names ours.
+    fn body(&self, method: &str, path: &str) -> Option<Value> {
+        let graph =
+            |name: &str| json!({ "name": name, "nodes": { "say": { "kind": "LOG", "with": { "message": "new" } } } });
+        let ours = &self.tenant.id;
+        let body = match (method, path) {
+            ("POST", "/workspaces") => json!({ "name": format!("made-{ours}") }),
+            ("PATCH", _) => json!({ "weight": 2 }),
+            ("POST", "/keys") => json!({ "name": "made", "workspaceId": ours }),
+            ("POST", "/workflow/definitions") => json!({ "document": graph("made"), "workspaceId": ours }),
+            ("POST", "/workflow/definitions/apply") => json!({ "document": graph("applied"), "workspaceId": ours }),
+            ("POST", "/workflow/definitions/validate" | "/workflow/definitions/{id}/versions") => {
+                json!({ "document": graph("light") })
+            }
+            ("POST", "/workflow/executions/start") => {
+                json!({ "workflowDefinitionId": self.definition, "workspaceId": ours })
+            }
+            ("POST", _) => json!({}),
+            _ => return None,
+        };
+        Some(body)
+    }
+
+    async fn ask(&self, api: &Api, method: &str, path: &str) -> Reply {
+        let request = api.request(Method::from_bytes(method.as_bytes()).expect("a method"), &self.path(path));
+        send(match self.body(method, path) {
+            Some(body) => request.json(&body),
+            None => request,
+        })
+        .await
+    }
+
+    /// One of our keys, with these scopes.
+    async fn key(&self, scopes: &[&str]) -> Api {
+        let made = self.tenant.api.post("keys", json!({ "name": "k", "scopes": scopes })).await.expect(201);
+        self.tenant.api.with_key(&text(&made["key"]))
+    }
+
+    /// Keys that no longer work: one revoked, one expired.
+    async fn ended(&self, world: &World) -> [(&'static str, Api); 2] {
+        let mut ended = Vec::new();
+        for revoked in [true, false] {
+            let made = self.tenant.api.post("keys", json!({ "name": "ended" })).await.expect(201);
+            let (api, id) = (self.tenant.api.with_key(&text(&made["key"])), text(&made["id"]));
+            api.get("workspaces").await.expect(200);
+            match revoked {
+                true => drop(self.tenant.api.delete(&format!("keys/{id}")).await.expect(204)),
+                false => world.run_sql(&format!("UPDATE api_key SET expires_at = now() WHERE id = '{id}'")).await,
+            }
+            until("it is refused", async || (api.get("workspaces").await.status == 401).then_some(())).await;
+            ended.push(api);
+        }
+        let [revoked, expired] = ended.try_into().ok().expect("two keys");
+        [("revoked", revoked), ("expired", expired)]
+    }
+}
+
+#[tokio::test]
+async fn every_route_has_its_row() {
+    let world = World::new().await;
+    let document = world.server.anonymous().get("/api/openapi.json").await.expect(200);
+    let mut routes = BTreeSet::new();
+    for (path, operations) in document["paths"].as_object().expect("paths") {
+        if let Some(path) = path.strip_prefix("/api/v1") {
+            let methods = operations.as_object().expect("operations").keys();
+            routes.extend(methods.map(|method| format!("{} {path}", method.to_uppercase())));
+        }
+    }
+    let rows: BTreeSet<String> = TABLE.iter().map(|(method, path, ..)| format!("{method} {path}")).collect();
+    let missing: Vec<_> = routes.difference(&rows).collect();
+    assert!(missing.is_empty(), "say in TABLE who may use {missing:?}");
+    let stale: Vec<_> = rows.difference(&routes).collect();
+    assert!(stale.is_empty(), "there is no route any more for {stale:?}");
+}
+
+#[tokio::test]
+async fn no_key_a_bad_key_and_an_ended_key_open_nothing() {
+    let world = World::new().await;
+    let ours = Things::of(&world).await;
+    let stranger = Secret::generate().expect("randomness");
+    let mut keys = vec![
+        ("none", world.server.anonymous()),
+        ("malformed", ours.tenant.api.with_key("nonsense")),
+        ("nobody's", ours.tenant.api.with_key(stranger.expose())),
+    ];
+    keys.extend(ours.ended(&world).await);
+    let before = world.everything().await;
+    for (what, api) in &keys {
+        for (method, path, ..) in TABLE {
+            let reply = ours.ask(api, method, path).await;
+            assert_eq!(reply.problem(401), "unauthenticated", "{what}: {method} {path}");
+        }
+    }
+    assert_eq!(world.everything().await, before, "nothing was changed");
+}
+
+#[tokio::test]
+async fn a_key_without_the_scope_is_forbidden_and_one_with_nothing_else_suffices() {
+    let world = World::new().await;
+    let ours = Things::of(&world).await;
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for scope in ["read", "run", "manage"] {
+        let others: Vec<&str> = ["read", "run", "manage"].into_iter().filter(|other| *other != scope).collect();
+        with.push((scope, ours.key(&[scope]).await));
+        without.push((scope, ours.key(&others).await));
+    }
+    let of =
+        |keys: &[(&str, Api)], scope: &str| keys.iter().find(|(known, _)| *known == scope).expect("a scope").1.clone();
+    let before = world.everything().await;
+    for (method, path, scope, ..) in TABLE {
+        let reply = ours.ask(&of(&without, scope), method, path).await;
+        assert_eq!(reply.problem(403), "forbidden", "{method} {path} without {scope}");
+    }
+    assert_eq!(world.everything().await, before, "nothing was changed");
+    for (method, path, scope, stranger, status) in TABLE {
+        let needs_root = *stranger == Root || *method == "PATCH";
+        let (own, root) = (of(&with, scope), world.server.api());
+        if needs_root {
+            let reply = ours.ask(&own, method, path).await;
+            assert_eq!(reply.problem(403), "forbidden", "{method} {path}: a workspace's key");
+        }
+        let reply = ours.ask(if needs_root { &root } else { &own }, method, path).await;
+        assert_eq!(reply.status, *status, "{method} {path}: {}", reply.text);
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_workspace_finds_nothing() {
+    let world = World::new().await;
+    let ours = Things::of(&world).await;
+    let other = world.tenant("PRO").await;
+    let before = world.everything().await;
+    for (method, path, _, stranger, _) in TABLE {
+        let reply = ours.ask(&other.api, method, path).await;
+        let what = format!("{method} {path}: {}", reply.text);
+        match stranger {
+            NotFound => assert_eq!(reply.problem(404), "not_found", "{what}"),
+            Mismatch => assert_eq!(reply.problem(403), "workspace_mismatch", "{what}"),
+            Root => assert_eq!(reply.problem(403), "forbidden", "{what}"),
+            Fine => assert_eq!(reply.status, 200, "{what}"),
+            Nothing => {
+                assert_eq!(reply.status, 200, "{what}");
+                for id in [&ours.tenant.id, &ours.definition, &ours.execution, &ours.key] {
+                    assert!(!reply.text.contains(id.as_str()), "{what}");
+                }
+            }
+        }
+    }
+    assert_eq!(world.everything().await, before, "nothing was changed");
+}

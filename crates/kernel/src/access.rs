@@ -1,0 +1,110 @@
+//! What a key may do: three scopes, and who may hand them on.
+//!
+//! Invariants
+//! - Scopes are independent: none includes another. A root key has all of them.
+//! - Nobody hands on more than they hold.
+//!
+//! Not here: which request needs which scope (`server::http::access`), what keys look like (`store::key`).
+
+use serde::{Deserialize, Serialize};
+
+/// One kind of thing that a key may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Look, and change nothing.
+    Read,
+    /// Start, cancel and repeat executions.
+    Run,
+    /// Change definitions, and make and revoke keys.
+    Manage,
+}
+
+impl Scope {
+    pub const ALL: [Scope; 3] = [Scope::Read, Scope::Run, Scope::Manage];
+
+    /// The name as stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Run => "run",
+            Scope::Manage => "manage",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Scope> {
+        Scope::ALL.into_iter().find(|scope| scope.name() == text)
+    }
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// A set of scopes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// What a root key has.
+    pub fn all() -> Scopes {
+        Scope::ALL.into_iter().collect()
+    }
+
+    pub fn allow(self, scope: Scope) -> bool {
+        self.0 & scope.bit() != 0
+    }
+
+    /// May whoever holds these hand those on?
+    pub fn cover(self, others: Scopes) -> bool {
+        others.0 & !self.0 == 0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The scopes, in their order.
+    pub fn list(self) -> Vec<Scope> {
+        Scope::ALL.into_iter().filter(|scope| self.allow(*scope)).collect()
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Scopes {
+        Scopes(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every set there is.
+    fn sets() -> impl Iterator<Item = Scopes> {
+        (0..8).map(Scopes)
+    }
+
+    #[test]
+    fn a_set_covers_another_when_it_has_all_of_it_and_only_then() {
+        for (holder, wanted) in sets().flat_map(|holder| sets().map(move |wanted| (holder, wanted))) {
+            let has_all = wanted.list().into_iter().all(|scope| holder.allow(scope));
+            assert_eq!(holder.cover(wanted), has_all, "{holder:?} {wanted:?}");
+        }
+        assert!(sets().all(|set| Scopes::all().cover(set)), "a root key may hand on anything");
+    }
+
+    #[test]
+    fn a_set_is_what_was_put_into_it() {
+        for set in sets() {
+            assert_eq!(set.list().into_iter().collect::<Scopes>(), set);
+            assert_eq!(set.is_empty(), set.list().is_empty());
+        }
+        for scope in Scope::ALL {
+            assert_eq!(Scope::parse(scope.name()), Some(scope));
+            assert_eq!(serde_json::to_value(scope).expect("a text"), scope.name());
+        }
+        assert_eq!(Scope::parse("root"), None);
+    }
+}

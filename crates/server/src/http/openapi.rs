@@ -1,0 +1,223 @@
+//! The API's description: OpenAPI 3.1, made from the handlers and the types of the wire.
+//!
+//! Invariants
+//! - A route is registered and described by the same line, so no route is served undescribed.
+//! - Every body has an example, and every route may answer with a problem.
+//! - `docs/openapi.json` is this document; a test compares them.
+//!
+//! Not here: what a route does and takes (its handler says so).
+
+mod examples;
+
+use std::sync::OnceLock;
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use super::{open, v1};
+
+/// What the document says of itself and of all routes.
+const ABOUT: &str = "Forebay runs workflows for workspaces, each within its limit. Lists come in pages: give `nextCursor` \
+    as `?cursor=` until there is none. Every answer that is no success is an RFC 9457 problem with a stable `code`. Times are \
+    RFC 3339 in UTC; unknown fields and parameters are refused.";
+
+/// This description of the API.
+#[utoipa::path(get, path = "/api/openapi.json", tag = "health", security(()),
+    responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
+pub(crate) async fn get() -> Response {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let text = TEXT.get_or_init(|| document().to_string());
+    ([(header::CONTENT_TYPE, "application/json")], text.as_str()).into_response()
+}
+
+/// The whole document.
+pub(crate) fn document() -> Value {
+    let routes = open().nest("/api/v1", v1()).into_openapi();
+    let mut document = serde_json::to_value(routes).unwrap_or_default();
+    document["info"] = json!({
+        "title": "Forebay", "version": env!("CARGO_PKG_VERSION"), "description": ABOUT,
+        "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+    });
+    document["security"] = json!([{ "key": [] }]);
+    document["components"]["securitySchemes"] = json!({
+        "key": { "type": "http", "scheme": "bearer", "description": "An API key: `fbk_` and 72 letters and digits." },
+    });
+    for (name, schema) in problem_schemas() {
+        document["components"]["schemas"][name] = schema;
+    }
+    shorten_pages(&mut document["components"]["schemas"]);
+    document["components"]["responses"] = json!({ "Problem": {
+        "description": "It was refused, or failed: `code` says why.",
+        "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/ProblemBody" } } },
+    } });
+    let schemas = document["components"]["schemas"].clone();
+    for (path, operations) in document["paths"].as_object_mut().into_iter().flatten() {
+        for operation in operations.as_object_mut().into_iter().flatten().map(|(_, operation)| operation) {
+            if path.starts_with("/api/v1/") {
+                operation["responses"]["default"] = json!({ "$ref": "#/components/responses/Problem" });
+            }
+            // Handlers of different resources share their names.
+            let part = |name: &Value| name.as_str().unwrap_or_default().to_owned();
+            operation["operationId"] =
+                json!(format!("{}_{}", part(&operation["tags"][0]), part(&operation["operationId"])));
+            illustrate(operation, &schemas);
+        }
+    }
+    illustrate(&mut document["components"]["responses"]["Problem"], &schemas);
+    document
+}
+
+/// Problems are in no handler's signature as a body, so they are added by hand.
+fn problem_schemas() -> Vec<(String, Value)> {
+    use utoipa::{PartialSchema as _, ToSchema as _};
+    let mut schemas = vec![("ProblemBody".to_owned(), crate::wire::ProblemBody::schema())];
+    crate::wire::ProblemBody::schemas(&mut schemas);
+    schemas.into_iter().map(|(name, schema)| (name, serde_json::to_value(schema).unwrap_or_default())).collect()
+}
+
+/// A page names the type of its items rather than repeating it.
+fn shorten_pages(schemas: &mut Value) {
+    for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
+        if let Some(item) = name.strip_prefix("Page_") {
+            schema["properties"]["items"]["items"] = json!({ "$ref": format!("#/components/schemas/{item}") });
+        }
+    }
+}
+
+/// Puts an example beside the schema of every body.
+fn illustrate(value: &mut Value, schemas: &Value) {
+    if let Some(bodies) = value.get_mut("content").and_then(Value::as_object_mut) {
+        for (_, body) in bodies {
+            if let Some(example) = example_of(&body["schema"], schemas) {
+                body["example"] = example;
+            }
+        }
+    }
+    for below in ["requestBody", "responses"] {
+        match value.get_mut(below) {
+            Some(below @ Value::Object(_)) if below.get("content").is_some() => illustrate(below, schemas),
+            Some(Value::Object(answers)) => answers.iter_mut().for_each(|(_, answer)| illustrate(answer, schemas)),
+            _ => {}
+        }
+    }
+}
+
+/// The example of a type by its name, or of a page by its items'.
+fn example_of(schema: &Value, schemas: &Value) -> Option<Value> {
+    let Some(name) = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next()) else {
+        return match schema["type"].as_str() {
+            Some("string") => Some(json!("ok")),
+            _ => schema.as_object().is_some_and(Map::is_empty).then(|| json!({ "openapi": "3.1.0" })),
+        };
+    };
+    if name.starts_with("Page_") {
+        let item = example_of(&schemas[name]["properties"]["items"]["items"], schemas)?;
+        let page = [("items", json!([item])), ("nextCursor", json!(examples::CURSOR))];
+        return Some(Value::Object(
+            page.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<Map<_, _>>(),
+        ));
+    }
+    examples::of(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything below a value, with the way to it.
+    fn walk<'a>(value: &'a Value, way: &str, found: &mut Vec<(String, &'a Value)>) {
+        found.push((way.to_owned(), value));
+        match value {
+            Value::Object(fields) => {
+                fields.iter().for_each(|(name, below)| walk(below, &format!("{way}/{name}"), found))
+            }
+            Value::Array(items) => items.iter().for_each(|below| walk(below, way, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_document_that_is_checked_in_is_this_one() {
+        let text = serde_json::to_string_pretty(&document()).expect("JSON") + "\n";
+        expect_test::expect_file!["../../../../docs/openapi.json"].assert_eq(&text);
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_every_operation_has_a_name_of_its_own() {
+        let document = document();
+        let mut found = Vec::new();
+        walk(&document, "", &mut found);
+        for (way, value) in &found {
+            if let Some(reference) = value.get("$ref").and_then(Value::as_str) {
+                assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{way}: {reference}");
+            }
+        }
+        let mut names: Vec<&str> = found.iter().filter_map(|(_, value)| value.get("operationId")?.as_str()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn every_body_has_an_example_that_fits_it() {
+        let document = document();
+        assert_eq!(document["openapi"], "3.1.0");
+        let mut found = Vec::new();
+        walk(&document, "", &mut found);
+        let bodies: Vec<_> =
+            found.iter().filter(|(_, value)| value.get("schema").is_some() && value.get("in").is_none()).collect();
+        assert!(bodies.len() > 40, "the walk finds the bodies: {}", bodies.len());
+        for (way, body) in bodies.into_iter().filter(|(way, _)| !way.contains("/headers/")) {
+            let example = body.get("example");
+            let hint = "add one to crates/server/src/http/openapi/examples.rs";
+            let example = example.unwrap_or_else(|| panic!("{way} has no example: {hint}"));
+            fits(example, &body["schema"], &document["components"]["schemas"], way);
+        }
+    }
+
+    /// An example has every field that is required, and none that is not there.
+    fn fits(example: &Value, schema: &Value, schemas: &Value, way: &str) {
+        let name = schema["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
+        let schema = name.map_or(schema, |name| &schemas[name]);
+        if let (Value::Object(fields), Some(known)) = (example, schema["properties"].as_object()) {
+            for (name, value) in fields {
+                let below = known.get(name).unwrap_or_else(|| panic!("{way}: the example has a field {name}"));
+                fits(value, below, schemas, &format!("{way}/{name}"));
+            }
+            for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                assert!(fields.contains_key(name), "{way}: the example has no field {name}");
+            }
+        }
+        for (item, below) in example.as_array().into_iter().flatten().zip(std::iter::repeat(&schema["items"])) {
+            fits(item, below, schemas, way);
+        }
+    }
+
+    #[test]
+    fn every_route_says_what_it_is_for_and_may_answer_with_a_problem() {
+        let document = document();
+        let paths = document["paths"].as_object().expect("paths");
+        for (path, method, operation) in paths.iter().flat_map(|(path, operations)| {
+            operations.as_object().expect("operations").iter().map(move |(method, operation)| (path, method, operation))
+        }) {
+            let route = format!("{method} {path}");
+            assert!(
+                operation["summary"].as_str().is_some_and(|text| text.len() > 5),
+                "{route}: a `///` on its handler"
+            );
+            let is_open = operation["security"] == json!([{}]);
+            assert_eq!(
+                is_open,
+                !path.starts_with("/api/v1/"),
+                "{route}: a key is needed below /api/v1 and nowhere else"
+            );
+            assert!(is_open || operation["responses"]["default"].is_object(), "{route}");
+            for name in path.split(['{', '}']).skip(1).step_by(2) {
+                let is_it = |given: &Value| given["name"] == name && given["in"] == "path";
+                assert!(operation["parameters"].as_array().is_some_and(|all| all.iter().any(is_it)), "{route}: {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! An example of every body, by the name of its type. They tell one story: a shop's orders.
+
+use serde_json::{Value, json};
+
+/// A cursor as clients see it.
+pub(super) const CURSOR: &str = "010006474b6a7b2a40019a8f2c1b3d7c4e8a5f0123456789ab5f2c9d10";
+
+const WORKSPACE: &str = "019a8f00-0000-7000-8000-000000000001";
+const DEFINITION: &str = "019a8f00-0000-7000-8000-000000000002";
+const VERSION: &str = "019a8f00-0000-7000-8000-000000000003";
+const KEY: &str = "019a8f00-0000-7000-8000-000000000004";
+const EXECUTION: &str = "019a8f2c-1b3d-7c4e-8a5f-0123456789ab";
+const HASH: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+const MORNING: &str = "2026-01-05T09:00:00Z";
+const CREATED: &str = "2026-01-05T09:30:00Z";
+const STARTED: &str = "2026-01-05T09:30:01Z";
+const ENDED: &str = "2026-01-05T09:30:04Z";
+
+/// The example of a type.
+pub(super) fn of(name: &str) -> Option<Value> {
+    workspaces(name).or_else(|| definitions(name)).or_else(|| executions(name))
+}
+
+fn workspaces(name: &str) -> Option<Value> {
+    let none = json!({ "count": 0, "more": false });
+    Some(match name {
+        "CreateWorkspace" => json!({ "name": "acme", "tier": "PRO" }),
+        "ChangeWorkspace" => json!({ "tier": "ENTERPRISE", "limit": 50 }),
+        "Workspace" => json!({
+            "id": WORKSPACE, "name": "acme", "tier": "PRO", "limit": 5, "limitOverride": null, "weight": 1, "paused": false,
+            "running": 5, "ready": 12, "createdAt": MORNING,
+        }),
+        "Capacity" => json!({
+            "workspaceId": WORKSPACE, "limit": 5, "running": { "count": 5, "more": false }, "free": 0, "paused": false,
+            "waiting": { "ready": { "count": 1000, "more": true }, "delayed": none, "key": none, "definition": none },
+            "oldestWaitingSeconds": 73.5, "failed": { "count": 1, "more": false },
+        }),
+        "CreateKey" => json!({ "name": "shop", "scopes": ["read", "run"], "expiresAt": "2099-01-01T00:00:00Z" }),
+        "CreatedKey" => json!({
+            "id": KEY, "name": "shop", "workspaceId": WORKSPACE, "scopes": ["read", "run"],
+            "expiresAt": "2099-01-01T00:00:00Z", "key": "fbk_…",
+        }),
+        "Key" => json!({
+            "id": KEY, "name": "shop", "workspaceId": WORKSPACE, "prefix": "fbk_1a2b3c4d", "scopes": ["read", "run"],
+            "createdAt": MORNING, "lastUsedAt": CREATED,
+        }),
+        "Activity" => json!({
+            "id": 4711, "at": ENDED, "workspaceId": WORKSPACE, "actor": format!("key:{KEY}"), "action": "execution.cancel",
+            "subjectType": "execution", "subjectId": EXECUTION,
+        }),
+        "Readiness" => json!({ "ready": true, "checks": { "database": "ok", "engine": "ok", "heartbeat": "ok" } }),
+        "ProblemBody" => json!({
+            "type": "urn:forebay:problem:not_found", "title": "Not found", "status": 404, "code": "not_found",
+            "detail": "there is no such execution",
+        }),
+        _ => return None,
+    })
+}
+
+fn definitions(name: &str) -> Option<Value> {
+    let definition = json!({
+        "id": DEFINITION, "workspaceId": WORKSPACE, "name": "order", "status": "ACTIVE", "publishedVersion": 4,
+        "publishedVersionId": VERSION, "concurrency": null, "keyConcurrency": 1, "maxAttempts": 3, "createdAt": MORNING,
+        "updatedAt": MORNING,
+    });
+    Some(match name {
+        "SubmitDefinition" => json!({ "document": {
+            "name": "order", "nodes": { "tell": { "kind": "LOG", "with": { "message": "Order ${{ inputs.id }} came in." } } },
+        } }),
+        "Publish" => json!({}),
+        "Validated" => json!({ "valid": true, "nodes": 1, "edges": 0, "contentHash": HASH }),
+        "Definition" => definition,
+        "Applied" => json!({ "definition": definition, "version": 4, "versionId": VERSION, "unchanged": false }),
+        "Version" => {
+            json!({ "id": VERSION, "version": 4, "published": true, "contentHash": HASH, "createdAt": MORNING })
+        }
+        _ => return None,
+    })
+}
+
+fn executions(name: &str) -> Option<Value> {
+    let error = json!({ "type": "HTTP_STATUS", "message": "the answer was 500", "node": "check_stock", "status": 500 });
+    Some(match name {
+        "StartExecution" => json!({ "workflowDefinitionId": DEFINITION, "input": { "id": "A42", "total": 20 } }),
+        "Started" => json!({ "queueId": EXECUTION, "executionId": EXECUTION, "status": "PENDING" }),
+        "QueueItem" => json!({
+            "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
+            "status": "PENDING", "executionStatus": "PENDING", "position": 3, "priority": 3, "attempts": 0, "createdAt": CREATED,
+            "waiting": { "reason": "workspace_full", "running": 5, "limit": 5, "message": "all 5 slots are taken" },
+        }),
+        "Execution" => json!({
+            "id": EXECUTION, "queueId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
+            "workflowName": "order", "versionId": VERSION, "version": 4, "status": "COMPLETED", "engine": "embedded",
+            "trigger": { "type": "api", "actor": format!("key:{KEY}") }, "input": { "id": "A42", "total": 20 },
+            "output": { "message": "Order A42 is confirmed." }, "priority": 3, "createdAt": CREATED, "startedAt": STARTED,
+            "completedAt": ENDED, "durationMs": 3000, "deadlineAt": "2026-02-04T09:30:00Z",
+        }),
+        "ListedExecution" => json!({
+            "id": EXECUTION, "queueId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
+            "workflowName": "order", "versionId": VERSION, "version": 4, "status": "FAILED", "error": error, "priority": 3,
+            "createdAt": CREATED, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 3000,
+        }),
+        "Nodes" => json!({ "items": [{
+            "node": "check_stock", "kind": "HTTP_REQUEST", "iteration": 0, "status": "COMPLETED", "attempt": 1,
+            "output": { "status": 200 }, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 3000,
+        }] }),
+        "Summary" => json!({
+            "id": EXECUTION, "status": "FAILED", "phase": "FAILED", "durationMs": 3000, "totalNodes": 2,
+            "nodes": { "FAILED": 1, "CANCELED": 1 }, "error": error,
+        }),
+        "Canceled" => json!({ "executionId": EXECUTION, "status": "CANCELED" }),
+        _ => return None,
+    })
+}

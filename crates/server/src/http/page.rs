@@ -1,0 +1,161 @@
+//! Pages: how many items, from where.
+//!
+//! Invariants
+//! - A cursor is opaque to clients: it names its list and the place of the last item shown, and has a
+//!   check sum, so that one that was cut off or belongs to another list is refused.
+//! - A cursor grants nothing: whose rows are read comes from the credential every time.
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use store::listing::Place;
+use uuid::Uuid;
+
+use super::{Code, Problem};
+use crate::wire::Page;
+
+/// How many items a page has unless asked otherwise.
+const DEFAULT: i64 = 50;
+/// The most it may have.
+const MOST: i64 = 200;
+const SUM: usize = 4;
+
+/// The lists there are, by the first byte of their cursors. A number is never used for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    Executions = 1,
+    Definitions = 2,
+    Versions = 3,
+    Workspaces = 4,
+    Keys = 5,
+    Activity = 6,
+}
+
+/// How many items are asked for.
+pub(crate) fn limit(asked: Option<i64>) -> Result<i64, Problem> {
+    match asked.unwrap_or(DEFAULT) {
+        limit if (1..=MOST).contains(&limit) => Ok(limit),
+        _ => Err(Problem::new(Code::ValidationFailed, format!("limit: 1 to {MOST}"))),
+    }
+}
+
+/// A page of `limit` items from rows of which one more was asked for.
+pub(crate) fn page<R, T>(
+    mut rows: Vec<R>,
+    limit: i64,
+    cursor: impl Fn(&R) -> String,
+    wire: impl Fn(R) -> T,
+) -> Page<T> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next_cursor = rows.last().filter(|_| more).map(cursor);
+    Page { items: rows.into_iter().map(wire).collect(), next_cursor }
+}
+
+/// A place in a list as clients see it.
+pub(crate) fn write(list: List, place: &[u8]) -> String {
+    let mut bytes = vec![list as u8];
+    bytes.extend_from_slice(place);
+    let sum = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&sum[..SUM]);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The place that a cursor of this list names.
+pub(crate) fn read<T>(
+    list: List,
+    cursor: Option<&str>,
+    place: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<Option<T>, Problem> {
+    let Some(cursor) = cursor else { return Ok(None) };
+    let found = unhex(cursor).and_then(|bytes| {
+        let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(SUM)?)?;
+        let fits = Sha256::digest(body)[..SUM] == *sum && *body.first()? == list as u8;
+        fits.then(|| place(&body[1..]))?
+    });
+    let bad = || {
+        Problem::new(Code::ValidationFailed, "cursor: give the nextCursor of this list as it came, or none to begin")
+    };
+    found.map(Some).ok_or_else(bad)
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if text.len() > 4_096 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok().filter(|_| pair.len() == 2)).collect()
+}
+
+/// A time and an id, as bytes.
+pub(crate) fn timed<const N: usize>(at: Timestamp, id: [u8; N]) -> Vec<u8> {
+    let mut bytes = at.as_microsecond().to_be_bytes().to_vec();
+    bytes.extend_from_slice(&id);
+    bytes
+}
+
+/// The same, read back.
+pub(crate) fn place_of<T, const N: usize>(bytes: &[u8], id: impl Fn([u8; N]) -> T) -> Option<Place<T>> {
+    let (at, rest) = bytes.split_first_chunk::<8>()?;
+    let at = Timestamp::from_microsecond(i64::from_be_bytes(*at)).ok()?;
+    Some(Place { at, id: id(rest.try_into().ok()?) })
+}
+
+/// An id, read back.
+pub(crate) fn uuid_of(bytes: &[u8]) -> Option<Uuid> {
+    Uuid::from_slice(bytes).ok()
+}
+
+/// A text, read back.
+pub(crate) fn text_of(bytes: &[u8]) -> Option<String> {
+    String::from_utf8(bytes.to_vec()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_by_its_own_list_and_by_no_other() {
+        let id = Uuid::from_u128(7);
+        let at = Timestamp::from_microsecond(1_767_605_400_123_456).expect("a time");
+        let cursor = write(List::Executions, &timed(at, *id.as_bytes()));
+        let back = |list, cursor: &str| read(list, Some(cursor), |bytes| place_of(bytes, Uuid::from_bytes));
+        assert_eq!(back(List::Executions, &cursor).ok().flatten(), Some(Place { at, id }));
+        assert!(back(List::Activity, &cursor).is_err());
+        assert!(read(List::Executions, None, uuid_of).is_ok_and(|place| place.is_none()));
+    }
+
+    #[test]
+    fn a_cursor_that_was_changed_or_made_up_is_refused() {
+        let cursor = write(List::Keys, Uuid::from_u128(7).as_bytes());
+        assert!(read(List::Keys, Some(&cursor), uuid_of).is_ok());
+        let mut table: Vec<String> = (0..cursor.len()).map(|end| cursor[..end].to_owned()).collect();
+        table.extend((0..cursor.len()).map(|at| {
+            let mut changed = cursor.clone();
+            changed.replace_range(at..=at, if &cursor[at..=at] == "0" { "1" } else { "0" });
+            changed
+        }));
+        table.extend(["0é", "zz", "null", &"00".repeat(5_000)].map(str::to_owned));
+        table.push(format!("{cursor}00"));
+        for text in table {
+            let problem = read(List::Keys, Some(&text), uuid_of).expect_err(&text);
+            assert_eq!(problem.code, Code::ValidationFailed, "{text}");
+        }
+        // Well formed and of this list, but no place of it.
+        assert!(read(List::Keys, Some(&write(List::Keys, &[1, 2, 3])), uuid_of).is_err());
+    }
+
+    #[test]
+    fn a_page_says_that_there_is_more_only_when_there_is() {
+        for (rows, limit, shown, next) in [(0, 2, 0, None), (2, 2, 2, None), (3, 2, 2, Some("1")), (1, 2, 1, None)] {
+            let page = page((0..rows).collect(), limit, |row: &i32| row.to_string(), |row| row);
+            assert_eq!((page.items.len(), page.next_cursor.as_deref()), (shown, next), "{rows}");
+        }
+        for (asked, given) in
+            [(None, Some(50)), (Some(1), Some(1)), (Some(200), Some(200)), (Some(0), None), (Some(201), None)]
+        {
+            assert_eq!(limit(asked).ok(), given, "{asked:?}");
+        }
+    }
+}

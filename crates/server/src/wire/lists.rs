@@ -1,0 +1,126 @@
+//! Pages, and what is shown in them or counted.
+
+use jiff::Timestamp;
+use kernel::execution;
+use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, VersionId, WorkspaceId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A page of a list.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// Give it as `?cursor=` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// An execution in a list: all but what it was given and what it made.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedExecution {
+    pub id: ExecutionId,
+    pub queue_id: QueueItemId,
+    pub workspace_id: WorkspaceId,
+    pub workflow_definition_id: DefinitionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow_name: Option<String>,
+    pub version_id: VersionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<i32>,
+    pub status: execution::Status,
+    /// `{type, message, node?, status?}` of what failed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Value>,
+    pub priority: i16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency_key: Option<String>,
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<i64>,
+    /// Somebody asked it to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_requested_at: Option<Timestamp>,
+}
+
+/// A version of a definition, without its graph.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Version {
+    pub id: VersionId,
+    pub version: i32,
+    /// New executions pin this one.
+    pub published: bool,
+    pub content_hash: String,
+    /// How long an execution of it may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<i64>,
+    pub created_at: Timestamp,
+}
+
+/// `GET /api/v1/workspaces/{id}/capacity`
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Capacity {
+    pub workspace_id: WorkspaceId,
+    /// How many executions may run at once.
+    pub limit: i32,
+    /// How many hold a slot. More than the limit only after it was lowered.
+    pub running: Count,
+    pub free: i64,
+    /// Nothing starts while it is paused, free slots or not.
+    pub paused: bool,
+    pub waiting: WaitingCounts,
+    /// How long the oldest has waited that may start now, delays it asked for aside: of the first
+    /// thousand in line, and of a thousand behind each kind of gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_waiting_seconds: Option<f64>,
+    /// Dead letters.
+    pub failed: Count,
+}
+
+/// What waits, by what it waits for.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+pub struct WaitingCounts {
+    /// For a slot of the workspace.
+    pub ready: Count,
+    /// For a time: a later start, or the next attempt.
+    pub delayed: Count,
+    /// For others with its concurrency key.
+    pub key: Count,
+    /// For others of its definition, or for that to be resumed.
+    pub definition: Count,
+}
+
+/// A number that is counted to 1,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Count {
+    pub count: i64,
+    /// There are more than that.
+    pub more: bool,
+}
+
+/// An entry of the audit log: who did what to what, when.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Activity {
+    pub id: i64,
+    pub at: Timestamp,
+    /// None for what belongs to no workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_id: Option<WorkspaceId>,
+    /// `root`, `key:ID`, `sql:ROLE`, or a part of the service.
+    pub actor: String,
+    pub action: String,
+    pub subject_type: String,
+    pub subject_id: Uuid,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Value>,
+}

@@ -1,0 +1,7 @@
+-- Ends a key, once; in its workspace ($2 null: any).
+UPDATE api_key
+SET revoked_at = clock_timestamp()
+WHERE id = $1::uuid
+  AND revoked_at IS NULL
+  AND workspace_id IS NOT DISTINCT FROM coalesce($2::uuid, workspace_id)
+RETURNING workspace_id, name
