@@ -95,7 +95,7 @@ BEGIN
      LIMIT 100;
 END $$;
 
-CREATE FUNCTION public.fb_begin_2(p_ids uuid[], p_engine text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
+CREATE FUNCTION public.fb_begin_2(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -127,6 +127,34 @@ BEGIN
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint, e.trace_context
       FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
 END $$;
+
+CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    SELECT coalesce(w.limit_override, t.max_running) AS max_running, w.paused,
+           (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 5 LIMIT p_counted) x) AS running,
+           ready.count AS ready, keyed.count AS waits_for_key, gated.count AS waits_for_definition,
+           (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 1 LIMIT p_counted) x) AS delayed,
+           (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+             WHERE r.workspace_id = w.id AND r.stage = 9 LIMIT p_counted) x) AS failed,
+           extract(epoch FROM clock_timestamp() - least(ready.oldest, keyed.oldest, gated.oldest))::float8 AS oldest_s
+      FROM workspace w JOIN tier t ON t.name = w.tier
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
+            SELECT greatest(r.created_at, r.available_at) AS since FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
+             ORDER BY r.rank, r.id LIMIT p_counted) x) ready
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
+            SELECT greatest(r.created_at, r.available_at) AS since FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 2 LIMIT p_counted) x) keyed
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
+            SELECT greatest(r.created_at, r.available_at) AS since FROM execution_queue r
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 3 LIMIT p_counted) x) gated
+     WHERE w.id = p_workspace AND w.deleted_at IS NULL
+$$;
 
 CREATE FUNCTION public.fb_claim_2(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
@@ -1066,6 +1094,12 @@ CREATE INDEX workflow_execution_canceling ON public.workflow_execution USING btr
 CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btree (deadline_at) WHERE (completed_at IS NULL);
 
 CREATE UNIQUE INDEX workflow_execution_idempotency ON public.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
+
+CREATE INDEX workflow_execution_of_all ON public.workflow_execution USING btree (status, created_at, id);
+
+CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING btree (workflow_definition_id, status, created_at, id);
+
+CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status, created_at, id);
 
 CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
 

@@ -141,7 +141,9 @@ async fn what_runs_in_a_deleted_workspace_is_asked_to_end_once_and_its_key_opens
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let secret = store::key::Secret::generate().expect("randomness");
-    world.store.create_key(Some(workspace), "k", &secret, "test").await.expect("a key");
+    let scopes = kernel::access::Scopes::all();
+    let new = store::key::NewKey { workspace: Some(workspace), name: "k", scopes, expires_at: None };
+    world.store.create_key(&new, &secret, "test").await.expect("a key");
     world.accept_many(workspace, definition, 3).await;
     let begun = world.run(workspace, 2).await;
     world.claim(workspace, 1).await;
