@@ -110,8 +110,8 @@ pub(super) async fn restore(client: &Client) -> anyhow::Result<()> {
 }
 
 const LATE_RECORD: (&str, &str) = (
-    "BEGIN\n    SELECT coalesce(array_agg(e.id), '{}') INTO held FROM (",
-    "BEGIN\n    PERFORM chaos_arrive();\n    SELECT coalesce(array_agg(e.id), '{}') INTO held FROM (",
+    "BEGIN\n    SELECT coalesce(array_agg(e.ord), '{}') INTO held FROM (",
+    "BEGIN\n    PERFORM chaos_arrive();\n    SELECT coalesce(array_agg(e.ord), '{}') INTO held FROM (",
 );
 const LOCK: &str = "PERFORM pg_advisory_xact_lock(7001, p_shard::int);";
 const LATE: (&str, &str) = (

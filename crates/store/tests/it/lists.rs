@@ -345,7 +345,7 @@ async fn every_list_uses_an_index_whatever_the_filter() {
         judge(&world, &mut wrong, call, &[&workspace.0, &low, &high, &"order-100", &limit]).await;
         let call = ("names", 300, sql!("workflow_definition/search"));
         judge(&world, &mut wrong, call, &[&workspace.0, &"d1", &limit]).await;
-        let call = ("capacity", 4_000, sql!("workspace/capacity"));
+        let call = ("capacity", 5_000, sql!("workspace/capacity"));
         judge(&world, &mut wrong, call, &[&workspace.0, &1_001i64]).await;
         for of in [Some(workspace.0), None] {
             let (first, last) = of.map_or((Uuid::nil(), Uuid::max()), |id| (id, id));
