@@ -63,7 +63,10 @@ impl World {
         let client = cluster.target()?.connect().await?;
         client.batch_execute("SET statement_timeout = 0").await?;
         client.batch_execute(&format!("CREATE DATABASE {name}")).await.context("create a database")?;
-        World::new(cluster.url().replace("///forebay?", &format!("///{name}?"))).await
+        let world = World::new(cluster.url().replace("///forebay?", &format!("///{name}?"))).await?;
+        // Only where the server was started to count statements.
+        let _not_there = world.client.batch_execute("CREATE EXTENSION pg_stat_statements").await;
+        Ok(world)
     }
 
     /// A migrated database at this URL, with this program registered as a process of it.

@@ -105,7 +105,7 @@ impl Holder {
                 tracing::warn!(lease = self.lease.name, error = &error as &dyn std::error::Error, "No lease");
             }
         }
-        ::metrics::counter!(metrics::LOCK_FAILURES.name, "name" => self.lease.name).increment(1);
+        ::metrics::counter!(metrics::LOCK_FAILURES.name).increment(1);
         self.poll
     }
 

@@ -49,7 +49,12 @@ fn describe() {
                     ::metrics::counter!(metric.name).absolute(0);
                 }
             }
-            Kind::Gauge => ::metrics::describe_gauge!(metric.name, metric.help),
+            Kind::Gauge => {
+                ::metrics::describe_gauge!(metric.name, metric.help);
+                if *metric == metrics::BREAKER_STATE {
+                    ::metrics::gauge!(metric.name).set(0.0);
+                }
+            }
             Kind::Histogram(_) => ::metrics::describe_histogram!(metric.name, metric.help),
         }
     }

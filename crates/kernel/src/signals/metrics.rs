@@ -49,7 +49,7 @@ table! {
     STALE_RECOVERY: "queue_stale_recovery_count" Counter, [],
         "Claimed items taken over because their claimer was gone or too slow.",
         "A few after a crash are right. Steady: processes die, or their heartbeats do not get through.";
-    LOCK_FAILURES: "shedlock_acquisition_failures" Counter, ["name"],
+    LOCK_FAILURES: "shedlock_acquisition_failures" Counter, [],
         "Times that a lock of the shedlock table was somebody else's, or could not be had.",
         "With dispatch.exclusive every process but one counts here. Without a holder anywhere: look for a stale row with a lock_until far ahead.";
     RECONCILED: "engine_runs_reconciled_total" Counter, [],
