@@ -33,6 +33,8 @@ use crate::service::{Fleet, now_us};
 
 const PROCESSES: usize = 3;
 const TENANTS: usize = 12;
+/// The run is over when nothing ended for so long.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// After an outage something must end within so long.
 const RECOVERY: Duration = Duration::from_secs(30);
 
@@ -70,6 +72,8 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
     let stage = Stage { proxied: true, commits: Commits::Flushed, ..Stage::new(PROCESSES, leases, policy) };
     let setup = Setup::start(request, stage).await?;
     let tenants: Arc<[Tenant]> = setup.tenants(TENANTS, &documents(&setup.receiver)).await?.into();
+    // The load is even over the workspaces: a smaller tier's would only wait.
+    setup.client.batch_execute("UPDATE workspace SET limit_override = 10").await.context("set the limits")?;
     let began = Instant::now();
     let run = Run { setup, size, seed: request.seed, load: Arc::new(Load::new(0)), unready: Arc::default() };
     let crashes = run.trouble(tenants).await?;
@@ -157,8 +161,16 @@ impl Run {
     async fn quiet(&self) -> anyhow::Result<()> {
         say("quiet: whatever was accepted ends");
         let client = self.connect().await?;
-        let (began, open) = (Instant::now(), "SELECT count(*) FROM workflow_execution WHERE completed_at IS NULL");
-        while client.query_one(open, &[]).await?.get::<_, i64>(0) > 0 && began.elapsed() < Duration::from_secs(120) {
+        let open = "SELECT count(*) FROM workflow_execution WHERE completed_at IS NULL";
+        let (mut last, mut since) = (i64::MAX, Instant::now());
+        loop {
+            let left: i64 = client.query_one(open, &[]).await?.get(0);
+            if left < last {
+                (last, since) = (left, Instant::now());
+            }
+            if left == 0 || since.elapsed() > PATIENCE {
+                break;
+            }
             tokio::time::sleep(ms(100)).await;
         }
         Ok(())
