@@ -6,11 +6,15 @@
 //!
 //! Not here: where values come from (`app` reads flags, environment and file, in that order).
 
+mod reasons;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use engine::outbound::Allow;
 use serde::{Deserialize, Serialize};
+
+pub use reasons::REASONS;
 
 /// All settings of the service.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -258,51 +262,6 @@ impl std::fmt::Debug for Auth {
         f.debug_struct("Auth").finish_non_exhaustive()
     }
 }
-
-/// Why each key exists, by its full name. `forebay config` prints them; a test checks that every
-/// key has one.
-pub const REASONS: &[(&str, &str)] = &[
-    ("http.listen", "where the API listens; loopback unless you say otherwise"),
-    ("http.signals_listen", "where a process without the role api answers /healthz, /readyz and /metrics"),
-    ("http.max_body_bytes", "the largest request body taken"),
-    ("http.request_timeout_ms", "the longest a request may take, ?wait= included"),
-    ("http.max_waits_per_key", "requests of one key that may wait for an end (?wait=) at once, in this process"),
-    ("database.url", "PostgreSQL 15 or later; `forebay dev` runs one of its own"),
-    (
-        "database.direct_url",
-        "where migrations, heartbeat and hints connect if database.url is a pooler: they need a session",
-    ),
-    ("database.api_connections", "connections for requests; small, because the database shares the cores"),
-    ("database.work_connections", "connections for dispatching and recording, apart from requests"),
-    ("database.migrate", "false: somebody else migrates, with `forebay migrate`"),
-    ("auth.root_key", "the key that may do everything; `forebay root-key` makes one"),
-    ("workflow.engine.enabled", "false: the API accepts, items wait, nothing is dispatched or run"),
-    ("queue.max_backlog", "executions that may wait in a workspace that has no limit of its own; none if not set"),
-    ("dispatch.poll_interval_ms", "how long a lost hint can delay anything"),
-    ("dispatch.batch_min", "items per claim when little is waiting"),
-    ("dispatch.batch_max", "items per claim when much is waiting"),
-    ("dispatch.start_timeout_ms", "how long an engine may take to answer a start"),
-    ("dispatch.parallel_starts", "starts under way at once"),
-    ("dispatch.max_attempts", "refused so often by the engine, an item is FAILED; a definition may say otherwise"),
-    ("dispatch.stale_after_ms", "an item claimed for longer is taken over whatever its claimer says"),
-    ("dispatch.hints", "false: rely on the poll alone"),
-    ("dispatch.exclusive", "true: one process at a time dispatches and recovers, through the table shedlock"),
-    ("process.heartbeat_ms", "how often a process says that it is alive"),
-    ("process.shards_after_ms", "silent for so long, its shards move to others"),
-    ("process.claims_after_ms", "silent for so long, its claims move, and it stops its own requests"),
-    ("process.runs_after_ms", "silent for so long, its runs are resumed by others"),
-    ("process.drain_ms", "told to stop, so long for calls in flight, and at most half of process.claims_after_ms"),
-    ("engine.kind", "what runs executions: embedded, in this process and durable"),
-    ("engine.max_runs", "runs this process holds at once; parked ones do not count"),
-    ("engine.max_calls", "nodes of this process that may call out at once"),
-    ("engine.reconcile_after_ms", "an engine elsewhere is asked about runs that were handed to it longer ago"),
-    ("outbound.allow", "hosts that workflows may call although they are not public, as host:port"),
-    ("log.filter", "error, warn, info, debug, or a filter such as info,store=debug; unset: info, and warn for `dev`"),
-    ("log.format", "text, or json: one object a line, for machines"),
-    ("signals.sample_interval_ms", "how often depth, oldest and slots are looked at for /metrics"),
-    ("retention.execution_days", "executions that ended longer ago are deleted, with their nodes; 0 keeps them"),
-    ("retention.activity_days", "who did what longer ago is deleted; 0 keeps it"),
-];
 
 /// The most attempts that a definition may ask for.
 const MOST_ATTEMPTS: u32 = 100;
