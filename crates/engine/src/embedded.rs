@@ -8,9 +8,10 @@
 //!
 //! Not here: heartbeats, taking over runs of the dead, waking (`server`'s loops call `resume`).
 
-mod engine;
+mod held;
 mod permits;
 mod run;
+mod suspects;
 mod versions;
 mod writer;
 
@@ -18,13 +19,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use kernel::execution;
-use kernel::failure::{Class, Failure};
+use kernel::failure::Class;
 use kernel::ids::{ExecutionId, ProcessId, WorkspaceId};
-use kernel::signals::{metrics, spans};
+use kernel::queue::Answer;
+use kernel::signals::{events, metrics};
 use store::admission::Begun;
-use store::run::{End, Record, StoredNode};
+use store::run::{BeginAnswer, End, StoredNode};
 use store::{Error, Store};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -33,11 +35,11 @@ use tracing::Instrument as _;
 
 use crate::outbound::Outbound;
 use crate::pulse::Pulse;
-use crate::trace;
+use crate::{Described, Engine, say};
 use permits::Permits;
-use run::{Driver, Message};
+use run::Message;
 use versions::Versions;
-use writer::{Told, Writer};
+use writer::Writer;
 
 /// The name that executions note.
 pub const NAME: &str = "embedded";
@@ -242,28 +244,16 @@ impl Embedded {
         if runs.process != Some(process) || runs.held.get(&id).is_some_and(|held| held.epoch >= epoch) {
             return;
         }
-        let span = span(&begun);
+        let span = held::span(&begun);
         let run = async move {
             let _going = going;
-            // While it waits to be alone it can still be canceled, or run out of time.
-            let _alone = match alone {
-                false => None,
-                true => tokio::select! {
-                    permit = shared.suspects.clone().acquire_owned() => permit.ok(),
-                    message = receive.recv() => match message {
-                        Some(Message::Drain) => return shared.leave(id, epoch, Left::Released),
-                        Some(Message::Cancel) | None => { canceling = true; None }
-                    },
-                    () = tokio::time::sleep(begun.deadline_in.min(LONGEST_SLEEP)) => {
-                        begun.deadline_in = Duration::ZERO;
-                        None
-                    }
-                },
+            let turn = match alone {
+                false => Ok(None),
+                true => shared.turn(process, &mut begun, &mut canceling, &mut receive).await,
             };
-            let driven = shared.clone().drive(process, begun.clone(), stored, canceling, receive);
-            let left = match std::panic::AssertUnwindSafe(driven).catch_unwind().await {
-                Ok(left) => left,
-                Err(_) => shared.broke(process, &begun).await,
+            let left = match turn {
+                Ok(_turn) => shared.clone().hold(process, begun, stored, canceling, receive).await,
+                Err(left) => left,
             };
             shared.leave(id, epoch, left);
             if left == Left::Lost {
@@ -278,94 +268,85 @@ impl Embedded {
     }
 }
 
-impl Shared {
-    async fn drive(
-        self: Arc<Self>,
-        process: ProcessId,
-        begun: Begun,
-        stored: Vec<StoredNode>,
-        canceling: bool,
-        inbox: mpsc::UnboundedReceiver<Message>,
-    ) -> Left {
-        let mut pause = Duration::from_millis(50);
-        let version = loop {
-            match self.versions.get(&self.store, begun.version).await {
-                Ok(version) => break version,
-                Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound | Error::Corrupt(_)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "Reading a version failed, trying again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(2));
+impl Engine for Embedded {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capacity(&self) -> usize {
+        let reserve = self.shared.settings.max_runs / 10;
+        self.room().saturating_sub(reserve)
+    }
+
+    fn begins_with_claim(&self) -> bool {
+        true
+    }
+
+    fn adopt(&self, process: ProcessId, begun: Vec<Begun>) {
+        for begun in begun {
+            self.spawn(process, begun, Vec::new(), false, false);
+        }
+    }
+
+    fn start(&self, process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, Answer> {
+        Box::pin(async move {
+            let answers = match self.shared.store.begin(&[execution], NAME, process).await {
+                Ok(answers) => answers,
+                Err(error) => return Answer::Ambiguous(error.to_string()),
+            };
+            match answers.into_iter().next() {
+                Some((_, BeginAnswer::Granted(begun))) => {
+                    // It may be a repeat of a start that was granted before a crash of its answer:
+                    // what it stored is taken up.
+                    match self.resume(process, &[begun.execution], false).await {
+                        Ok(()) => Answer::Started,
+                        Err(error) => Answer::Ambiguous(error.to_string()),
+                    }
                 }
-                Err(error @ versions::Error::Missing(_)) => {
-                    return self.give_up(process, &begun, Class::DefinitionGone, error.to_string()).await;
+                Some((_, BeginAnswer::Ended)) => Answer::AlreadyThere,
+                Some((_, BeginAnswer::NotYet)) => Answer::Ambiguous("the item holds no slot".to_owned()),
+                Some((_, BeginAnswer::Gone)) | None => {
+                    say!(events::EXECUTION_GONE, execution_id = %execution, queue_item_id = %execution.queue_item());
+                    Answer::Refused("the execution does not exist".to_owned())
                 }
-                Err(error) => return self.give_up(process, &begun, Class::BadGraph, error.to_string()).await,
             }
-        };
-        let driver = Driver::new(Arc::clone(&self), process, begun, version, stored, canceling, inbox);
-        Box::pin(driver.drive()).await
+        })
     }
 
-    async fn give_up(&self, process: ProcessId, begun: &Begun, class: Class, reason: String) -> Left {
-        tracing::warn!(execution_id = %begun.execution, workspace_id = %begun.workspace, reason, "An execution cannot be run");
-        let end = End { outcome: execution::Status::Failed, output: None, error: Some(Failure::new(class, reason)) };
-        self.end(process, begun, end).await
+    fn place(&self) -> Option<String> {
+        None
     }
 
-    async fn end(&self, process: ProcessId, begun: &Begun, end: End) -> Left {
-        let (outcome, class) = (end.outcome, end.error.as_ref().map(|error| error.class));
-        let record =
-            Record { execution: begun.execution, epoch: begun.epoch, facts: Vec::new(), end: Some(end), park: false };
-        match self.writer.record(process, record).await {
-            Some(Told::Recorded(recorded)) if recorded.held => {
-                count(outcome, class);
-                Left::Ended { freed: recorded.freed }
-            }
-            _ => Left::Lost,
+    /// The store is this engine's own memory: what has begun is known.
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>> {
+        Box::pin(async move {
+            let found = match self.shared.store.execution(execution, None).await {
+                Ok(found) => found,
+                Err(Error::NotFound) => return Ok(Described::Unknown),
+                Err(error) => return Err(error.to_string()),
+            };
+            Ok(match found.status {
+                execution::Status::Pending => Described::Unknown,
+                execution::Status::Running => Described::Running,
+                outcome => Described::Closed(End { outcome, output: found.output, error: None }),
+            })
+        })
+    }
+
+    /// The fence is stored before; without this the run's next record, or the next look at what this
+    /// process owns, comes to the same.
+    fn terminate(&self, execution: ExecutionId) {
+        let process = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).process;
+        let Some(process) = process else { return };
+        let engine = self.clone();
+        self.shared.tasks.spawn(async move { engine.take_up(process, execution).await });
+    }
+
+    fn cancel(&self, execution: ExecutionId) {
+        let runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = runs.held.get(&execution) {
+            // A run that is just leaving needs no word.
+            let _leaving = held.inbox.send(Message::Cancel);
         }
-    }
-
-    async fn broke(&self, process: ProcessId, begun: &Begun) -> Left {
-        tracing::error!(execution_id = %begun.execution, "A run panicked");
-        let reason = "the run broke off unexpectedly: a fault of Forebay's".to_owned();
-        self.give_up(process, begun, Class::Stalled, reason).await
-    }
-
-    fn leave(&self, id: ExecutionId, epoch: i64, left: Left) {
-        {
-            let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-            if runs.held.get(&id).is_some_and(|held| held.epoch == epoch) {
-                runs.held.remove(&id);
-            }
-            ::metrics::gauge!(metrics::RUNS_HELD.name).set(u32::try_from(runs.held.len()).unwrap_or(u32::MAX));
-        }
-        if left == Left::Lost {
-            ::metrics::counter!(metrics::RECORDS_FENCED.name).increment(1);
-            tracing::info!(execution_id = %id, "This run is another process's by now");
-        }
-        (self.on_left)(id, left);
-    }
-}
-
-/// The span of a run in this process, below the context that its start came with.
-fn span(begun: &Begun) -> tracing::Span {
-    let span = tracing::info_span!(
-        parent: None,
-        spans::WORKFLOW_EXECUTION.name,
-        execution_id = %begun.execution,
-        workspace_id = %begun.workspace,
-        definition_id = %begun.definition,
-        trace_id = format_args!("{:032x}", begun.trace.trace_id),
-    );
-    trace::put_below(&span, begun.trace);
-    span
-}
-
-/// Counts an end once it is stored.
-fn count(outcome: execution::Status, class: Option<Class>) {
-    ::metrics::counter!(metrics::RUNS_ENDED.name, "outcome" => outcome.name()).increment(1);
-    if matches!(outcome, execution::Status::Failed | execution::Status::TimedOut) {
-        let reason = class.map_or("UNKNOWN", Class::name);
-        ::metrics::counter!(metrics::FAILED.name, "reason" => reason).increment(1);
     }
 }

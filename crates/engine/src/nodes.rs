@@ -49,11 +49,22 @@ pub fn work(config: Config, scope: &Scope) -> Result<Work, Failure> {
         }
         Config::Transform(config) => Work::Done(Done::plain(config.value)),
         Config::Log(config) => {
+            #[cfg(feature = "test-engine")]
+            panic_if_told(&config.message);
             let output = json!({ "level": config.level, "message": config.message, "data": config.data });
             Work::Done(Done::plain(output))
         }
         Config::Fail(config) => return Err(config.failure()),
     })
+}
+
+/// Whatever is told these words breaks off: what a test does to a node, and no release can.
+#[cfg(feature = "test-engine")]
+pub const PANIC: &str = "forebay-test-panic";
+
+#[cfg(feature = "test-engine")]
+fn panic_if_told(words: &str) {
+    assert!(!words.contains(PANIC), "a test told this node to panic");
 }
 
 /// Can the database hold this value? A NUL in a text or a key cannot be stored as JSON.

@@ -5,6 +5,8 @@
 //! - Only deaths in a row without a new fact count; progress starts the count again.
 //! - From the third on a run is resumed alone, so that the innocent beside it are not counted with
 //!   it; from then on only deaths while alone count. Ten end it.
+//! - A run is alone from the moment its turn comes, not while it waits for it: until then whoever has the
+//!   turn may be what kills the process.
 //!
 //! Not here: who is dead (`store::process`), carrying the verdict out (`server::orphans`).
 
@@ -12,7 +14,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deaths {
     pub count: i32,
-    /// It was resumed alone last time.
+    /// It had its turn to run alone; noted when that came.
     pub alone: bool,
 }
 
@@ -27,20 +29,19 @@ pub enum Verdict {
 const ALONE_FROM: i32 = 3;
 const GIVE_UP_AT: i32 = 10;
 
-/// Counts one more death.
-pub fn after_death(before: Deaths, progressed: bool) -> (Deaths, Verdict) {
+/// How many deaths there are with one more, and what follows. Under its next holder it has not had its turn.
+pub fn after_death(before: Deaths, progressed: bool) -> (i32, Verdict) {
     let count = match (progressed, before.count, before.alone) {
         (true, _, _) => 1,
         (false, count, false) if count >= ALONE_FROM => count,
         (false, count, _) => count + 1,
     };
-    if count >= GIVE_UP_AT {
-        (Deaths { count, alone: before.alone }, Verdict::GiveUp)
-    } else if count >= ALONE_FROM {
-        (Deaths { count, alone: true }, Verdict::ResumeAlone)
-    } else {
-        (Deaths { count, alone: false }, Verdict::Resume)
-    }
+    let verdict = match count {
+        GIVE_UP_AT.. => Verdict::GiveUp,
+        ALONE_FROM.. => Verdict::ResumeAlone,
+        _ => Verdict::Resume,
+    };
+    (count, verdict)
 }
 
 #[cfg(test)]
@@ -49,24 +50,25 @@ mod tests {
 
     #[test]
     fn ten_deaths_without_progress_end_it_and_progress_forgives() {
+        use Verdict::*;
         let mut deaths = Deaths::default();
         let mut told = Vec::new();
         for _ in 0..10 {
-            let (after, verdict) = after_death(deaths, false);
+            let (count, verdict) = after_death(deaths, false);
             told.push(verdict);
-            deaths = after;
+            deaths = Deaths { count, alone: verdict == ResumeAlone };
         }
-        use Verdict::*;
         let mut expected = vec![Resume, Resume];
         expected.extend([ResumeAlone; 7]);
         expected.push(GiveUp);
         assert_eq!(told, expected);
-        assert_eq!(after_death(deaths, true), (Deaths { count: 1, alone: false }, Resume));
+        assert_eq!(after_death(deaths, true), (1, Resume));
     }
 
     #[test]
     fn a_death_that_was_not_alone_is_not_held_against_a_suspect() {
         let suspect = Deaths { count: 5, alone: false };
-        assert_eq!(after_death(suspect, false), (Deaths { count: 5, alone: true }, Verdict::ResumeAlone));
+        assert_eq!(after_death(suspect, false), (5, Verdict::ResumeAlone));
+        assert_eq!(after_death(Deaths { alone: true, ..suspect }, false), (6, Verdict::ResumeAlone), "its own is");
     }
 }

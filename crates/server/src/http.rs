@@ -118,33 +118,41 @@ fn health() -> OpenApiRouter<Api> {
 fn v1() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(workspaces::create, workspaces::list))
-        .routes(routes!(workspaces::change, workspaces::get))
+        .routes(routes!(workspaces::change, workspaces::get, control::delete_workspace))
         .routes(routes!(workspaces::capacity))
+        .routes(routes!(control::pause_workspace))
+        .routes(routes!(control::resume_workspace))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(activity::list))
         .routes(routes!(definitions::create, definitions::list))
         .routes(routes!(definitions::validate))
         .routes(routes!(definitions::apply))
-        .routes(routes!(definitions::get))
+        .routes(routes!(definitions::get, control::delete_definition))
+        .routes(routes!(control::pause_definition))
+        .routes(routes!(control::resume_definition))
         .routes(routes!(definitions::add_version, definitions::versions))
         .routes(routes!(definitions::publish))
         .routes(routes!(executions::list::list))
         .routes(routes!(executions::list::of_definition))
         .routes(routes!(executions::list::of_workspace))
         .routes(routes!(executions::start))
+        .routes(routes!(bulk::start))
         .routes(routes!(executions::get))
         .routes(routes!(executions::nodes))
         .routes(routes!(executions::summary))
         .routes(routes!(executions::cancel))
+        .routes(routes!(control::terminate))
+        .routes(routes!(rerun::rerun))
+        .routes(routes!(letters::list))
         .routes(routes!(queue::get))
+        .routes(routes!(letters::dismiss))
 }
 
 /// The whole router.
 pub(crate) fn router(api: Api) -> Router {
     let (v1, _) = v1().split_for_parts();
     let v1 = v1
-        .merge(control::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&api), auth::require));

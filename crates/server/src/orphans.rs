@@ -76,7 +76,7 @@ impl Orphans {
             return Ok(());
         }
         ::metrics::counter!(metrics::RUNS_ADOPTED.name).increment(1);
-        say!(events::RESUMING, execution_id = %orphan.execution, deaths = deaths.count, ?verdict);
+        say!(events::RESUMING, execution_id = %orphan.execution, deaths, ?verdict);
         match verdict {
             Verdict::Resume => self.engine.resume(process, &[orphan.execution], false).await,
             Verdict::ResumeAlone => self.engine.resume(process, &[orphan.execution], true).await,

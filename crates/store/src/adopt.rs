@@ -89,14 +89,16 @@ impl Store {
         Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
     }
 
-    /// Keeps a run's deaths before it is resumed; false if it is no longer this process's.
-    pub async fn note_deaths(&self, process: ProcessId, orphan: &Orphan, deaths: Deaths) -> Result<bool, Error> {
-        let rows = self
-            .query(
-                sql!("workflow_execution/note_deaths"),
-                &[&orphan.execution.0, &process.0, &orphan.epoch, &deaths.count, &deaths.alone],
-            )
-            .await?;
+    /// Keeps the number of a run's deaths before it is resumed; false if it is no longer this process's.
+    pub async fn note_deaths(&self, process: ProcessId, orphan: &Orphan, deaths: i32) -> Result<bool, Error> {
+        let sql = sql!("workflow_execution/note_deaths");
+        let rows = self.query(sql, &[&orphan.execution.0, &process.0, &orphan.epoch, &deaths]).await?;
+        Ok(!rows.is_empty())
+    }
+
+    /// Notes that a suspect runs alone from now on; false if it is no longer this process's.
+    pub async fn note_alone(&self, process: ProcessId, execution: ExecutionId, epoch: i64) -> Result<bool, Error> {
+        let rows = self.query(sql!("workflow_execution/note_alone"), &[&execution.0, &process.0, &epoch]).await?;
         Ok(!rows.is_empty())
     }
 

@@ -17,24 +17,30 @@ use crate::support::{Tenant, World, until};
 enum Stranger {
     /// The thing does not exist.
     NotFound,
+    /// The same; and to our own key that only a root key may.
+    Unseen,
     /// A list, and nothing of ours in it.
     Nothing,
     /// Naming our workspace is refused.
     Mismatch,
+    /// The same, told of each item.
+    Each,
     /// Only a root key may: so is our own key.
     Root,
     /// It concerns nobody's things.
     Fine,
 }
-use Stranger::{Fine, Mismatch, NotFound, Nothing, Root};
+use Stranger::{Each, Fine, Mismatch, NotFound, Nothing, Root, Unseen};
 
 /// Method, path below `/api/v1`, the scope it needs, what a stranger is told, what the right key is told.
 const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("POST", "/workspaces", "manage", Root, 201),
     ("GET", "/workspaces", "read", Nothing, 200),
     ("GET", "/workspaces/{id}", "read", NotFound, 200),
-    ("PATCH", "/workspaces/{id}", "manage", NotFound, 200),
+    ("PATCH", "/workspaces/{id}", "manage", Unseen, 200),
     ("GET", "/workspaces/{id}/capacity", "read", NotFound, 200),
+    ("POST", "/workspaces/{id}/pause", "manage", Unseen, 200),
+    ("POST", "/workspaces/{id}/resume", "manage", Unseen, 200),
     ("POST", "/keys", "manage", Mismatch, 201),
     ("GET", "/keys", "read", Nothing, 200),
     ("DELETE", "/keys/{id}", "manage", NotFound, 204),
@@ -47,15 +53,25 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("GET", "/workflow/definitions/{id}/versions", "read", NotFound, 200),
     ("POST", "/workflow/definitions/{id}/versions", "manage", NotFound, 201),
     ("POST", "/workflow/definitions/{id}/publish", "manage", NotFound, 200),
+    ("POST", "/workflow/definitions/{id}/pause", "manage", NotFound, 200),
+    ("POST", "/workflow/definitions/{id}/resume", "manage", NotFound, 200),
     ("GET", "/workflow/executions", "read", Nothing, 200),
     ("GET", "/workflow/executions/workflow/{definitionId}", "read", NotFound, 200),
     ("GET", "/workflow/executions/workspace/{workspaceId}", "read", NotFound, 200),
     ("POST", "/workflow/executions/start", "run", Mismatch, 202),
+    ("POST", "/workflow/executions/bulk", "run", Each, 200),
     ("GET", "/workflow/executions/{id}", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/nodes", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/summary", "read", NotFound, 200),
     ("POST", "/workflow/executions/{id}/cancel", "run", NotFound, 200),
+    ("POST", "/workflow/executions/{id}/terminate", "run", NotFound, 200),
+    ("POST", "/workflow/executions/{id}/rerun", "run", NotFound, 202),
+    ("GET", "/workflow/queue", "read", Nothing, 200),
     ("GET", "/workflow/queue/{id}", "read", NotFound, 200),
+    ("POST", "/workflow/queue/{id}/dismiss", "run", NotFound, 204),
+    // Nothing is left to ask for behind these.
+    ("DELETE", "/workflow/definitions/{id}", "manage", NotFound, 204),
+    ("DELETE", "/workspaces/{id}", "manage", Unseen, 204),
 ];
 
 /// The things of one tenant that the routes are about.
@@ -63,6 +79,8 @@ struct Things {
     tenant: Tenant,
     definition: String,
     execution: String,
+    /// An execution that failed.
+    letter: String,
     key: String,
 }
 
@@ -72,8 +90,11 @@ impl Things {
         let definition = tenant.light().await;
         let execution = tenant.start(&definition).await;
         tenant.completed(&execution).await;
+        let broken = tenant.apply("broken", json!({ "stop": { "kind": "FAIL", "with": { "message": "no" } } })).await;
+        let letter = tenant.start(&broken).await;
+        assert_eq!(tenant.ended(&letter).await["status"], "FAILED");
         let key = text(&tenant.api.post("keys", json!({ "name": "spare" })).await.expect(201)["id"]);
-        Things { tenant, definition, execution, key }
+        Things { tenant, definition, execution, letter, key }
     }
 
     fn path(&self, path: &str) -> String {
@@ -81,6 +102,8 @@ impl Things {
             _ if path.starts_with("/workspaces") => &self.tenant.id,
             _ if path.starts_with("/keys") => &self.key,
             _ if path.starts_with("/workflow/definitions") => &self.definition,
+            _ if path.ends_with("/dismiss") => &self.letter,
+            "/workflow/queue" => return "/api/v1/workflow/queue?status=FAILED".to_owned(),
             _ => &self.execution,
         };
         let path = path.replace("{definitionId}", &self.definition).replace("{workspaceId}", &self.tenant.id);
@@ -103,6 +126,9 @@ impl Things {
             }
             ("POST", "/workflow/executions/start") => {
                 json!({ "workflowDefinitionId": self.definition, "workspaceId": ours })
+            }
+            ("POST", "/workflow/executions/bulk") => {
+                json!({ "items": [{ "workflowDefinitionId": self.definition, "workspaceId": ours }] })
             }
             ("POST", _) => json!({}),
             _ => return None,
@@ -202,7 +228,7 @@ async fn a_key_without_the_scope_is_forbidden_and_one_with_nothing_else_suffices
     }
     assert_eq!(world.everything().await, before, "nothing was changed");
     for (method, path, scope, stranger, status) in TABLE {
-        let needs_root = *stranger == Root || *method == "PATCH";
+        let needs_root = matches!(stranger, Root | Unseen);
         let (own, root) = (of(&with, scope), world.server.api());
         if needs_root {
             let reply = ours.ask(&own, method, path).await;
@@ -223,13 +249,17 @@ async fn a_key_of_another_workspace_finds_nothing() {
         let reply = ours.ask(&other.api, method, path).await;
         let what = format!("{method} {path}: {}", reply.text);
         match stranger {
-            NotFound => assert_eq!(reply.problem(404), "not_found", "{what}"),
+            NotFound | Unseen => assert_eq!(reply.problem(404), "not_found", "{what}"),
             Mismatch => assert_eq!(reply.problem(403), "workspace_mismatch", "{what}"),
+            Each => {
+                assert_eq!(reply.status, 200, "{what}");
+                assert_eq!(reply.body["items"][0]["problem"]["code"], "workspace_mismatch", "{what}");
+            }
             Root => assert_eq!(reply.problem(403), "forbidden", "{what}"),
             Fine => assert_eq!(reply.status, 200, "{what}"),
             Nothing => {
                 assert_eq!(reply.status, 200, "{what}");
-                for id in [&ours.tenant.id, &ours.definition, &ours.execution, &ours.key] {
+                for id in [&ours.tenant.id, &ours.definition, &ours.execution, &ours.letter, &ours.key] {
                     assert!(!reply.text.contains(id.as_str()), "{what}");
                 }
             }

@@ -9,6 +9,7 @@ use crate::support::http::{Api, Reply, send};
 use crate::support::{Tenant, World};
 
 const START: &str = "workflow/executions/start";
+const BULK: &str = "workflow/executions/bulk";
 const VALIDATE: &str = "workflow/definitions/validate";
 const CREATE: &str = "workflow/definitions";
 
@@ -229,6 +230,143 @@ async fn ids_parameters_and_headers_that_name_nothing() {
         cases.push((format!("idempotency key {n}"), start.clone().with("idempotency-key", bad), 422, good));
     }
     check(&world, &tenant.api, cases).await;
+}
+
+/// Parameters of the dead letter to be refused, with which status; each without them is taken.
+const LETTERS: &[(&str, u16)] = &[
+    ("", 422),
+    ("status=PENDING", 422),
+    ("status=failed", 400),
+    ("status=FAILED,FAILED", 400),
+    ("status=FAILED&limit=0", 422),
+    ("status=FAILED&limit=201", 422),
+    ("status=FAILED&cursor=00", 422),
+    ("status=FAILED&after=00000000-0000-4000-8000-000000000000", 400),
+    ("status=FAILED&workflowDefinitionId=1", 400),
+];
+
+/// Bodies of a bulk to be refused as a whole, beside the nearest that is taken.
+fn bulks(item: &str) -> Vec<Bodies> {
+    let bulk = |items: &[&str]| format!("{{\"items\":[{}]}}", items.join(","));
+    let good = bulk(&[item]);
+    vec![
+        ("no items", bulk(&[]), 422, good.clone()),
+        ("1,001 items", bulk(&[item; 1_001]), 422, bulk(&[item; 1_000])),
+        ("no list of items", "{}".to_owned(), 422, good.clone()),
+        ("items of null", "{\"items\":null}".to_owned(), 422, good.clone()),
+        ("items that are one", format!("{{\"items\":{item}}}"), 422, good.clone()),
+        ("the list alone", format!("[{item}]"), 422, good.clone()),
+        ("a field beside them", good.replace("{\"items\"", "{\"all\":true,\"items\""), 422, good.clone()),
+        ("items twice", good.replace("{\"items\"", "{\"items\":[],\"items\""), 400, good.clone()),
+        ("an item with a field twice", bulk(&["{\"a\":1,\"a\":1}"]), 400, good.clone()),
+        ("an item with a NUL", bulk(&["\"a\\u0000\""]), 422, good),
+    ]
+}
+
+/// Bodies of a rerun.
+fn reruns() -> Vec<Bodies> {
+    let table = [
+        ("from nowhere", "{\"from\":\"nowhere\"}", "{\"from\":\"start\"}"),
+        ("from where it failed, not yet", "{\"from\":\"failed\"}", "{}"),
+        ("from a node, not yet", "{\"from\":\"node\"}", "{}"),
+        ("from in capitals", "{\"from\":\"START\"}", "{\"from\":\"start\"}"),
+        ("from of null", "{\"from\":null}", "{\"input\":null}"),
+        ("from a number", "{\"from\":0}", "{\"input\":0}"),
+        ("a version by its number", "{\"version\":1}", "{\"version\":\"same\"}"),
+        ("a version that is none", "{\"version\":\"newest\"}", "{\"version\":\"latest\"}"),
+        ("a field that is none", "{\"priority\":1}", "{\"input\":{\"priority\":1}}"),
+        ("an input with a NUL", "{\"input\":\"\\u0000\"}", "{\"input\":\"\\u0001\"}"),
+        ("a list", "[\"start\"]", "{}"),
+        ("null", "null", "{}"),
+    ];
+    table.map(|(name, bad, good)| (name, bad.to_owned(), 422, good.to_owned())).to_vec()
+}
+
+#[tokio::test]
+async fn control_that_makes_no_sense() {
+    let world = World::with(&["http.max_body_bytes=100000"]).await;
+    let (tenant, definition) = tenant(&world).await;
+    let execution = tenant.start(&definition).await;
+    tenant.completed(&execution).await;
+    let of = |path: &str, bodies: Vec<Bodies>| -> Vec<Case> {
+        let case = |(name, bad, status, good): Bodies| {
+            (format!("{path}: {name}"), Request::post(path, bad), status, Request::post(path, good))
+        };
+        bodies.into_iter().map(case).collect()
+    };
+    let rerun = format!("workflow/executions/{execution}/rerun");
+    let mut cases = of(BULK, bulks(&start(&definition, "1")));
+    cases.extend(of(&rerun, reruns()));
+    let letters = |query: &str| Request::get(format!("workflow/queue?{query}"));
+    for (bad, status) in LETTERS {
+        cases.push((format!("letters {bad:?}"), letters(bad), *status, letters("status=FAILED")));
+    }
+    let bulk = Request::post(BULK, format!("{{\"items\":[{}]}}", start(&definition, "1")));
+    for (path, good) in [(BULK, bulk), (rerun.as_str(), Request::post(&rerun, "{}"))] {
+        for (n, bad) in [String::new(), "k".repeat(201), "ké".to_owned()].into_iter().enumerate() {
+            let taken = good.clone().with("idempotency-key", format!("{path:.30}{n}"));
+            cases.push((format!("{path}: key {n}"), good.clone().with("idempotency-key", bad), 422, taken));
+        }
+        let plain = good.clone().with("content-type", "text/plain");
+        cases.push((format!("{path}: plain text"), plain, 415, good));
+    }
+    let post = |path: &str| Request { method: Method::POST, ..Request::get(path) };
+    let paused = format!("workflow/definitions/{definition}/pause");
+    let terminated = format!("workflow/executions/{execution}/terminate");
+    for (bad, good) in [
+        ("workflow/definitions/%00/pause", paused.as_str()),
+        ("workflow/definitions/00000000-0000-4000-8000-000000000000/pause", &paused),
+        ("workflow/executions/-1/terminate", &terminated),
+        ("workflow/executions/null/rerun", &terminated),
+        ("workflow/queue/%F0%9F%98%80/dismiss", &terminated),
+        ("workspaces/0/pause", &terminated),
+    ] {
+        let bad = if bad.ends_with("rerun") { Request::post(bad, "{}") } else { post(bad) };
+        cases.push((bad.path.clone(), bad, 404, post(good)));
+    }
+    check(&world, &tenant.api, cases).await;
+}
+
+/// What one item of a bulk is told: its status and its problem's code.
+fn told(item: &Value) -> (u64, &str) {
+    (item["status"].as_u64().unwrap_or_default(), item["problem"]["code"].as_str().unwrap_or_default())
+}
+
+#[tokio::test]
+async fn an_item_that_cannot_be_started_is_told_so_and_its_neighbour_starts() {
+    let world = World::new().await;
+    let (tenant, definition) = tenant(&world).await;
+    let good = |more: &str| format!("{{\"workflowDefinitionId\":\"{definition}\"{more}}}");
+    let invalid = (422, "validation_failed");
+    let table = [
+        ("1", invalid),
+        ("null", invalid),
+        ("[]", invalid),
+        ("{}", invalid),
+        ("{\"workflowDefinitionId\":1}", invalid),
+        ("{\"workflowDefinitionId\":\"x\"}", invalid),
+        (&good(",\"priority\":0"), invalid),
+        (&good(",\"priority\":\"high\""), invalid),
+        (&good(",\"runAt\":\"soon\""), invalid),
+        (&good(",\"runAt\":\"9999-12-30T00:00:00Z\""), invalid),
+        (&good(",\"concurrencyKey\":\"\""), invalid),
+        (&good(",\"items\":[]"), invalid),
+        ("{\"workflowDefinitionId\":\"00000000-0000-4000-8000-000000000000\"}", (404, "not_found")),
+        (&good(",\"workspaceId\":\"00000000-0000-4000-8000-000000000000\""), (403, "workspace_mismatch")),
+    ];
+    let bad = table.iter().map(|(item, _)| *item).collect::<Vec<_>>().join(",");
+    let before = world.everything().await;
+    let reply = Request::post(BULK, format!("{{\"items\":[{bad}]}}")).send(&tenant.api).await.expect(200);
+    let items = reply["items"].as_array().expect("answers");
+    assert_eq!(items.iter().map(told).collect::<Vec<_>>(), table.map(|(_, told)| told), "{reply}");
+    assert_eq!(world.everything().await, before, "nothing of it was stored");
+    let mixed: Vec<String> = table.iter().flat_map(|(bad, _)| [(*bad).to_owned(), good("")]).collect();
+    let mixed = format!("{{\"items\":[{}]}}", mixed.join(","));
+    let reply = Request::post(BULK, mixed).send(&tenant.api).await.expect(200);
+    let items = reply["items"].as_array().expect("answers");
+    let expected: Vec<(u64, &str)> = table.iter().flat_map(|(_, told)| [*told, (202, "")]).collect();
+    assert_eq!(items.iter().map(told).collect::<Vec<_>>(), expected, "{reply}");
+    assert_eq!(world.count("workflow_execution").await, i64::try_from(table.len()).expect("a number"));
 }
 
 fn log(needs: Option<&str>) -> Value {

@@ -27,17 +27,21 @@ async fn dead_letters_are_listed_in_pages_run_again_and_dismissed() {
     let letter = &letters["items"][0];
     assert_eq!((&letter["lastError"], &letter["workflowName"]), (&json!("no"), &json!("two")), "{letter}");
     let first = tenant.api.get("workflow/queue?status=FAILED&limit=3").await.expect(200);
-    let rest = format!("workflow/queue?status=FAILED&limit=3&after={}", text(&first["next"]));
+    let rest = format!("workflow/queue?status=FAILED&limit=3&cursor={}", text(&first["nextCursor"]));
     let rest = tenant.api.get(&rest).await.expect(200);
     assert_eq!((ids(&first), ids(&rest)), (all[..3].to_vec(), all[3..].to_vec()));
-    assert!(rest["next"].is_null(), "{rest}");
+    let whole = tenant.api.get("workflow/queue?status=FAILED&limit=4").await.expect(200);
+    assert!(whole["nextCursor"].is_null(), "a full page that is the last says so: {whole}");
+    assert!(rest["nextCursor"].is_null(), "{rest}");
     let by = |more: &str| format!("workflow/queue?status=FAILED&{more}");
     assert_eq!(ids(&tenant.api.get(&by(&format!("workflowDefinitionId={one}"))).await.expect(200)), all[1..]);
     assert_eq!(ids(&root.get("workflow/queue?status=FAILED").await.expect(200)).len(), 5);
     let of = by(&format!("workspaceId={}", tenant.id));
     assert_eq!(ids(&root.get(&of).await.expect(200)), all);
     assert_eq!(other.api.get(&of).await.problem(403), "workspace_mismatch");
-    for path in ["workflow/queue", "workflow/queue?status=PENDING"] {
+    let foreign = tenant.api.get("workflow/executions?limit=1").await.expect(200);
+    let foreign = by(&format!("cursor={}", text(&foreign["nextCursor"])));
+    for path in ["workflow/queue", "workflow/queue?status=PENDING", &by("limit=0"), &by("limit=201"), &foreign] {
         assert_eq!(tenant.api.get(path).await.problem(422), "validation_failed", "{path}");
     }
     let again = tenant.api.post(&format!("workflow/executions/{}/rerun", all[0]), json!({})).await.expect(202);

@@ -35,6 +35,8 @@ pub struct Call {
 /// Makes the call.
 pub async fn perform(outbound: &Outbound, pulse: &Arc<Pulse>, call: Call) -> Result<Done, Failure> {
     let Call { config, workspace, token, timeout, trace } = call;
+    #[cfg(feature = "test-engine")]
+    super::panic_if_told(&config.url);
     let mut request = Request::new(method(config.method), config.url.clone(), workspace);
     request.headers.clone_from(&config.headers);
     request.query.clone_from(&config.query);

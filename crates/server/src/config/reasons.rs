@@ -1,4 +1,4 @@
-//! Why each setting exists.
+//! Why each setting exists, in words for operators.
 
 /// Why each key exists, by its full name. `forebay config` prints them; a test checks that every
 /// key has one.

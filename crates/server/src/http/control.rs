@@ -9,8 +9,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use axum::routing::{delete, get, post};
-use axum::{Extension, Json as Reply, Router};
+use axum::{Extension, Json as Reply};
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use store::admission::Gate;
@@ -18,27 +17,13 @@ use store::control::Terminated;
 
 use super::auth::Caller;
 use super::body::Id;
-use super::{Api, Code, Problem, bulk, definitions, executions, letters, rerun, workspaces};
+use super::{Api, Code, Problem, definitions, executions, workspaces};
 use crate::wire;
 
-/// The routes of control.
-pub(crate) fn routes() -> Router<Api> {
-    let executions = "/workflow/executions";
-    Router::new()
-        .route("/workspaces/{id}", delete(delete_workspace))
-        .route("/workspaces/{id}/pause", post(pause_workspace))
-        .route("/workspaces/{id}/resume", post(resume_workspace))
-        .route("/workflow/definitions/{id}", delete(delete_definition))
-        .route("/workflow/definitions/{id}/pause", post(pause_definition))
-        .route("/workflow/definitions/{id}/resume", post(resume_definition))
-        .route(&format!("{executions}/bulk"), post(bulk::start))
-        .route(&format!("{executions}/{{id}}/terminate"), post(terminate))
-        .route(&format!("{executions}/{{id}}/rerun"), post(rerun::rerun))
-        .route("/workflow/queue", get(letters::list))
-        .route("/workflow/queue/{id}/dismiss", post(letters::dismiss))
-}
-
-async fn pause_workspace(
+/// Starts nothing of a workspace any more; what runs goes on. Needs a root key.
+#[utoipa::path(post, path = "/workspaces/{id}/pause", tag = "workspaces", operation_id = "pause",
+    params(("id" = WorkspaceId, Path)), responses((status = 200, body = wire::Workspace)))]
+pub(crate) async fn pause_workspace(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<WorkspaceId>,
@@ -46,7 +31,10 @@ async fn pause_workspace(
     set_workspace(&api, &caller, id, true).await
 }
 
-async fn resume_workspace(
+/// Starts what waits again, within the limit. Needs a root key.
+#[utoipa::path(post, path = "/workspaces/{id}/resume", tag = "workspaces", operation_id = "resume",
+    params(("id" = WorkspaceId, Path)), responses((status = 200, body = wire::Workspace)))]
+pub(crate) async fn resume_workspace(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<WorkspaceId>,
@@ -69,7 +57,10 @@ async fn set_workspace(
     Ok(Reply(workspaces::wire(api.store.workspace(id).await.map_err(workspaces::not_found)?)))
 }
 
-async fn delete_workspace(
+/// Deletes a workspace: its keys stop working, what waits fails, what runs is canceled. Needs a root key.
+#[utoipa::path(delete, path = "/workspaces/{id}", tag = "workspaces", operation_id = "delete",
+    params(("id" = WorkspaceId, Path)), responses((status = 204)))]
+pub(crate) async fn delete_workspace(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<WorkspaceId>,
@@ -81,7 +72,10 @@ async fn delete_workspace(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn pause_definition(
+/// Starts nothing of a definition any more: starts are taken and wait; what runs goes on.
+#[utoipa::path(post, path = "/workflow/definitions/{id}/pause", tag = "definitions", operation_id = "pause",
+    params(("id" = DefinitionId, Path)), responses((status = 200, body = wire::Definition)))]
+pub(crate) async fn pause_definition(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<DefinitionId>,
@@ -90,7 +84,10 @@ async fn pause_definition(
     Ok(Reply(known))
 }
 
-async fn resume_definition(
+/// Starts what waits of a definition again, within its limits.
+#[utoipa::path(post, path = "/workflow/definitions/{id}/resume", tag = "definitions", operation_id = "resume",
+    params(("id" = DefinitionId, Path)), responses((status = 200, body = wire::Definition)))]
+pub(crate) async fn resume_definition(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<DefinitionId>,
@@ -118,7 +115,10 @@ async fn set_definition(
     Ok(definitions::wire(definitions::find(api, caller, id).await?))
 }
 
-async fn delete_definition(
+/// Deletes a definition: what waits fails, what runs goes on, and its executions stay.
+#[utoipa::path(delete, path = "/workflow/definitions/{id}", tag = "definitions", operation_id = "delete",
+    params(("id" = DefinitionId, Path)), responses((status = 204)))]
+pub(crate) async fn delete_definition(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<DefinitionId>,
@@ -133,7 +133,9 @@ async fn delete_definition(
 }
 
 /// Ends an execution by force: its nodes are broken off, and nothing of it is stored any more.
-async fn terminate(
+#[utoipa::path(post, path = "/workflow/executions/{id}/terminate", tag = "executions", params(("id" = ExecutionId, Path)),
+    responses((status = 200, body = wire::Canceled), (status = 202, body = wire::Canceled, description = "It is being broken off.")))]
+pub(crate) async fn terminate(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<ExecutionId>,

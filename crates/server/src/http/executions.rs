@@ -191,7 +191,8 @@ fn unknown(error: store::Error) -> Problem {
     }
 }
 
-/// The stored nodes, then those that have not begun, in the graph's order.
+/// The stored nodes, then those that have not begun, in the graph's order. Of a graph that this build
+/// cannot read only the stored ones are known; why it could not be run is the execution's error.
 async fn all_nodes(
     api: &Api,
     execution: &store::execution::Execution,
@@ -199,15 +200,15 @@ async fn all_nodes(
 ) -> Result<Vec<wire::Node>, Problem> {
     let stored = api.store.list_nodes(execution.id, payloads).await?;
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
-    let (definition, plan) = parse::check_stored(&graph).map_err(|_| Problem::of(Code::Internal))?;
+    let known = parse::check_stored(&graph).ok();
     let kind = |key: &str| {
-        definition.nodes.iter().find(|node| node.key.as_str() == key).map_or("", |node| node.kind.name()).to_owned()
+        let nodes = known.iter().flat_map(|(definition, _)| &definition.nodes);
+        nodes.into_iter().find(|node| node.key.as_str() == key).map_or("", |node| node.kind.name()).to_owned()
     };
     let mut all: Vec<wire::Node> = stored.into_iter().map(|node| node_of(kind(&node.node), node)).collect();
     // What an ended execution never came to will not come any more.
     let rest = if execution.status.is_terminal() { node::Status::Canceled } else { node::Status::Pending };
-    for at in plan.order() {
-        let node = plan.node(*at);
+    for node in known.iter().flat_map(|(_, plan)| plan.order().iter().map(|at| plan.node(*at))) {
         if !all.iter().any(|known| known.node == node.key.as_str()) {
             all.push(unbegun(node.key.as_str(), node.kind.name(), rest));
         }

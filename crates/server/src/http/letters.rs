@@ -9,26 +9,33 @@ use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
 use kernel::queue::Status;
 use serde::Deserialize;
 use store::letter::{Letter, Which};
+use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Params};
-use super::{Api, Code, Problem};
+use super::{Api, Code, Problem, page};
 use crate::wire::{DeadLetter, Page};
 
-/// The most items of one page.
-const PAGE: i64 = 100;
-
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct List {
+    /// FAILED, the one that is listed: an item that waits or runs is found by its id.
+    #[param(required = true)]
     status: Option<Status>,
+    /// With a root key, only those of this workspace.
     workspace_id: Option<WorkspaceId>,
+    /// Only those of this definition.
     workflow_definition_id: Option<DefinitionId>,
-    after: Option<QueueItemId>,
+    /// The `nextCursor` of the page before.
+    cursor: Option<String>,
+    /// How many; 50 if not said.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<i64>,
 }
 
-/// Dead letters, the newest first; a root key sees all workspaces'.
+/// The dead letter: what failed, the newest first; a root key sees all workspaces'.
+#[utoipa::path(get, path = "/workflow/queue", tag = "queue", params(List), responses((status = 200, body = Page<DeadLetter>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -38,19 +45,18 @@ pub(crate) async fn list(
         let detail = "status: FAILED is the one that is listed; an item that waits or runs is found by its id";
         return Err(Problem::new(Code::ValidationFailed, detail));
     }
-    let workspace = match (caller.workspace, params.workspace_id) {
-        (None, None) => None,
-        (_, named) => Some(caller.workspace(named)?),
-    };
-    let which = Which { workspace, definition: params.workflow_definition_id, before: params.after };
-    let limit = params.limit.unwrap_or(PAGE).clamp(1, PAGE);
-    let items: Vec<DeadLetter> = api.store.letters(which, limit).await?.into_iter().map(wire).collect();
-    let full = i64::try_from(items.len()).is_ok_and(|count| count == limit);
-    let next = items.last().filter(|_| full).map(|last| last.queue_id.to_string());
-    Ok(Reply(Page { items, next_cursor: next }))
+    let limit = page::limit(params.limit)?;
+    let before = page::read(page::List::Letters, params.cursor.as_deref(), page::uuid_of)?.map(QueueItemId);
+    let workspace = caller.sees(params.workspace_id)?;
+    let which = Which { workspace, definition: params.workflow_definition_id, before };
+    let rows = api.store.letters(which, limit + 1).await?;
+    let cursor = |row: &Letter| page::write(page::List::Letters, row.item.0.as_bytes());
+    Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
 /// Takes a letter away; its execution stays as the record of it.
+#[utoipa::path(post, path = "/workflow/queue/{id}/dismiss", tag = "queue", params(("id" = QueueItemId, Path)),
+    responses((status = 204)))]
 pub(crate) async fn dismiss(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

@@ -28,6 +28,7 @@ pub(crate) enum List {
     Workspaces = 4,
     Keys = 5,
     Activity = 6,
+    Letters = 7,
 }
 
 /// How many items are asked for.

@@ -15,6 +15,9 @@ use super::{Api, Code, Problem, executions, starts};
 use crate::wire::{Rerun, RerunFrom, RerunVersion, Started};
 
 /// Starts an ended execution anew, with its input or another, in its version or the published one.
+#[utoipa::path(post, path = "/workflow/executions/{id}/rerun", tag = "executions", request_body = Rerun,
+    params(("id" = ExecutionId, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same key with the same body starts once.", min_length = 1, max_length = 200)),
+    responses((status = 202, body = Started, headers(("Location" = String, description = "The new execution's address.")))))]
 pub(crate) async fn rerun(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

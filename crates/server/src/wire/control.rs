@@ -5,25 +5,27 @@ use kernel::execution;
 use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, WorkspaceId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::{ProblemBody, Started};
 
 /// `POST /api/v1/workflow/executions/bulk`
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BulkStart {
-    /// Up to 1,000 bodies as a single start takes them; what cannot be read of one is that one's problem.
+    /// Up to 1,000 bodies as a single start takes them (`StartExecution`); what cannot be read of one is that one's problem.
+    #[schema(min_items = 1, max_items = 1000)]
     pub items: Vec<Value>,
 }
 
 /// One answer per item, in their order.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BulkStarted {
     pub items: Vec<BulkItem>,
 }
 
 /// What a single start would have been answered.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BulkItem {
     /// 202, or the problem's status.
     pub status: u16,
@@ -34,9 +36,10 @@ pub struct BulkItem {
 }
 
 /// `POST /api/v1/workflow/executions/{id}/rerun`
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rerun {
+    /// Only `start` for now.
     #[serde(default)]
     pub from: RerunFrom,
     /// Another input than the first time's.
@@ -47,7 +50,7 @@ pub struct Rerun {
 }
 
 /// Where a rerun begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RerunFrom {
     #[default]
@@ -57,7 +60,7 @@ pub enum RerunFrom {
 }
 
 /// Which version a rerun runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RerunVersion {
     /// The one that ran the first time.
@@ -68,7 +71,7 @@ pub enum RerunVersion {
 }
 
 /// An item of `GET /api/v1/workflow/queue?status=FAILED`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
     pub queue_id: QueueItemId,

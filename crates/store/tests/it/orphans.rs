@@ -1,6 +1,6 @@
 //! Runs whose owner died: adopted once, fenced from their last owner, and their deaths counted.
 
-use kernel::crash::{Deaths, Verdict, after_death};
+use kernel::crash::{Verdict, after_death};
 use kernel::execution;
 use kernel::ids::{ProcessId, WorkspaceId};
 use kernel::node::Status;
@@ -112,8 +112,11 @@ async fn deaths_without_progress_are_counted_and_progress_starts_again() {
         owner = world.process().await;
         let orphan = adopt(&world.store, workspace, owner, UNSTEADY).await.remove(0);
         let (deaths, verdict) = after_death(orphan.deaths, orphan.progressed);
-        told.push((deaths.count, verdict));
+        told.push((deaths, verdict));
         assert!(world.store.note_deaths(owner, &orphan, deaths).await.expect("noted"));
+        if verdict == ResumeAlone {
+            assert!(world.store.note_alone(owner, orphan.execution, orphan.epoch).await.expect("noted"));
+        }
         if death == 3 {
             let progress = Record { epoch: orphan.epoch, ..record(&run, vec![fact("a", Status::Completed)]) };
             assert!(world.store.record(owner, &[progress], "test").await.expect("an answer")[0].held);
@@ -131,11 +134,35 @@ async fn deaths_are_noted_by_the_present_owner_only() {
     let (workspace, [(dead, _), _]) = two_runs(&world).await;
     world.store.end_process(dead).await.expect("it ends");
     let orphan = adopt(&world.store, workspace, world.me, UNSTEADY).await.remove(0);
-    let deaths = Deaths { count: 1, alone: false };
-    assert!(!world.store.note_deaths(dead, &orphan, deaths).await.expect("an answer"));
     let older = Orphan { epoch: orphan.epoch - 1, ..orphan };
-    assert!(!world.store.note_deaths(world.me, &older, deaths).await.expect("an answer"));
-    assert!(world.store.note_deaths(world.me, &orphan, deaths).await.expect("an answer"));
+    for (owner, orphan, noted) in [(dead, &orphan, false), (world.me, &older, false), (world.me, &orphan, true)] {
+        let told = world.store.note_deaths(owner, orphan, 1).await.expect("an answer");
+        assert_eq!(told, noted);
+        let told = world.store.note_alone(owner, orphan.execution, orphan.epoch).await.expect("an answer");
+        assert_eq!(told, noted);
+    }
+}
+
+#[tokio::test]
+async fn a_suspect_that_died_before_its_turn_is_not_counted() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 1).await;
+    let mut owner = world.process().await;
+    world.run_as(owner, workspace, 1).await;
+    let mut told = Vec::new();
+    for had_its_turn in [false, false, false, false, true, false, true] {
+        world.store.end_process(owner).await.expect("it ends");
+        owner = world.process().await;
+        let orphan = adopt(&world.store, workspace, owner, UNSTEADY).await.remove(0);
+        let (deaths, _) = after_death(orphan.deaths, orphan.progressed);
+        told.push(deaths);
+        assert!(world.store.note_deaths(owner, &orphan, deaths).await.expect("noted"));
+        if had_its_turn {
+            assert!(world.store.note_alone(owner, orphan.execution, orphan.epoch).await.expect("noted"));
+        }
+    }
+    assert_eq!(told, [1, 2, 3, 3, 3, 4, 4]);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! What workflows call: counts every call by its path, holds those under `/hold/` until the gate opens, and
-//! takes its time over those under `/slow/`.
+//! What workflows call: counts every call by its path, holds those under `/hold/` until the gate opens,
+//! takes its time over those under `/slow/`, and answers those under `/nul/` with what no database can hold.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,6 +53,12 @@ impl Receiver {
     /// These settings, and calls to this receiver allowed.
     pub(crate) fn allowed(&self, settings: &[&str]) -> Vec<String> {
         let allow = format!("outbound.allow={}", self.address);
+        settings.iter().map(|setting| (*setting).to_owned()).chain([allow]).collect()
+    }
+
+    /// These settings, and calls to this receiver and another allowed.
+    pub(crate) fn allowed_beside(&self, other: &Receiver, settings: &[&str]) -> Vec<String> {
+        let allow = format!("outbound.allow={},{}", self.address, other.address);
         settings.iter().map(|setting| (*setting).to_owned()).chain([allow]).collect()
     }
 
@@ -111,5 +117,8 @@ async fn answer(
     if kind == "slow" {
         tokio::time::sleep(SLOW).await;
     }
-    Json(json!({ "call": number }))
+    match kind.as_str() {
+        "nul" => Json(json!({ "call": number, "text": "a\0b" })),
+        _ => Json(json!({ "call": number })),
+    }
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use super::repository::{files, read, root};
 use super::{check, rust};
 
+const METHODS: [&str; 5] = ["GET", "POST", "PATCH", "PUT", "DELETE"];
+
 #[test]
 fn every_link_leads_somewhere() {
     let mut broken = Vec::new();
@@ -82,6 +84,37 @@ fn every_error_code_is_on_its_page_and_no_other() {
     let missing = codes.difference(&listed).map(|(code, status)| format!("missing: {code} {status}"));
     let stale = listed.difference(&codes).map(|(code, status)| format!("not in problem.rs: {code} {status}"));
     check("docs/errors.md lists the codes of crates/server/src/http/problem.rs", missing.chain(stale).collect());
+}
+
+#[test]
+fn every_address_that_a_page_names_is_served() {
+    let document: serde_json::Value = serde_json::from_str(&read("docs/openapi.json")).expect("JSON");
+    let paths = document["paths"].as_object().expect("paths");
+    // Where a description has a parameter, a page has one, or a variable.
+    let is_given = |part: &str| part.starts_with(['{', '$']);
+    let fits = |known: &str, named: &str| {
+        let (known, named): (Vec<&str>, Vec<&str>) = (known.split('/').collect(), named.split('/').collect());
+        let same = |(known, named): (&&str, &&str)| known == named || known.starts_with('{') && is_given(named);
+        known.len() == named.len() && known.iter().zip(&named).all(same)
+    };
+    let (mut count, mut unknown) = (0, Vec::new());
+    for page in files().iter().filter(|file| file.is_page()) {
+        for line in page.text.lines() {
+            let Some((before, rest)) = line.split_once("/api/v1/") else { continue };
+            let end = rest.find(|c: char| c.is_whitespace() || "?`\"'|)".contains(c)).unwrap_or(rest.len());
+            let named = format!("/api/v1/{}", &rest[..end]);
+            let method = before.split([' ', '`']).rfind(|word| METHODS.contains(word)).map(str::to_lowercase);
+            let serves = |operations: &serde_json::Value| {
+                method.as_ref().is_none_or(|method| operations.get(method.as_str()).is_some())
+            };
+            count += 1;
+            if !paths.iter().any(|(known, operations)| fits(known, &named) && serves(operations)) {
+                unknown.push(format!("{}: {} {named}", page.path, method.unwrap_or_default()));
+            }
+        }
+    }
+    assert!(count > 20, "the addresses are found: {count}");
+    check("pages name only addresses of docs/openapi.json, with methods they take", unknown);
 }
 
 fn number(status: &str) -> u16 {

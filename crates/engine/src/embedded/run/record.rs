@@ -20,8 +20,9 @@ use serde_json::Value;
 use store::run::{End, NodeFact, Record};
 use tokio::time::Instant;
 
+use super::super::Left;
+use super::super::held::count;
 use super::super::writer::{Told, size};
-use super::super::{Left, count};
 use super::Driver;
 
 impl Driver {

@@ -309,7 +309,7 @@ impl Store {
     fn count_death(&mut self, ix: Ix, alone_is_free: bool) -> Option<Verdict> {
         let execution = &mut self.executions[ix];
         let progressed = execution.last_seq != execution.seq_at_death;
-        let (deaths, verdict) = crash::after_death(execution.deaths, progressed);
+        let (count, verdict) = crash::after_death(execution.deaths, progressed);
         match verdict {
             Verdict::Resume => {}
             Verdict::ResumeAlone if !alone_is_free => {
@@ -319,6 +319,8 @@ impl Store {
             Verdict::ResumeAlone => self.judge.saw("resumed alone"),
             Verdict::GiveUp => self.judge.saw("crash loop"),
         }
+        // It is taken when its turn has come, so it has its turn at once.
+        let deaths = Deaths { count, alone: verdict == Verdict::ResumeAlone };
         (execution.deaths, execution.seq_at_death) = (deaths, execution.last_seq);
         Some(verdict)
     }

@@ -18,7 +18,7 @@ const ENDED: &str = "2026-01-05T09:30:04Z";
 
 /// The example of a type.
 pub(super) fn of(name: &str) -> Option<Value> {
-    workspaces(name).or_else(|| definitions(name)).or_else(|| executions(name))
+    workspaces(name).or_else(|| definitions(name)).or_else(|| executions(name)).or_else(|| control(name))
 }
 
 fn workspaces(name: &str) -> Option<Value> {
@@ -109,6 +109,28 @@ fn executions(name: &str) -> Option<Value> {
             "nodes": { "FAILED": 1, "CANCELED": 1 }, "error": error,
         }),
         "Canceled" => json!({ "executionId": EXECUTION, "status": "CANCELED" }),
+        _ => return None,
+    })
+}
+
+fn control(name: &str) -> Option<Value> {
+    let start = |id: &str| json!({ "workflowDefinitionId": DEFINITION, "input": { "id": id, "total": 20 } });
+    let problem = json!({
+        "type": "urn:forebay:problem:queue_full", "title": "The workspace's backlog is full", "status": 429,
+        "code": "queue_full", "detail": "as many executions wait in this workspace as may",
+    });
+    Some(match name {
+        "BulkStart" => json!({ "items": [start("A42"), start("A43")] }),
+        "BulkStarted" => json!({ "items": [
+            { "status": 202, "started": executions("Started") },
+            { "status": 429, "problem": problem },
+        ] }),
+        "Rerun" => json!({ "from": "start", "version": "latest" }),
+        "DeadLetter" => json!({
+            "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
+            "workflowName": "order", "executionStatus": "FAILED", "attempts": 0, "lastError": "the answer was 500",
+            "error": executions("ListedExecution")?["error"], "createdAt": CREATED, "failedAt": ENDED,
+        }),
         _ => return None,
     })
 }

@@ -1,0 +1,133 @@
+//! One run in this process: from when it is held until it leaves.
+//!
+//! Invariants
+//! - However it leaves, its end is stored first or its rows are where its last record left them.
+//! - What breaks here is this run's: a version that cannot be read, a panic.
+//!
+//! Not here: driving the graph (`run`), whether it may begin (`suspects`).
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use kernel::execution;
+use kernel::failure::{Class, Failure};
+use kernel::ids::{ExecutionId, ProcessId};
+use kernel::signals::{metrics, spans};
+use store::Error;
+use store::admission::Begun;
+use store::run::{End, Record, StoredNode};
+use tokio::sync::mpsc;
+
+use super::run::{Driver, Message};
+use super::writer::Told;
+use super::{Left, Shared, versions};
+use crate::trace;
+
+impl Shared {
+    /// Runs it until it leaves; a panic is its own.
+    pub(super) async fn hold(
+        self: Arc<Self>,
+        process: ProcessId,
+        begun: Begun,
+        stored: Vec<StoredNode>,
+        canceling: bool,
+        inbox: mpsc::UnboundedReceiver<Message>,
+    ) -> Left {
+        let driven = Arc::clone(&self).drive(process, begun.clone(), stored, canceling, inbox);
+        match std::panic::AssertUnwindSafe(driven).catch_unwind().await {
+            Ok(left) => left,
+            Err(_) => self.broke(process, &begun).await,
+        }
+    }
+
+    async fn drive(
+        self: Arc<Self>,
+        process: ProcessId,
+        begun: Begun,
+        stored: Vec<StoredNode>,
+        canceling: bool,
+        inbox: mpsc::UnboundedReceiver<Message>,
+    ) -> Left {
+        let mut pause = Duration::from_millis(50);
+        let version = loop {
+            match self.versions.get(&self.store, begun.version).await {
+                Ok(version) => break version,
+                Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound | Error::Corrupt(_)) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "Reading a version failed, trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(2));
+                }
+                Err(error @ versions::Error::Missing(_)) => {
+                    return self.give_up(process, &begun, Class::DefinitionGone, error.to_string()).await;
+                }
+                Err(error) => return self.give_up(process, &begun, Class::BadGraph, error.to_string()).await,
+            }
+        };
+        let driver = Driver::new(Arc::clone(&self), process, begun, version, stored, canceling, inbox);
+        Box::pin(driver.drive()).await
+    }
+
+    pub(super) async fn give_up(&self, process: ProcessId, begun: &Begun, class: Class, reason: String) -> Left {
+        tracing::warn!(execution_id = %begun.execution, workspace_id = %begun.workspace, reason, "An execution cannot be run");
+        let end = End { outcome: execution::Status::Failed, output: None, error: Some(Failure::new(class, reason)) };
+        self.end(process, begun, end).await
+    }
+
+    pub(super) async fn end(&self, process: ProcessId, begun: &Begun, end: End) -> Left {
+        let (outcome, class) = (end.outcome, end.error.as_ref().map(|error| error.class));
+        let record =
+            Record { execution: begun.execution, epoch: begun.epoch, facts: Vec::new(), end: Some(end), park: false };
+        match self.writer.record(process, record).await {
+            Some(Told::Recorded(recorded)) if recorded.held => {
+                count(outcome, class);
+                Left::Ended { freed: recorded.freed }
+            }
+            _ => Left::Lost,
+        }
+    }
+
+    async fn broke(&self, process: ProcessId, begun: &Begun) -> Left {
+        tracing::error!(execution_id = %begun.execution, "A run panicked");
+        let reason = "the run broke off unexpectedly: a fault of Forebay's".to_owned();
+        self.give_up(process, begun, Class::Stalled, reason).await
+    }
+
+    pub(super) fn leave(&self, id: ExecutionId, epoch: i64, left: Left) {
+        {
+            let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            if runs.held.get(&id).is_some_and(|held| held.epoch == epoch) {
+                runs.held.remove(&id);
+            }
+            ::metrics::gauge!(metrics::RUNS_HELD.name).set(u32::try_from(runs.held.len()).unwrap_or(u32::MAX));
+        }
+        if left == Left::Lost {
+            ::metrics::counter!(metrics::RECORDS_FENCED.name).increment(1);
+            tracing::info!(execution_id = %id, "This run is another process's by now");
+        }
+        (self.on_left)(id, left);
+    }
+}
+
+/// The span of a run in this process, below the context that its start came with.
+pub(super) fn span(begun: &Begun) -> tracing::Span {
+    let span = tracing::info_span!(
+        parent: None,
+        spans::WORKFLOW_EXECUTION.name,
+        execution_id = %begun.execution,
+        workspace_id = %begun.workspace,
+        definition_id = %begun.definition,
+        trace_id = format_args!("{:032x}", begun.trace.trace_id),
+    );
+    trace::put_below(&span, begun.trace);
+    span
+}
+
+/// Counts an end once it is stored.
+pub(super) fn count(outcome: execution::Status, class: Option<Class>) {
+    ::metrics::counter!(metrics::RUNS_ENDED.name, "outcome" => outcome.name()).increment(1);
+    if matches!(outcome, execution::Status::Failed | execution::Status::TimedOut) {
+        let reason = class.map_or("UNKNOWN", Class::name);
+        ::metrics::counter!(metrics::FAILED.name, "reason" => reason).increment(1);
+    }
+}

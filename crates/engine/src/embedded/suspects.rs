@@ -1,0 +1,67 @@
+//! Runs that their processes keep dying of: each waits for its turn to run alone.
+//!
+//! Invariants
+//! - One has the turn at a time, until it leaves this process.
+//! - That its turn came is stored before anything of it is performed: a death after that is its own, one
+//!   before is not (`kernel::crash`).
+//! - While it waits it can still be canceled, let go, or run out of time.
+//!
+//! Not here: who is a suspect (`server::orphans`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::ids::ProcessId;
+use store::admission::Begun;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::run::Message;
+use super::{LONGEST_SLEEP, Left, Shared};
+
+impl Shared {
+    /// Waits for a suspect's turn. None: it is to end, which needs none.
+    pub(super) async fn turn(
+        &self,
+        process: ProcessId,
+        begun: &mut Begun,
+        canceling: &mut bool,
+        inbox: &mut mpsc::UnboundedReceiver<Message>,
+    ) -> Result<Option<OwnedSemaphorePermit>, Left> {
+        let turn = tokio::select! {
+            turn = Arc::clone(&self.suspects).acquire_owned() => turn.ok(),
+            message = inbox.recv() => match message {
+                Some(Message::Drain) => return Err(Left::Released),
+                Some(Message::Cancel) | None => {
+                    *canceling = true;
+                    None
+                }
+            },
+            () = tokio::time::sleep(begun.deadline_in.min(LONGEST_SLEEP)) => {
+                begun.deadline_in = Duration::ZERO;
+                None
+            }
+        };
+        match turn.is_none() || self.note_turn(process, begun).await {
+            true => Ok(turn),
+            false => Err(Left::Lost),
+        }
+    }
+
+    /// Stores that its turn came, however long that takes; false if it is another's by now.
+    async fn note_turn(&self, process: ProcessId, begun: &Begun) -> bool {
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match self.store.note_alone(process, begun.execution, begun.epoch).await {
+                Ok(is_ours) => return is_ours,
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Noting a suspect's turn failed, trying again"
+                    );
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(2));
+                }
+            }
+        }
+    }
+}
