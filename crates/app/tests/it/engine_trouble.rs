@@ -134,7 +134,7 @@ async fn a_full_engine_is_busy_and_not_unavailable() {
     let id = scene.start().await;
     let item = scene.item(&id).await;
     assert_eq!((&item["status"], &item["waiting"]["reason"]), (&json!("PENDING"), &json!("engine_full")), "{item}");
-    assert_eq!((scene.readiness().await.as_str(), scene.breaker().await.as_str()), ("full", "none"));
+    assert_eq!((scene.readiness().await.as_str(), scene.breaker().await.as_str()), ("full", "0"));
     assert!(scene.engine.answers(&id).is_empty());
     scene.engine.mode("available");
     scene.tenant.completed(&id).await;
