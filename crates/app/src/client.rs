@@ -2,135 +2,130 @@
 //!
 //! Invariants
 //! - Data goes to stdout and messages to stderr; with `-o json` stdout holds the server's answer.
-//! - Every way to end has its exit code, listed in [`EXIT_CODES_HELP`].
-//! - A key is never shown, except the one that `workspace key` makes.
+//! - What is not an execution is named: `workspace ls`, `workflow ls`, `key ls`. A bare verb is about executions,
+//!   but for `pause`, `resume` and `delete`, which say of what.
+//! - A key is never shown, except one that was just made.
 //!
-//! Not here: how things are written (`output`), what crosses the wire (`server::wire`).
+//! Not here: how things are written (`output`), how a command ends (`exit`), what crosses the wire (`server::wire`).
 
+mod activity;
 pub(crate) mod api;
+mod bulk;
+mod confirm;
 mod connection;
+mod control;
 mod definition;
 pub(crate) mod document;
+mod ends;
 mod execution;
 mod input;
-pub(crate) mod profile;
+mod key;
+mod list;
+mod page;
+mod profile;
+mod queue;
+mod rerun;
+mod run;
+mod top;
 mod watch;
+mod which;
+mod workflow;
 mod workspace;
 
-use std::io;
-use std::process::ExitCode;
+use clap::Args;
 
-use kernel::execution::Status;
-
-use crate::output::{self, clean};
-pub(crate) use connection::Connection;
-
-/// For the end of the binary's long help.
-pub(crate) const EXIT_CODES_HELP: &str = "\
-Exit codes:
-  0    done; with run --watch and watch: the execution COMPLETED
-  1    an error
-  2    wrong usage
-  3    the execution ended, but not COMPLETED
-  4    not authorised: no key, a wrong key, or not allowed
-  5    timed out waiting; the execution goes on
-  130  interrupted; the execution goes on";
+use crate::exit::{Exit, settle};
+pub(crate) use connection::{Format, Secret};
 
 /// What a client can ask for.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Create, list and change workspaces, and make keys for them
+    /// Create, list and change workspaces
     #[command(subcommand)]
     Workspace(workspace::Command),
+    /// Make, list and revoke keys
+    #[command(subcommand)]
+    Key(key::Command),
+    /// List workflows
+    #[command(subcommand)]
+    Workflow(workflow::Command),
     Validate(definition::Validate),
-    Apply(definition::Apply),
-    Run(Box<execution::Run>),
-    Get(execution::Get),
-    Watch(execution::Watch),
-    Queue(execution::Queue),
-    Cancel(execution::Cancel),
+    Apply(On<definition::Apply>),
+    Run(Box<On<run::Run>>),
+    Ls(On<list::List>),
+    Get(On<execution::Get>),
+    Watch(On<execution::Watch>),
+    Rerun(Box<On<rerun::Rerun>>),
+    Cancel(On<ends::Cancel>),
+    Terminate(On<ends::Terminate>),
+    Queue(queue::Command),
+    Top(On<top::Top>),
+    Pause(On<control::Pause>),
+    Resume(On<control::Resume>),
+    Delete(On<control::Delete>),
+    Activity(On<activity::List>),
+    /// Keep servers and their keys under names
+    #[command(subcommand)]
+    Profile(profile::Command),
 }
 
 impl Command {
-    /// Carries it out. What goes wrong is reported here, with all that is known of it.
-    pub(crate) async fn run(self, connection: Connection) -> anyhow::Result<ExitCode> {
-        let exit = match self.carry_out(&connection).await {
-            Ok(exit) => exit,
-            Err(error) => report(&error)?,
+    /// Carries it out. What goes wrong is told here, with all that is known of it.
+    pub(crate) async fn run(self) -> Exit {
+        match self {
+            Command::Workspace(command) => command.run().await,
+            Command::Key(command) => command.run().await,
+            Command::Workflow(command) => command.run().await,
+            Command::Validate(validate) => validate.run(),
+            Command::Apply(apply) => apply.run().await,
+            Command::Run(run) => run.run().await,
+            Command::Ls(list) => list.run().await,
+            Command::Get(get) => get.run().await,
+            Command::Watch(watch) => watch.run().await,
+            Command::Rerun(rerun) => rerun.run().await,
+            Command::Cancel(cancel) => cancel.run().await,
+            Command::Terminate(terminate) => terminate.run().await,
+            Command::Queue(command) => command.run().await,
+            Command::Top(top) => top.run().await,
+            Command::Pause(pause) => pause.run().await,
+            Command::Resume(resume) => resume.run().await,
+            Command::Delete(delete) => delete.run().await,
+            Command::Activity(list) => list.run().await,
+            Command::Profile(command) => command.run(),
+        }
+    }
+}
+
+/// What a command does with a server.
+pub(crate) trait Act {
+    async fn act(self, session: &connection::Session) -> anyhow::Result<Exit>;
+}
+
+// A command that asks a server. No comment of its own: help shows the command's, which is flattened last.
+#[derive(Debug, Args)]
+pub(crate) struct On<T: Args> {
+    #[command(flatten)]
+    connection: connection::Connection,
+    #[command(flatten)]
+    command: T,
+}
+
+impl<T: Args + Act> On<T> {
+    pub(crate) async fn run(self) -> Exit {
+        let format = self.connection.format();
+        let done = match self.connection.open() {
+            Ok(session) => self.command.act(&session).await,
+            Err(error) => Err(error),
         };
-        Ok(exit.into())
-    }
-
-    async fn carry_out(self, connection: &Connection) -> anyhow::Result<Exit> {
-        match self {
-            Command::Workspace(command) => command.run(&connection.open()?).await,
-            Command::Validate(validate) => validate.run(connection),
-            Command::Apply(apply) => apply.run(&connection.open()?).await,
-            Command::Run(run) => run.run(&connection.open()?).await,
-            Command::Get(get) => get.run(&connection.open()?).await,
-            Command::Watch(watch) => watch.run(&connection.open()?).await,
-            Command::Queue(queue) => queue.run(&connection.open()?).await,
-            Command::Cancel(cancel) => cancel.run(&connection.open()?).await,
-        }
+        settle(done, format)
     }
 }
 
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
-    Done,
-    Error,
-    /// The execution ended, but not COMPLETED.
-    Ended,
-    Unauthorised,
-    TimedOut,
-    Interrupted,
-}
-
-impl Exit {
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            Exit::Done => 0,
-            Exit::Error => 1,
-            Exit::Ended => 3,
-            Exit::Unauthorised => 4,
-            Exit::TimedOut => 5,
-            Exit::Interrupted => 130,
-        }
-    }
-
-    /// The end of a command that waited for an execution's.
-    fn of(status: Status) -> Exit {
-        if status == Status::Completed { Exit::Done } else { Exit::Ended }
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit.code())
-    }
-}
-
-/// Tells an error once: its chain, every problem of a refused document, and what to do about it.
-pub(crate) fn report(error: &anyhow::Error) -> anyhow::Result<Exit> {
-    if is_closed_pipe(error) {
-        return Ok(Exit::Done);
-    }
-    output::note(format!("error: {}", clean(&format!("{error:#}"))))?;
-    let Some(error) = error.downcast_ref::<api::Error>() else { return Ok(Exit::Error) };
-    for problem in error.problems() {
-        output::note(format!("  {}", clean(&problem.to_string())))?;
-    }
-    if let Some(advice) = error.advice() {
-        output::note(advice)?;
-    }
-    Ok(error.exit())
-}
-
-/// Whoever read our output has seen enough, as `head` does: that is no error.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
-    kinds.map(io::Error::kind).any(|kind| kind == io::ErrorKind::BrokenPipe)
+/// Do these arguments ask for JSON? For the case that the rest of them cannot be read.
+pub(crate) fn wanted(arguments: &[String]) -> Format {
+    let is_json = |pair: &[String]| matches!(pair, [flag, format] if ["-o", "--output"].contains(&flag.as_str()) && format == "json");
+    let joined = |word: &String| ["-ojson", "-o=json", "--output=json"].contains(&word.as_str());
+    if arguments.windows(2).any(is_json) || arguments.iter().any(joined) { Format::Json } else { Format::Table }
 }
 
 #[cfg(test)]
@@ -140,10 +135,8 @@ mod tests {
     use expect_test::{Expect, expect};
 
     #[derive(Debug, Parser)]
-    #[command(name = "forebay", after_long_help = EXIT_CODES_HELP)]
+    #[command(name = "forebay")]
     struct Cli {
-        #[command(flatten)]
-        connection: Connection,
         #[command(subcommand)]
         command: Command,
     }
@@ -165,21 +158,6 @@ mod tests {
             }
         }
         <Cli as clap::CommandFactory>::command().get_subcommands().for_each(walk);
-    }
-
-    #[test]
-    fn the_end_of_an_execution_is_the_end_of_its_watcher() {
-        let ends = Status::ALL.map(|status| (status.name(), Exit::of(status).code()));
-        assert_eq!(
-            ends,
-            [("PENDING", 3), ("RUNNING", 3), ("COMPLETED", 0), ("FAILED", 3), ("CANCELED", 3), ("TIMED_OUT", 3)]
-        );
-    }
-
-    #[test]
-    fn a_reader_that_went_away_is_no_error() {
-        let gone = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("show workspaces");
-        assert_eq!(report(&gone).expect("nothing to write"), Exit::Done);
     }
 
     fn refuse(arguments: &[&str], expected: Expect) {
@@ -215,7 +193,7 @@ mod tests {
         refuse(
             &["forebay", "get", "hello"],
             expect![
-                "error: invalid value 'hello' for '<EXECUTION>': write its id, such as 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a"
+                "error: invalid value 'hello' for '<EXECUTION>': write its id, such as 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a, or @latest, or @latest:WORKFLOW"
             ],
         );
         refuse(
@@ -230,11 +208,15 @@ mod tests {
         );
         refuse(
             &["forebay", "workspace", "set", "acme", "--limit", "-1"],
-            expect!["error: invalid value '-1' for '--limit <N|none>': write a number, or none for the tier's limit"],
+            expect![
+                "error: invalid value '-1' for '--limit <N|none>': write a number, or none for what stands without it"
+            ],
         );
         refuse(
             &["forebay", "workspace", "set", "acme", "--limit", "many"],
-            expect!["error: invalid value 'many' for '--limit <N|none>': write a number, or none for the tier's limit"],
+            expect![
+                "error: invalid value 'many' for '--limit <N|none>': write a number, or none for what stands without it"
+            ],
         );
     }
 }

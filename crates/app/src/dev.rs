@@ -2,48 +2,55 @@
 //!
 //! Invariants
 //! - Data survives a restart unless asked not to; nothing that was started outlives this process.
-//! - The root key is printed when it is made; afterwards only a file of this user holds it.
+//! - The root key is printed when it is made; afterwards only files of this user hold it.
 //!
-//! Not here: the database server's life (`store::embedded`).
+//! Not here: the database server's life (`store::embedded`), the key's (`dev::root_key`), where commands find it
+//! (`dev::keep`).
 
-use std::path::{Path, PathBuf};
+mod keep;
+mod root_key;
 
-use anyhow::{Context, bail};
+use std::path::PathBuf;
+
+use anyhow::Context;
 use clap::Args;
-use kernel::access::Scopes;
 use serde_json::json;
 use server::config::Settings;
 use server::{Options, Role, Server, wire};
 use store::Store;
 use store::connect::Target;
 use store::embedded::{self, Embedded, Launcher};
-use store::key::{NewKey, Secret};
+use store::key::Secret;
 
 use crate::client::api::Api;
 use crate::client::document::Document;
-use crate::client::profile;
-use crate::output;
-use crate::serve::stopped;
-use crate::settings::SettingFlags;
+use crate::exit::usage;
+use crate::output::{self, hint};
+use crate::profile::{Dev, Profile};
+use crate::serve::{hung_up, start_error, stopped};
+use crate::settings::{Database, Origin, Service, Sources};
+use keep::Kept;
 
-/// Run everything on this machine: a database of its own, the API, the engine, a demo.
+/// Run everything on this machine: a database of its own, the API, the engine, a demo
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  forebay dev                 data is kept between starts\n  forebay dev --ephemeral     data is gone at the end\n\nIt needs PostgreSQL 15 or later installed (Debian: apt-get install postgresql), but no database set up: it runs a private one over a socket that only this user can reach."
+    after_help = "Examples:\n  forebay dev                 data is kept between starts\n  forebay dev --ephemeral     data is gone at the end\n\nIt needs PostgreSQL 15 or later installed (Debian: apt-get install postgresql), but no database set up: it runs a private one over a socket that only this user can reach. To begin anew, stop it and remove the data directory."
 )]
 pub(crate) struct DevArgs {
     #[command(flatten)]
-    settings: SettingFlags,
-    /// Where data is kept.
+    sources: Sources,
+    #[command(flatten)]
+    service: Service,
+    /// Where data is kept [default: ~/.local/share/forebay, or /var/lib/forebay for root]
     #[arg(long, value_name = "DIRECTORY", env = "FOREBAY_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// Keep nothing: a temporary database, faster and gone at the end.
+    /// Keep nothing: a temporary database, faster and gone at the end
     #[arg(long)]
     ephemeral: bool,
-    /// Leave the demo workspaces and workflows out.
+    /// Leave the demo workspaces and workflows out
     #[arg(long)]
     no_demo: bool,
-    /// Where PostgreSQL's programs are, if not in a usual place.
+    /// Where PostgreSQL's programs are, if not in a usual place
     #[arg(long, value_name = "DIRECTORY", env = "FOREBAY_PG_BIN")]
     postgres_bin: Option<PathBuf>,
 }
@@ -58,38 +65,56 @@ const EXAMPLES: [(&str, &str); 5] = [
     ("orders.yaml", include_str!("../../../examples/orders.yaml")),
 ];
 
+/// What runs.
+struct Running {
+    service: Server,
+    server: String,
+    key: Secret,
+    /// Where commands find it, if anywhere.
+    kept: Option<Kept>,
+}
+
 impl DevArgs {
-    pub(crate) fn settings(&self, log_format: Option<&String>) -> anyhow::Result<Settings> {
-        if self.settings.names_a_database() {
-            bail!("`dev` runs a database of its own; for yours use `forebay serve --database-url …`");
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        let effective = self.sources.load(&Database::default(), &self.service)?;
+        let program = hint::program();
+        match effective.origin("database.url") {
+            Origin::Default => Ok(effective.settings),
+            Origin::Environment(name) => Err(usage(format!(
+                "{name} is set, and `dev` runs a database of its own: unset it, or use that database: {program} serve"
+            ))),
+            Origin::Flag | Origin::File => Err(usage(format!(
+                "database.url is given, and `dev` runs a database of its own: leave it out, or use that database: \
+                 {program} serve"
+            ))),
         }
-        Ok(self.settings.load(log_format)?.settings)
     }
 
     pub(crate) async fn run(self, mut settings: Settings) -> anyhow::Result<()> {
-        let database = Embedded::start(self.database()?).await?;
+        let database = Embedded::start(self.database()?).await.map_err(|error| self.explained(error))?;
         settings.database.url = database.url();
-        let started = self.start(settings, &database).await;
-        let (service, server, key) = match started {
-            Ok(started) => started,
+        let running = match self.start(settings, &database).await {
+            Ok(running) => running,
             Err(error) => {
                 database.stop().await?;
                 return Err(error);
             }
         };
-        let demo = if self.no_demo { Ok(()) } else { demo(&server, key.expose()).await };
+        let demo = if self.no_demo { Ok(()) } else { demo(&running.server, running.key.expose()).await };
         if let Err(error) = &demo {
             output::note(format!("the demo could not be made: {error:#}"))?;
         }
-        self.welcome(&server, &database)?;
-        stopped().await;
-        output::note("stopping…")?;
-        service.stop().await;
-        database.stop().await?;
-        if self.ephemeral {
-            profile::remove(&server)?;
+        self.welcome(&running, &database)?;
+        tokio::select! {
+            () = stopped() => {}
+            () = hung_up() => {}
         }
-        Ok(())
+        // Whoever read this may be gone, as a terminal that was closed is: all the same it must stop in order.
+        let _ = output::note("stopping…");
+        running.service.stop().await;
+        let left = running.kept.as_ref().map_or(Ok(()), Kept::leave);
+        database.stop().await?;
+        left
     }
 
     fn database(&self) -> anyhow::Result<embedded::Options> {
@@ -110,57 +135,92 @@ impl DevArgs {
         Ok(options)
     }
 
-    async fn start(&self, settings: Settings, database: &Embedded) -> anyhow::Result<(Server, String, Secret)> {
+    /// The database server's reasons, with the flags of this command.
+    fn explained(&self, error: embedded::Error) -> anyhow::Error {
+        match error {
+            embedded::Error::InUse { data_dir, pid } => {
+                let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+                anyhow::anyhow!(
+                    "the data directory {} is in use by {holder}: stop that one, or start this one with a directory of \
+                     its own (--data-dir DIRECTORY) or none (--ephemeral), and with an address of its own (--listen \
+                     127.0.0.1:0)",
+                    data_dir.display()
+                )
+            }
+            embedded::Error::NotInGivenDir { dir } => {
+                let by_variable = std::env::var_os("FOREBAY_PG_BIN").is_some_and(|given| given == dir.as_os_str());
+                let what = if by_variable { "FOREBAY_PG_BIN" } else { "--postgres-bin" };
+                let dir = dir.display();
+                usage(format!("{what} {dir}: there is no postgres and initdb of version 15 or later"))
+            }
+            embedded::Error::NotFound => anyhow::anyhow!(
+                "install PostgreSQL 15 or later (Debian: apt-get install postgresql), or say where it is with \
+                 --postgres-bin; {} serve --database-url uses a server elsewhere",
+                hint::program()
+            ),
+            other => other.into(),
+        }
+    }
+
+    async fn start(&self, settings: Settings, database: &Embedded) -> anyhow::Result<Running> {
         let target = Target::new(&database.url())?;
         store::migrate::migrate(&target).await?;
         let store = Store::new(&target, 1)?;
         let roles = Role::ALL.into_iter().collect();
-        let (key, new) = root_key(&store).await?;
+        let data_dir = (!self.ephemeral).then(|| database.data_dir().to_owned());
+        let file = data_dir.as_ref().map(|dir| dir.join(root_key::FILE));
+        let (key, is_new) = root_key::find_or_make(&store, file.as_deref()).await?;
         // The example that makes an HTTP call asks this very server: its own address is allowed.
-        let service = Server::start(settings, Options { roles, alone: true, allow_own: true }).await?;
+        let service =
+            Server::start(settings, Options { roles, alone: true, allow_own: true }).await.map_err(start_error)?;
         let address = service.address.context("the API listens")?;
         let server = format!("http://{address}");
-        let kept = profile::save(&server, key.expose());
-        if new {
+        if is_new {
             output::line(format!("root key, shown this once: {}", key.expose()))?;
         }
-        match kept {
-            Ok(path) => output::line(format!("this user's commands find it in {}", path.display()))?,
-            Err(error) => output::note(format!("{error:#}; give the key with --key or FOREBAY_KEY"))?,
+        if let Some(file) = &file {
+            output::line(format!("The root key is kept in {}", file.display()))?;
         }
-        Ok((service, server, key))
+        let own = Profile { server: server.clone(), key: key.expose().parse()?, dev: Some(Dev { data_dir }) };
+        let kept = match keep::keep(own, &format!("dev-{}", address.port())).await {
+            Ok(kept) => Some(kept),
+            Err(error) => {
+                output::note(format!("{error:#}; give the root key with --key or FOREBAY_KEY"))?;
+                None
+            }
+        };
+        Ok(Running { service, server, key, kept })
     }
 
-    fn welcome(&self, server: &str, database: &Embedded) -> anyhow::Result<()> {
-        let program = shown_program();
-        output::line(format!("\nForebay runs at {server}"))?;
-        output::line(format!("its database: psql '{}'", database.psql_url()))?;
-        if !self.no_demo {
-            output::line("\nNow paste, in another terminal:\n")?;
-            output::line(format!("  {program} run hello --workspace demo-pro -i name=Ada --watch"))?;
+    fn welcome(&self, running: &Running, database: &Embedded) -> anyhow::Result<()> {
+        let program = hint::program();
+        output::line(format!("\nForebay runs at {}", running.server))?;
+        output::line(format!("Its database: psql '{}'", database.psql_url()))?;
+        let mut flags = String::new();
+        if let Some(kept) = &running.kept {
             output::line(format!(
-                "  {program} run patience --workspace demo-free --watch & {program} run patience --workspace demo-free --watch"
+                "Commands find its address and root key in the profile {} ({})",
+                kept.name,
+                kept.path()
             ))?;
-            output::line(format!("  {program} workspace ls"))?;
+            if !kept.is_current {
+                flags = format!(" --profile {}", hint::quote(&kept.name));
+                output::line(format!(
+                    "That is not the profile they use by themselves: add{flags}, or export FOREBAY_PROFILE={}",
+                    kept.name
+                ))?;
+            }
+        }
+        if !self.no_demo {
+            let patience = format!("{program} run patience --workspace demo-free --watch{flags}");
+            output::line("\nNow paste, in another terminal:\n")?;
+            output::line(format!("  {program} run hello --workspace demo-pro -i name=Ada --watch{flags}"))?;
+            output::line(format!("  {patience} & {patience}"))?;
+            output::line(format!("  {program} workspace ls{flags}"))?;
         }
         output::line("\nCtrl-C stops everything.")?;
         Ok(())
     }
-}
-
-/// The key of earlier starts, if this user still has it and it still opens the store; else a new one.
-async fn root_key(store: &Store) -> anyhow::Result<(Secret, bool)> {
-    if let Ok(Some(kept)) = profile::load()
-        && let Ok(secret) = Secret::parse(kept.key.expose())
-        && let Ok(found) = store.find_key(&secret).await
-        && found.workspace.is_none()
-    {
-        return Ok((secret, false));
-    }
-    let secret = Secret::generate()?;
-    let root = NewKey { workspace: None, name: "dev", scopes: Scopes::all(), expires_at: None };
-    store.create_key(&root, &secret, "dev").await?;
-    Ok((secret, true))
 }
 
 /// Makes what is missing of the demo, through the API like anybody else.
@@ -180,14 +240,4 @@ async fn demo(server: &str, key: &str) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// How a person at this directory calls this program.
-fn shown_program() -> String {
-    let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("forebay"));
-    let here = std::env::current_dir().unwrap_or_default();
-    match exe.strip_prefix(&here) {
-        Ok(relative) if !relative.as_os_str().is_empty() => Path::new(".").join(relative).display().to_string(),
-        _ => exe.display().to_string(),
-    }
 }

@@ -6,35 +6,32 @@
 
 mod client;
 mod dev;
+mod exit;
 mod output;
+mod profile;
 mod serve;
 mod settings;
 mod telemetry;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::client::Format;
+use crate::exit::Exit;
 use crate::telemetry::Telemetry;
 
-/// Runs your customers' workflows, each customer within its limit, and loses nothing.
+/// Runs your customers' workflows, each customer within its limit, and loses nothing
 #[derive(Parser, Debug)]
-#[command(name = "forebay", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "forebay", version, disable_help_subcommand = true)]
 #[command(long_about = "Runs your customers' workflows: graphs of HTTP calls, conditions and waits. Each customer, a \
 workspace, has paid for a number of concurrent executions; Forebay queues what comes, starts it fairly and never above \
 that number, records every node, and goes on where it was after any crash.\n\nStart with `forebay dev`: it needs no \
-database set up by hand.", after_help = client::EXIT_CODES_HELP)]
+database set up by hand.", after_help = exit::HELP)]
 struct Cli {
-    #[command(flatten)]
-    connection: client::Connection,
-    /// What the service logs: error, warn, info, debug, or a filter such as info,store=debug.
-    #[arg(long, global = true, env = "FOREBAY_LOG", value_name = "FILTER")]
-    log: Option<String>,
-    /// How the service logs (the setting log.format).
-    #[arg(long, global = true, env = "FOREBAY_LOG_FORMAT", value_name = "FORMAT", value_parser = ["text", "json"])]
-    log_format: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -47,12 +44,19 @@ enum Command {
     Config(serve::ConfigArgs),
     /// Make a root key for `serve`, on standard output; Forebay stores it nowhere
     #[command(
-        after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe root key may do everything. Keys of one workspace come from `forebay workspace key`."
+        after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe root key may do everything. Keys of one workspace come from `forebay key create`."
     )]
     RootKey,
     #[command(flatten)]
     Client(client::Command),
-    /// Starts the database server of `dev` so that it never outlives its parent.
+    /// Print a script that completes commands in your shell
+    #[command(
+        after_help = "Examples:\n  forebay completion bash > ~/.local/share/bash-completion/completions/forebay\n  forebay completion zsh > ~/.zfunc/_forebay\n  forebay completion fish > ~/.config/fish/completions/forebay.fish"
+    )]
+    Completion {
+        shell: clap_complete::Shell,
+    },
+    /// Starts the database server of `dev` so that it never outlives its parent
     #[command(hide = true)]
     PostgresChild {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -64,43 +68,51 @@ enum Command {
 const SERVE_LOGS: &str = "info,refinery_core=warn,tokio_postgres=warn";
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
-        Ok(code) => code,
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
         Err(error) => {
-            let exit = client::report(&error).unwrap_or(client::Exit::Error);
-            exit.into()
+            let arguments: Vec<String> = std::env::args().collect();
+            return exit::refuse(&error, client::wanted(&arguments)).unwrap_or(ExitCode::FAILURE);
         }
-    }
+    };
+    exit::settle(run(cli), Format::Table).into()
 }
 
-fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+fn run(cli: Cli) -> anyhow::Result<Exit> {
     if let Command::PostgresChild { args } = cli.command {
         match store::embedded::child_main(args)? {}
     }
     // Two TLS providers in one process would make the first TLS connection panic: this is the one.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    let done = |()| ExitCode::SUCCESS;
+    let done = |()| Exit::Done;
     match cli.command {
         Command::Dev(args) => {
-            let settings = args.settings(cli.log_format.as_ref())?;
-            let telemetry = Telemetry::start(&settings.log, cli.log.as_deref(), "warn")?;
+            let settings = args.settings()?;
+            let telemetry = Telemetry::start(&settings.log, "warn")?;
             let ended = runtime.block_on(args.run(settings));
             telemetry.stop();
             ended.map(done)
         }
         Command::Serve(args) => {
-            let settings = args.settings(cli.log_format.as_ref())?;
-            let telemetry = Telemetry::start(&settings.log, cli.log.as_deref(), SERVE_LOGS)?;
+            let settings = args.settings()?;
+            let telemetry = Telemetry::start(&settings.log, SERVE_LOGS)?;
             let ended = runtime.block_on(args.run(settings));
             telemetry.stop();
             ended.map(done)
         }
         Command::Migrate(args) => runtime.block_on(args.run()).map(done),
-        Command::Config(args) => args.run(cli.log_format.as_ref()).map(done),
+        Command::Config(args) => args.run().map(done),
         Command::RootKey => output::line(store::key::Secret::generate()?.expose()).map(done),
-        Command::Client(command) => runtime.block_on(command.run(cli.connection)),
-        Command::PostgresChild { .. } => Ok(ExitCode::FAILURE),
+        Command::Client(command) => Ok(runtime.block_on(command.run())),
+        Command::Completion { shell } => complete(shell).map(done),
+        Command::PostgresChild { .. } => Ok(Exit::Error),
     }
+}
+
+/// Writes the script at once: whoever reads it may be gone after its first line.
+fn complete(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut script);
+    io::Write::write_all(&mut io::stdout().lock(), &script).context("write to stdout")
 }

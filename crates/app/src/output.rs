@@ -7,6 +7,7 @@
 //!
 //! Not here: what to say (`client`), the live view of an execution (`client::watch`).
 
+pub(crate) mod hint;
 mod text;
 
 use std::fmt::Display;
@@ -74,10 +75,10 @@ pub(crate) enum Tone {
 /// The tone of a status, whichever lifecycle it belongs to.
 pub(crate) fn tone(status: &str) -> Tone {
     match status {
-        "COMPLETED" | "ACTIVE" => Tone::Good,
+        "COMPLETED" | "ACTIVE" | "FREE" => Tone::Good,
         "FAILED" | "TIMED_OUT" | "UNKNOWN" => Tone::Bad,
         "RUNNING" | "CLAIMED" | "DISPATCHED" => Tone::Busy,
-        "RETRYING" | "CANCELED" | "PAUSED" => Tone::Warn,
+        "RETRYING" | "CANCELED" | "PAUSED" | "FULL" => Tone::Warn,
         "SKIPPED" => Tone::Faint,
         _ => Tone::Plain,
     }
@@ -98,6 +99,11 @@ impl Cell {
 
     pub(crate) fn status(name: &str) -> Cell {
         Cell { tone: tone(name), ..Cell::new(name) }
+    }
+
+    /// The text in its tone.
+    pub(crate) fn painted(&self, look: Look) -> String {
+        look.paint(self.tone, &self.text)
     }
 
     /// A value that may be absent.
@@ -139,12 +145,13 @@ pub(crate) fn record(pairs: &[(&str, Cell)], look: Look) -> anyhow::Result<()> {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, cell) in pairs {
         let name = look.paint(Tone::Faint, &format!("{name:<width$}"));
-        line(format!("{name}  {}", look.paint(cell.tone, &cell.text)))?;
+        line(format!("{name}  {}", cell.painted(look)))?;
     }
     Ok(())
 }
 
-fn render(head: &[&str], rows: Vec<Vec<Cell>>, look: Look) -> String {
+/// The text of a table.
+pub(crate) fn render(head: &[&str], rows: Vec<Vec<Cell>>, look: Look) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(head.iter().map(comfy_table::Cell::new).collect::<Vec<_>>());
     // A line that the terminal wraps can still be copied; an id that we wrap cannot.

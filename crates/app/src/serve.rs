@@ -5,49 +5,69 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail};
 use clap::Args;
 use server::config::{REASONS, Settings};
-use server::{Options, Role, Server};
+use server::{Options, Role, Server, StartError};
 use store::connect::Target;
 use tokio_util::sync::CancellationToken;
 
+use crate::exit::{as_usage, usage};
 use crate::output;
-use crate::settings::SettingFlags;
+use crate::settings::{Database, Service, Sources};
 
-/// Run Forebay over a PostgreSQL of your own.
+/// Run Forebay over a PostgreSQL of your own
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example:\n  forebay serve --database-url postgresql://forebay@db/forebay --roles api,dispatcher,worker\n\nSeveral processes may run side by side on one database; each says its roles."
 )]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
-    settings: SettingFlags,
-    /// What this process does: api, dispatcher, worker.
-    #[arg(long, value_delimiter = ',', default_value = "api,dispatcher,worker")]
-    roles: Vec<String>,
+    sources: Sources,
+    #[command(flatten)]
+    database: Database,
+    #[command(flatten)]
+    service: Service,
+    /// What this process does: api, dispatcher, worker
+    #[arg(long, value_delimiter = ',', default_value = "api,dispatcher,worker", value_parser = read_role)]
+    roles: Vec<Role>,
 }
 
-/// Bring the database up to this version, and stop.
+/// Bring the database up to this version, and stop
 #[derive(Args, Debug)]
-#[command(after_help = "`serve` and `dev` migrate by themselves; this is for those who want it as a step of its own.")]
+#[command(
+    after_help = "Example:\n  forebay migrate --database-url postgresql://forebay@db/forebay\n\n`serve` and `dev` migrate by themselves; this is for those who want it as a step of its own."
+)]
 pub(crate) struct MigrateArgs {
     #[command(flatten)]
-    settings: SettingFlags,
+    sources: Sources,
+    #[command(flatten)]
+    database: Database,
 }
 
-/// Print the effective settings as TOML, each with its reason; secrets are masked.
+/// Print the effective settings as TOML, each with its reason; secrets are masked
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  forebay config --config forebay.toml --set dispatch.batch_max=200")]
 pub(crate) struct ConfigArgs {
     #[command(flatten)]
-    settings: SettingFlags,
+    sources: Sources,
+    #[command(flatten)]
+    database: Database,
+    #[command(flatten)]
+    service: Service,
+}
+
+fn read_role(name: &str) -> Result<Role, String> {
+    let known = || Role::ALL.map(Role::name).join(", ");
+    Role::parse(name).ok_or_else(|| format!("use {}", known()))
 }
 
 impl ServeArgs {
-    pub(crate) fn settings(&self, log_format: Option<&String>) -> anyhow::Result<Settings> {
-        Ok(self.settings.load(log_format)?.settings)
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        Ok(self.sources.load(&self.database, &self.service)?.settings)
     }
 
     pub(crate) async fn run(self, settings: Settings) -> anyhow::Result<()> {
-        let roles = roles(&self.roles)?;
-        let service = Server::start(settings, Options { roles, ..Options::default() }).await?;
+        let roles: BTreeSet<Role> = self.roles.into_iter().collect();
+        let started = Server::start(settings, Options { roles, ..Options::default() }).await;
+        let service = started.map_err(start_error)?;
         if let Some(address) = service.address {
             output::line(format!("Forebay listens on http://{address}"))?;
         }
@@ -64,13 +84,29 @@ impl ServeArgs {
     }
 }
 
+/// Why the service does not start; what was given wrongly is wrong usage.
+pub(crate) fn start_error(error: StartError) -> anyhow::Error {
+    let program = output::hint::program();
+    match error {
+        StartError::NoDatabase => usage(format!(
+            "give a database: --database-url postgresql://user@host/database, or FOREBAY_DATABASE_URL; \
+             {program} dev runs one of its own"
+        )),
+        StartError::Setting(_) | StartError::Url(_) | StartError::RootKey(_) | StartError::SplitRoles => {
+            as_usage(&error.into())
+        }
+        other => other.into(),
+    }
+}
+
 impl MigrateArgs {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let settings = self.settings.load(None)?.settings;
+        let settings = self.sources.load(&self.database, &Service::default())?.settings;
         if settings.database.url.is_empty() {
-            bail!("give a database: --database-url postgresql://user@host/database");
+            return Err(start_error(StartError::NoDatabase));
         }
-        let report = store::migrate::migrate(&Target::new(settings.direct_url())?).await?;
+        let target = Target::new(settings.direct_url()).map_err(|error| start_error(error.into()))?;
+        let report = store::migrate::migrate(&target).await?;
         match report.applied.as_slice() {
             [] => output::line("the database is up to date")?,
             applied => output::line(format!("applied {}", applied.join(", ")))?,
@@ -80,8 +116,8 @@ impl MigrateArgs {
 }
 
 impl ConfigArgs {
-    pub(crate) fn run(self, log_format: Option<&String>) -> anyhow::Result<()> {
-        let effective = self.settings.load(log_format)?;
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let effective = self.sources.load(&self.database, &self.service)?;
         let shown = toml::Table::try_from(effective.settings.masked()).context("print the settings")?;
         for (key, reason) in REASONS {
             let value = key.split('.').try_fold(None, |at: Option<&toml::Value>, part| {
@@ -103,14 +139,6 @@ impl ConfigArgs {
     }
 }
 
-fn roles(names: &[String]) -> anyhow::Result<BTreeSet<Role>> {
-    let known = || Role::ALL.map(Role::name).join(", ");
-    names
-        .iter()
-        .map(|name| Role::parse(name).with_context(|| format!("there is no role {name:?}: use {}", known())))
-        .collect()
-}
-
 /// Waits for Ctrl-C or a polite request to end.
 pub(crate) async fn stopped() {
     let stop = CancellationToken::new();
@@ -125,4 +153,24 @@ pub(crate) async fn stopped() {
         _ = tokio::signal::ctrl_c() => {}
         () = stop.cancelled() => {}
     }
+}
+
+/// Waits for the terminal to be closed; for ever where that is to be ignored, as `nohup` asks.
+pub(crate) async fn hung_up() {
+    let hangup = tokio::signal::unix::SignalKind::hangup();
+    if !ignores_hangup()
+        && let Ok(mut hung_up) = tokio::signal::unix::signal(hangup)
+    {
+        hung_up.recv().await;
+        return;
+    }
+    std::future::pending().await
+}
+
+/// What this process was started with; where the system does not say, nothing is ignored.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // SIGHUP is the first signal.
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

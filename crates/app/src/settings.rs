@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -16,21 +17,44 @@ use serde::Deserialize;
 use server::config::{REASONS, Settings};
 use toml::{Table, Value};
 
-/// Flags that any command with settings takes.
+use crate::exit::as_usage;
+
+/// Where settings are read from.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct SettingFlags {
-    /// A TOML file of settings; `forebay config` shows every key.
+pub(crate) struct Sources {
+    /// A TOML file of settings; `forebay config` shows every key
     #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG")]
     config: Option<PathBuf>,
-    /// One setting, such as dispatch.batch_max=200; may be given often.
+    /// One setting, such as dispatch.batch_max=200; may be given often
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// PostgreSQL 15 or later (the setting database.url).
+}
+
+/// The database, for those who have one.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Database {
+    /// PostgreSQL 15 or later (the setting database.url)
     #[arg(long, value_name = "URL", hide_env_values = true, env = "FOREBAY_DATABASE_URL")]
     database_url: Option<String>,
-    /// Where the API listens (the setting http.listen).
-    #[arg(long, value_name = "ADDRESS", env = "FOREBAY_HTTP_LISTEN")]
+}
+
+/// How the service is reached and what it logs.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Service {
+    /// Where the API listens, such as 127.0.0.1:7400 (the setting http.listen)
+    #[arg(long, value_name = "ADDRESS", env = "FOREBAY_HTTP_LISTEN", value_parser = read_address)]
     listen: Option<String>,
+    /// What is logged: error, warn, info, debug, or a filter such as info,store=debug (the setting log.filter)
+    #[arg(long, value_name = "FILTER", env = "FOREBAY_LOG")]
+    log: Option<String>,
+    /// How it is logged (the setting log.format)
+    #[arg(long, value_name = "FORMAT", env = "FOREBAY_LOG_FORMAT", value_parser = ["text", "json"])]
+    log_format: Option<String>,
+}
+
+fn read_address(text: &str) -> Result<String, String> {
+    let expected = |_| "write an address and a port, such as 127.0.0.1:7400".to_owned();
+    text.parse().map(|_: SocketAddr| text.to_owned()).map_err(expected)
 }
 
 /// Where a value came from.
@@ -66,14 +90,13 @@ impl Effective {
     }
 }
 
-impl SettingFlags {
-    /// A database URL was given, by flag or environment.
-    pub(crate) fn names_a_database(&self) -> bool {
-        self.database_url.is_some()
+impl Sources {
+    /// The effective settings. What cannot work is wrong usage, wherever it was said.
+    pub(crate) fn load(&self, database: &Database, service: &Service) -> anyhow::Result<Effective> {
+        self.gather(database, service).map_err(|error| as_usage(&error))
     }
 
-    /// The effective settings; `log_format` is a flag of every command.
-    pub(crate) fn load(&self, log_format: Option<&String>) -> anyhow::Result<Effective> {
+    fn gather(&self, database: &Database, service: &Service) -> anyhow::Result<Effective> {
         let mut gathered = Gathered::default();
         if let Some(path) = &self.config {
             let what = || format!("read settings from {}", path.display());
@@ -85,17 +108,16 @@ impl SettingFlags {
             name.starts_with(PREFIX).then_some((name, value))
         }))?;
         let named = [
-            ("database.url", self.database_url.as_ref()),
-            ("http.listen", self.listen.as_ref()),
-            ("log.format", log_format),
+            ("database.url", variable("database.url"), database.database_url.as_ref()),
+            ("http.listen", variable("http.listen"), service.listen.as_ref()),
+            ("log.filter", "FOREBAY_LOG".to_owned(), service.log.as_ref()),
+            ("log.format", variable("log.format"), service.log_format.as_ref()),
         ];
-        for (key, value) in named {
+        for (key, variable, value) in named {
+            let Some(text) = value else { continue };
             // These flags have their variable's value where the flag itself is not given.
-            if let Some(text) = value
-                && std::env::var(variable(key)).as_ref() != Ok(text)
-            {
-                gathered.put(key, text, Origin::Flag)?;
-            }
+            let by_variable = std::env::var(&variable).as_ref() == Ok(text);
+            gathered.put(key, text, if by_variable { Origin::Environment(variable) } else { Origin::Flag })?;
         }
         for pair in &self.set {
             let Some((key, value)) = pair.split_once('=') else {

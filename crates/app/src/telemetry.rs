@@ -19,6 +19,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
+use crate::exit::usage;
 use crate::output;
 
 /// Whose spans leave this process: ours, and nothing that libraries make of their own.
@@ -32,9 +33,10 @@ pub(crate) struct Telemetry {
 
 impl Telemetry {
     /// Starts logging and, if asked for, tracing.
-    pub(crate) fn start(log: &Log, flag: Option<&str>, usual: &str) -> anyhow::Result<Telemetry> {
-        let filter = flag.or(log.filter.as_deref()).unwrap_or(usual);
-        let filter = EnvFilter::try_new(filter).context("read the log filter")?;
+    pub(crate) fn start(log: &Log, usual: &str) -> anyhow::Result<Telemetry> {
+        let filter = log.filter.as_deref().unwrap_or(usual);
+        let wrong = |error| usage(format!("cannot read the log filter {filter:?} (--log, log.filter): {error}"));
+        let filter = EnvFilter::try_new(filter).map_err(wrong)?;
         // Colours are for terminals: a file or a journal would keep the escape codes.
         let color = output::Look::stderr(false).color;
         let lines = tracing_subscriber::fmt::layer().with_ansi(color).with_writer(std::io::stderr);

@@ -5,7 +5,7 @@
 //! - Only what may be repeated is: reads, and writes that carry an idempotency key.
 //! - Time and size of every answer are bounded; no redirect is followed, so no key goes astray.
 //!
-//! Not here: which requests to make (the commands), how errors are told (`client::report`).
+//! Not here: which requests to make (the commands), how errors are told (`exit::report`).
 
 use std::fmt;
 use std::io;
@@ -19,14 +19,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use server::wire::ProblemBody;
 
-use super::Exit;
 use super::connection::Secret;
+use crate::exit::Exit;
+use crate::output::hint;
 
 /// Longer than any wait a request asks for.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 const TRIES: u32 = 3;
+/// The code of an answer that no Forebay server gives.
+const STRANGE: &str = "unexpected_answer";
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) type Query<'a> = &'a [(&'a str, &'a str)];
@@ -54,7 +57,7 @@ pub(crate) enum Error {
     /// It was reached, but the answer did not come or not whole.
     Lost { server: String, cause: String },
     /// It said no.
-    Refused { status: u16, detail: String, problems: Vec<Problem>, has_key: bool },
+    Refused { status: u16, code: String, detail: String, problems: Vec<Problem>, has_key: bool },
     /// It said something that a Forebay server does not say.
     Strange { server: String, cause: String },
 }
@@ -104,6 +107,16 @@ impl Api {
         self.repeat(async || self.send(Method::POST, path, &[], Some(body), Some(idempotency_key)).await).await
     }
 
+    /// Deletes; the answer is empty.
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), Error> {
+        self.exchange(Method::DELETE, path, &[], None::<&()>, None).await.map(drop)
+    }
+
+    /// Asks for something that is answered without a word.
+    pub(crate) async fn order(&self, path: &str) -> Result<(), Error> {
+        self.exchange(Method::POST, path, &[], None::<&()>, None).await.map(drop)
+    }
+
     pub(crate) async fn patch<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -134,6 +147,21 @@ impl Api {
         body: Option<&impl Serialize>,
         idempotency_key: Option<&str>,
     ) -> Result<Answer<T>, Error> {
+        let body = self.exchange(method, path, query, body, idempotency_key).await?;
+        match serde_json::from_str(&body) {
+            Ok(value) => Ok(Answer { value, body }),
+            Err(error) => Err(self.strange(&format!("{path}: {error}"))),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        query: Query<'_>,
+        body: Option<&impl Serialize>,
+        idempotency_key: Option<&str>,
+    ) -> Result<String, Error> {
         let mut request = self.http.request(method, format!("{}/api/v1/{path}", self.server)).query(query);
         if let Some(body) = body {
             request = request.json(body);
@@ -147,10 +175,7 @@ impl Api {
         if !status.is_success() {
             return Err(refusal(status, &body, self.has_key));
         }
-        match serde_json::from_str(&body) {
-            Ok(value) => Ok(Answer { value, body }),
-            Err(error) => Err(self.strange(&format!("{path}: {error}"))),
-        }
+        Ok(body)
     }
 
     async fn read(&self, mut response: Response) -> Result<String, Error> {
@@ -198,12 +223,12 @@ fn is_here(server: &str) -> bool {
 fn refusal(status: StatusCode, body: &str, has_key: bool) -> Error {
     let status = status.as_u16();
     match serde_json::from_str::<ProblemBody>(body) {
-        Ok(problem) => Error::Refused { status, detail: problem.detail, problems: problem.problems, has_key },
+        Ok(ProblemBody { code, detail, problems, .. }) => Error::Refused { status, code, detail, problems, has_key },
         Err(_) => {
             let said: String = body.trim().chars().take(200).collect();
             let colon = if said.is_empty() { "" } else { ": " };
             let detail = format!("the server answered {status}{colon}{said}");
-            Error::Refused { status, detail, problems: Vec::new(), has_key }
+            Error::Refused { status, code: STRANGE.to_owned(), detail, problems: Vec::new(), has_key }
         }
     }
 }
@@ -214,6 +239,21 @@ impl Error {
             Error::Refused { status, .. } => Some(*status),
             _ => None,
         }
+    }
+
+    /// What scripts know it by: the server's own code, or one of three for an answer that there is not.
+    pub(crate) fn code(&self) -> &str {
+        match self {
+            Error::Refused { code, .. } => code,
+            Error::Unreachable { .. } => "unreachable",
+            Error::Lost { .. } => "no_answer",
+            Error::Strange { .. } => STRANGE,
+        }
+    }
+
+    /// Is it that a root key, which opens every workspace, came without the name of one?
+    pub(crate) fn wants_workspace(&self) -> bool {
+        matches!(self, Error::Refused { code, detail, .. } if code == "validation_failed" && detail.contains("workspaceId is required"))
     }
 
     pub(crate) fn problems(&self) -> &[Problem] {
@@ -237,16 +277,18 @@ impl Error {
     }
 
     /// What the user can do about it.
-    pub(crate) fn advice(&self) -> Option<&'static str> {
+    pub(crate) fn advice(&self) -> Option<String> {
+        let make = hint::command(&["key", "create", "NAME", "--workspace", "WORKSPACE"]);
         match self {
-            Error::Refused { status: 401, has_key: false, .. } => Some(
-                "No key was sent. Give one with --key or FOREBAY_KEY: `forebay workspace key NAME` makes a key for a\n\
-                 workspace; the root key is what the server was started with; `forebay dev` keeps its own for you.",
-            ),
-            Error::Refused { status: 401, has_key: true, .. } => Some(
-                "The key was not accepted: was it revoked, or made by another server? `forebay workspace key NAME`,\n\
-                 run with the root key, makes a new one.",
-            ),
+            Error::Refused { status: 401, has_key: false, .. } => Some(format!(
+                "Give one with --key or FOREBAY_KEY, or keep it in a profile: {}\n\
+                 The root key is what the server was started with, and makes others: {make}",
+                hint::command(&["profile", "add", "--help"]),
+            )),
+            Error::Refused { status: 401, has_key: true, .. } => Some(format!(
+                "The key was not accepted: was it revoked, or made by another server? With the root key, this makes a\n\
+                 new one: {make}",
+            )),
             _ => None,
         }
     }
@@ -256,10 +298,14 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unreachable { server, cause: None } => {
-                write!(f, "cannot reach {server}: is Forebay running? start it with `forebay dev`")
+                write!(f, "cannot reach {server}: is Forebay running? start one here: {}", hint::command(&["dev"]))
             }
             Error::Unreachable { server, cause: Some(cause) } => write!(f, "cannot reach {server}: {cause}"),
             Error::Lost { server, cause } => write!(f, "lost the answer of {server}: {cause}"),
+            // The server's own words are for those who write requests.
+            Error::Refused { status: 401, has_key: false, .. } => {
+                f.write_str("the server wants a key, and none was given")
+            }
             Error::Refused { detail, .. } => f.write_str(detail),
             Error::Strange { server, cause } => write!(f, "is {server} a Forebay server? {cause}"),
         }
@@ -312,8 +358,9 @@ mod tests {
             std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
         let api = Api::new(&format!("http://{free}"), None).expect("a client");
         let error = api.get::<serde_json::Value>("workspaces", &[]).await.expect_err("nobody listens");
-        let expected = format!("cannot reach http://{free}: is Forebay running? start it with `forebay dev`");
-        assert_eq!(error.to_string(), expected);
+        let expected = format!("cannot reach http://{free}: is Forebay running? ");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        assert_eq!(error.code(), "unreachable");
     }
 
     #[test]

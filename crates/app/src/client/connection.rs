@@ -1,10 +1,11 @@
 //! Which server to ask, as whom, and how to show its answers.
 //!
 //! Invariants
-//! - The key that `forebay dev` keeps is only ever sent to the server it belongs to.
+//! - A key that is kept in a profile is only ever sent to the server it belongs to.
+//! - What a flag says goes before what a variable says, and both before what is kept.
 //! - A key appears in no message and no `Debug`.
 //!
-//! Not here: the requests themselves (`client::api`).
+//! Not here: the requests themselves (`client::api`), the files (`profile`).
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,31 +18,50 @@ use serde::{Deserialize, Serialize};
 use server::wire;
 
 use super::api::{Answer, Api, Query};
-use super::profile::{self, Profile};
-use crate::output::{self, Look};
+use crate::exit::usage;
+use crate::output::{self, Look, hint};
+use crate::profile::{Profile, Profiles, read_name};
 
 /// Where a server is unless somebody says otherwise.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7400";
 const HEADING: &str = "Connection";
+const SERVER: &str = "FOREBAY_SERVER";
+const KEY: &str = "FOREBAY_KEY";
+const PROFILE: &str = "FOREBAY_PROFILE";
 
-/// The arguments that every client command takes.
+/// The arguments of every command that asks a server.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Connection {
-    /// The server's address [default: what `forebay dev` runs, or http://127.0.0.1:7400]
-    #[arg(long, global = true, help_heading = HEADING, value_name = "URL", env = "FOREBAY_SERVER", value_parser = read_given)]
+    /// The server's address [default: the profile's, or http://127.0.0.1:7400]
+    #[arg(long, help_heading = HEADING, value_name = "URL", env = SERVER, value_parser = read_given)]
     server: Option<String>,
-    /// The key to show [default: the one `forebay dev` keeps for its own server]
-    #[arg(long, global = true, help_heading = HEADING, value_name = "KEY", env = "FOREBAY_KEY", hide_env_values = true)]
+    /// The key to show [default: the profile's, for its own server only]
+    #[arg(long, help_heading = HEADING, value_name = "KEY", env = KEY, hide_env_values = true)]
     key: Option<Secret>,
-    /// The workspace, by name or id; needed with the root key only
-    #[arg(long, global = true, help_heading = HEADING, value_name = "NAME|ID", env = "FOREBAY_WORKSPACE")]
-    workspace: Option<String>,
-    /// How to show answers: for people, or as the server sent them
-    #[arg(short, long, global = true, help_heading = HEADING, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
+    /// The server and key kept under this name [default: what `forebay profile use` chose, or dev]
+    #[arg(long, help_heading = HEADING, value_name = "NAME", env = PROFILE, value_parser = read_profile)]
+    profile: Option<String>,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// The arguments of every command that shows something.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Shown {
+    /// How to show answers: for people, or as the server sent them; errors too
+    #[arg(short, long, help_heading = HEADING, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
     output: Format,
     /// No colours; the variable NO_COLOR does the same
-    #[arg(long, global = true, help_heading = HEADING)]
+    #[arg(long, help_heading = HEADING)]
     no_color: bool,
+}
+
+/// The workspace that a command is about.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Place {
+    /// The workspace, by name or id; a workspace's own key needs none
+    #[arg(long, help_heading = HEADING, value_name = "NAME|ID", env = "FOREBAY_WORKSPACE")]
+    workspace: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -75,7 +95,7 @@ impl FromStr for Secret {
     }
 }
 
-impl Connection {
+impl Shown {
     pub(crate) fn format(&self) -> Format {
         self.output
     }
@@ -83,36 +103,115 @@ impl Connection {
     pub(crate) fn stdout(&self) -> Look {
         Look::stdout(self.no_color)
     }
+}
+
+impl Connection {
+    pub(crate) fn format(&self) -> Format {
+        self.shown.output
+    }
 
     /// Settles server and key, and gets ready to ask.
     pub(crate) fn open(&self) -> anyhow::Result<Session> {
-        let key = self.key.clone().filter(|key| !key.0.is_empty());
-        let profile = if key.is_none() { profile::load()? } else { None };
-        let server = self.server.clone().filter(|server| !server.is_empty());
-        let (server, key) = choose(server, key, profile);
+        let given = self.given();
+        let profile = kept(&given)?;
+        let mut flags = Vec::new();
+        for (flag, value) in [("--server", &given.server), ("--profile", &given.profile)] {
+            flags.extend(
+                value.iter().filter(|value| value.by_flag).flat_map(|value| [flag.to_owned(), value.text.clone()]),
+            );
+        }
+        let (server, key) = choose(given, profile)?;
         Ok(Session {
             api: Api::new(&server, key)?,
-            format: self.output,
-            stdout: self.stdout(),
-            stderr: Look::stderr(self.no_color),
-            workspace: self.workspace.clone().filter(|workspace| !workspace.is_empty()),
+            format: self.shown.output,
+            stdout: self.shown.stdout(),
+            stderr: Look::stderr(self.shown.no_color),
+            flags,
         })
+    }
+
+    fn given(&self) -> Given {
+        let value = |text: Option<&str>, variable: &str| {
+            let text = text.filter(|text| !text.is_empty())?.to_owned();
+            let by_flag = std::env::var(variable).ok().as_deref().map(str::trim) != Some(text.as_str());
+            Some(Value { text, by_flag })
+        };
+        Given {
+            server: value(self.server.as_deref(), SERVER),
+            key: value(self.key.as_ref().map(Secret::expose), KEY),
+            profile: value(self.profile.as_deref(), PROFILE),
+        }
     }
 }
 
-/// The server and the key to use: what was given, then what `forebay dev` left, then the default.
-fn choose(server: Option<String>, key: Option<Secret>, profile: Option<Profile>) -> (String, Option<Secret>) {
-    match (server, key, profile) {
-        (server, Some(key), _) => (server.unwrap_or_else(|| DEFAULT_SERVER.to_owned()), Some(key)),
-        (None, None, Some(profile)) => (profile.server, Some(profile.key)),
-        (Some(server), None, Some(profile)) if server == profile.server => (server, Some(profile.key)),
-        (server, None, _) => (server.unwrap_or_else(|| DEFAULT_SERVER.to_owned()), None),
+/// What the user said, by flag or variable.
+#[derive(Clone, Debug, Default)]
+struct Given {
+    server: Option<Value>,
+    key: Option<Value>,
+    profile: Option<Value>,
+}
+
+#[derive(Clone)]
+struct Value {
+    text: String,
+    by_flag: bool,
+}
+
+/// It may be a key.
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Value(…)")
     }
+}
+
+/// The profile that counts: the one that was named, which must be there, or the current one.
+fn kept(given: &Given) -> anyhow::Result<Option<Profile>> {
+    let profiles = Profiles::of_user();
+    let Some(named) = &given.profile else {
+        // Whoever gives a key needs no profile, not even one that can be read.
+        return match profiles.filter(|_| given.key.is_none()) {
+            Some(profiles) => profiles.load(&profiles.current()?),
+            None => Ok(None),
+        };
+    };
+    let found = profiles.map(|profiles| profiles.load(&named.text)).transpose()?.flatten();
+    let missing =
+        || usage(format!("there is no profile {}; list them: {}", named.text, hint::command(&["profile", "ls"])));
+    found.map(Some).ok_or_else(missing)
+}
+
+/// The server and the key to use: what was given, then what is kept, then the default.
+fn choose(mut given: Given, profile: Option<Profile>) -> anyhow::Result<(String, Option<Secret>)> {
+    let named = given.profile.take();
+    if named.as_ref().is_some_and(|named| named.by_flag) {
+        given.server = given.server.filter(|server| server.by_flag);
+        given.key = given.key.filter(|key| key.by_flag);
+    }
+    let (server, key) = (given.server.map(|server| server.text), given.key.map(|key| Secret(key.text)));
+    let fallback = || DEFAULT_SERVER.to_owned();
+    Ok(match (server, key, profile, named) {
+        (Some(server), None, Some(profile), Some(named)) if named.by_flag && server != profile.server => {
+            bail!(usage(format!(
+                "--profile {} is for {}: leave --server out, or give --key too",
+                named.text, profile.server
+            )))
+        }
+        (None, Some(key), Some(profile), Some(_)) => (profile.server, Some(key)),
+        (server, Some(key), _, _) => (server.unwrap_or_else(fallback), Some(key)),
+        (None, None, Some(profile), _) => (profile.server, Some(profile.key)),
+        (Some(server), None, Some(profile), _) if server == profile.server => (server, Some(profile.key)),
+        (server, None, _, _) => (server.unwrap_or_else(fallback), None),
+    })
 }
 
 /// An address, or nothing at all: an empty variable is the same as none.
 fn read_given(text: &str) -> Result<String, String> {
     if text.is_empty() { Ok(String::new()) } else { read_server(text) }
+}
+
+fn read_profile(text: &str) -> Result<String, String> {
+    if text.is_empty() { Ok(String::new()) } else { read_name(text) }
 }
 
 /// Checks an address and drops a slash at its end.
@@ -134,7 +233,8 @@ pub(crate) struct Session {
     pub(crate) format: Format,
     pub(crate) stdout: Look,
     pub(crate) stderr: Look,
-    workspace: Option<String>,
+    /// What a command needs to reach the same server as this one does, a key aside.
+    flags: Vec<String>,
 }
 
 impl Session {
@@ -151,9 +251,20 @@ impl Session {
         Ok(())
     }
 
+    /// A word to people, who did not ask for JSON.
+    pub(crate) fn tell(&self, text: impl fmt::Display) -> anyhow::Result<()> {
+        if self.format == Format::Table { output::note(text) } else { Ok(()) }
+    }
+
+    /// A command for people to paste, which asks the same server.
+    pub(crate) fn hint(&self, words: &[&str]) -> String {
+        let flags = self.flags.iter().map(String::as_str);
+        hint::command(&words.iter().copied().chain(flags).collect::<Vec<_>>())
+    }
+
     /// The workspace that `--workspace` names, if it was given.
-    pub(crate) async fn workspace(&self) -> anyhow::Result<Option<WorkspaceId>> {
-        match &self.workspace {
+    pub(crate) async fn workspace(&self, place: &Place) -> anyhow::Result<Option<WorkspaceId>> {
+        match place.workspace.as_deref().filter(|workspace| !workspace.is_empty()) {
             Some(workspace) => self.find_workspace(workspace).await.map(Some),
             None => Ok(None),
         }
@@ -169,7 +280,10 @@ impl Session {
             self.api.get("workspaces", query).await.with_context(|| format!("find workspace {workspace}"))?;
         match page.value.items.iter().find(|item| item.name == workspace) {
             Some(found) => Ok(found.id),
-            None => bail!("there is no workspace {workspace} that this key can see; `forebay workspace ls` lists them"),
+            None => {
+                let list = self.hint(&["workspace", "ls"]);
+                bail!("there is no workspace {workspace} that this key can see; list them: {list}")
+            }
         }
     }
 }
@@ -178,23 +292,45 @@ impl Session {
 mod tests {
     use super::*;
 
+    const HERE: &str = "http://127.0.0.1:7500";
+    const THERE: &str = "https://prod.example.test";
+
+    fn kept() -> Profile {
+        Profile { server: HERE.to_owned(), key: Secret("kept".to_owned()), dev: None }
+    }
+
+    /// Reads `flag:…` and `variable:…`.
+    fn value(text: &str) -> Option<Value> {
+        let (from, text) = text.split_once(' ')?;
+        Some(Value { text: text.to_owned(), by_flag: from == "flag" })
+    }
+
+    fn check(given: [&str; 3], profile: Option<Profile>, expected: Result<(&str, Option<&str>), ()>) {
+        let [server, key, named] = given.map(value);
+        let chosen = choose(Given { server, key, profile: named }, profile);
+        let chosen = chosen.as_ref().map(|(server, key)| (server.as_str(), key.as_ref().map(Secret::expose)));
+        assert_eq!(chosen.map_err(|_| ()), expected, "{given:?}");
+    }
+
     #[test]
     fn a_kept_key_goes_only_to_its_own_server() {
-        let here = || Some("http://127.0.0.1:7500".to_owned());
-        let there = || Some("https://prod.example.test".to_owned());
-        let key = |text: &str| Some(Secret(text.to_owned()));
-        let kept = || Some(Profile { server: "http://127.0.0.1:7500".to_owned(), key: Secret("kept".to_owned()) });
-        let table = [
-            (choose(None, None, kept()), (here(), key("kept"))),
-            (choose(here(), None, kept()), (here(), key("kept"))),
-            (choose(there(), None, kept()), (there(), None)),
-            (choose(there(), key("own"), kept()), (there(), key("own"))),
-            (choose(None, key("own"), kept()), (Some(DEFAULT_SERVER.to_owned()), key("own"))),
-            (choose(None, None, None), (Some(DEFAULT_SERVER.to_owned()), None)),
-        ];
-        for (at, ((server, key), expected)) in table.into_iter().enumerate() {
-            assert_eq!((Some(server), key), expected, "row {at}");
-        }
+        let there = format!("flag {THERE}");
+        check(["", "", ""], Some(kept()), Ok((HERE, Some("kept"))));
+        check([&format!("variable {HERE}"), "", ""], Some(kept()), Ok((HERE, Some("kept"))));
+        check([&there, "", ""], Some(kept()), Ok((THERE, None)));
+        check([&there, "flag own", ""], Some(kept()), Ok((THERE, Some("own"))));
+        check(["", "flag own", ""], None, Ok((DEFAULT_SERVER, Some("own"))));
+        check(["", "", ""], None, Ok((DEFAULT_SERVER, None)));
+    }
+
+    #[test]
+    fn a_named_profile_goes_before_variables_and_after_flags() {
+        let (there, flag) = (format!("variable {THERE}"), format!("flag {THERE}"));
+        check([&there, "variable own", "flag p"], Some(kept()), Ok((HERE, Some("kept"))));
+        check(["", "flag own", "flag p"], Some(kept()), Ok((HERE, Some("own"))));
+        check([&flag, "", "flag p"], Some(kept()), Err(()));
+        check([&flag, "flag own", "flag p"], Some(kept()), Ok((THERE, Some("own"))));
+        check([&there, "variable own", "variable p"], Some(kept()), Ok((THERE, Some("own"))));
     }
 
     #[test]

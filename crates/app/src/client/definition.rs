@@ -2,27 +2,30 @@
 //!
 //! Invariants
 //! - `validate` needs no server. `apply` lets the server judge: it may know more kinds than we do.
-//! - A file that cannot be read stops `apply` before anything is published.
+//! - Every file is read and every problem told; nothing is published unless all files are good.
 //!
 //! Not here: reading files (`client::document`), the rules (`kernel::parse`).
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, bail};
-use kernel::ids::DefinitionId;
+use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::parse;
 use serde::Serialize;
 use serde_json::Value;
 use server::wire;
 
-use super::Exit;
 use super::api::{Answer, Query};
-use super::connection::{Connection, Format, Session};
+use super::connection::{Format, Place, Session, Shown};
 use super::document::{Document, Finding};
+use super::{Act, api};
+use crate::exit::{Exit, Rejected, settle, usage};
 use crate::output::{self, clean};
 
 /// Check workflow files without a server
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Every problem is told, as FILE:LINE:COLUMN: for slips of syntax and with a JSON pointer for the rest.
+Every file is read and every problem told, as FILE:LINE:COLUMN: for slips of syntax and with a JSON pointer for the rest.
 
 Examples:
   forebay validate examples/*.yaml
@@ -31,13 +34,18 @@ pub(crate) struct Validate {
     /// YAML or JSON; - reads stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
+    #[command(flatten)]
+    shown: Shown,
 }
 
 /// Publish workflow files: a new version of each that changed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A workflow is known by its name: the file's `name:`, or else the file's own name. Executions that have
-started keep the version they started with.
+All files are checked first, by the server too, and every problem is told. Nothing is published unless all of them are \
+good.
+
+A workflow is known by its name: the file's `name:`, or else the file's own name. Executions that have started keep the \
+version they started with.
 
 Examples:
   forebay apply examples/hello.yaml
@@ -46,6 +54,8 @@ pub(crate) struct Apply {
     /// YAML or JSON; - reads stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// What was found in one file.
@@ -61,14 +71,17 @@ struct Checked {
 }
 
 impl Validate {
-    pub(super) fn run(self, connection: &Connection) -> anyhow::Result<Exit> {
-        let documents = load(&self.files)?;
-        let all: Vec<Checked> = documents.iter().map(check).collect();
+    pub(super) fn run(self) -> Exit {
+        settle(self.carry_out(), self.shown.format())
+    }
+
+    fn carry_out(&self) -> anyhow::Result<Exit> {
+        let all: Vec<Checked> = load(&self.files)?.iter().map(check_read).collect();
         let valid = all.iter().all(|checked| checked.valid);
-        match connection.format() {
+        match self.shown.format() {
             Format::Json => {
                 let body = serde_json::to_string(&serde_json::json!({ "valid": valid, "files": all }))?;
-                output::json(&body, connection.stdout())?;
+                output::json(&body, self.shown.stdout())?;
             }
             Format::Table => all.iter().flat_map(lines).try_for_each(output::line)?,
         }
@@ -76,73 +89,127 @@ impl Validate {
     }
 }
 
-impl Apply {
-    pub(super) async fn run(self, session: &Session) -> anyhow::Result<Exit> {
-        let documents = load(&self.files)?;
-        let mut read = Vec::new();
-        let mut exit = Exit::Done;
-        for document in &documents {
-            match document.parse() {
-                Ok(value) => read.push((document, value)),
-                Err(finding) => {
-                    output::note(format!("{}:{finding}", document.shown()))?;
-                    exit = Exit::Error;
-                }
+impl Act for Apply {
+    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+        let read = load(&self.files)?;
+        let workspace_id = session.workspace(&self.place).await?;
+        let mut problems = Vec::new();
+        let mut all = Vec::new();
+        for document in &read {
+            match submission(document, workspace_id) {
+                Ok(submission) => all.push(submission),
+                Err(finding) => problems.push((document.0.as_str(), finding)),
             }
         }
-        if exit != Exit::Done {
-            return Ok(exit);
-        }
-        let workspace_id = session.workspace().await?;
-        for (document, value) in read {
-            let name = if value.get("name").is_none_or(Value::is_null) { document.stem() } else { None };
-            let source = Some(document.text.clone());
-            let body = wire::SubmitDefinition { document: value, name, source, workspace_id };
-            let applied: Result<Answer<wire::Applied>, _> = session.api.post("workflow/definitions/apply", &body).await;
-            match applied {
-                Ok(applied) => session.show(&applied, |applied| output::line(told(applied)))?,
-                // The next file may be better.
+        problems.extend(same_names(&all));
+        for (file, body) in &all {
+            let judged: Result<Answer<wire::Validated>, _> =
+                session.api.post("workflow/definitions/validate", body).await;
+            match judged {
                 Err(error) if error.status() == Some(422) => {
-                    refused(document.shown(), &error)?;
-                    exit = Exit::Error;
+                    problems.extend(refused(&error).into_iter().map(|finding| (file.as_str(), finding)));
                 }
-                Err(error) => return Err(error).with_context(|| format!("apply {}", document.shown())),
+                // What is known to be wrong already is worth more than why the rest could not be judged.
+                Err(_) if !problems.is_empty() => break,
+                judged => drop(judged.with_context(|| format!("check {file}"))?),
             }
         }
-        Ok(exit)
+        if !problems.is_empty() {
+            return Err(rejected(&problems)?.into());
+        }
+        for (file, body) in all {
+            let applied: Answer<wire::Applied> =
+                session.api.post("workflow/definitions/apply", &body).await.with_context(|| format!("apply {file}"))?;
+            session.show(&applied, |applied| output::line(told(applied)))?;
+        }
+        Ok(Exit::Done)
     }
 }
 
+/// What a file is sent as.
+type Submission = (String, wire::SubmitDefinition);
+
+fn submission(read: &Read, workspace_id: Option<WorkspaceId>) -> Result<Submission, Finding> {
+    let document = read.1.as_ref().map_err(|error| Finding::plain(error))?;
+    let value = document.parse()?;
+    let has_name = value.get("name").is_some_and(|name| !name.is_null());
+    let name = if has_name { None } else { document.stem() };
+    if !has_name && name.is_none() {
+        return Err(Finding::plain("it has no name: put `name:` at the top"));
+    }
+    let source = Some(document.text.clone());
+    Ok((read.0.clone(), wire::SubmitDefinition { document: value, name, source, workspace_id }))
+}
+
+/// Files that would be versions of one another.
+fn same_names(all: &[Submission]) -> Vec<(&str, Finding)> {
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut twice = Vec::new();
+    for (file, body) in all {
+        let Some(name) = body.name.as_deref().or_else(|| body.document.get("name").and_then(Value::as_str)) else {
+            continue;
+        };
+        if let Some(first) = seen.insert(name, file) {
+            twice.push((file.as_str(), Finding::plain(&format!("it is called {name}, as {first} is"))));
+        }
+    }
+    twice
+}
+
+fn rejected(problems: &[(&str, Finding)]) -> anyhow::Result<Rejected> {
+    let mut rejected = Rejected { lines: Vec::new(), problems: Vec::new() };
+    for (file, finding) in problems {
+        rejected.lines.push(format!("{file}:{finding}"));
+        let mut value = serde_json::to_value(finding)?;
+        value["file"] = serde_json::json!(file);
+        rejected.problems.push(value);
+    }
+    Ok(rejected)
+}
+
 /// The definition that a name or an id means.
-pub(super) async fn find(session: &Session, workflow: &str) -> anyhow::Result<wire::Definition> {
+pub(super) async fn find(session: &Session, workflow: &str, place: &Place) -> anyhow::Result<wire::Definition> {
     if let Ok(id) = workflow.parse::<DefinitionId>() {
         let answer: Answer<wire::Definition> =
             session.api.get(&format!("workflow/definitions/{id}"), &[]).await.context("find the workflow")?;
         return Ok(answer.value);
     }
-    let workspace = session.workspace().await?.map(|id| id.to_string());
+    let workspace = session.workspace(place).await?.map(|id| id.to_string());
     let mut query = vec![("name", workflow)];
     query.extend(workspace.as_deref().map(|id| ("workspaceId", id)));
     let query: Query<'_> = &query;
-    let task = || match &workspace {
-        Some(_) => format!("find workflow {workflow}"),
-        None => format!("find workflow {workflow} (with the root key, give --workspace)"),
-    };
     let page: Answer<wire::Page<wire::Definition>> =
-        session.api.get("workflow/definitions", query).await.with_context(task)?;
+        session.api.get("workflow/definitions", query).await.with_context(|| format!("find workflow {workflow}"))?;
     let mut found: Vec<wire::Definition> = page.value.items.into_iter().filter(|item| item.name == workflow).collect();
     match found.len() {
-        0 => bail!("there is no workflow {workflow} here; publish one with `forebay apply FILE`"),
+        0 => bail!("there is no workflow {workflow} here; list them: {}", session.hint(&["workflow", "ls"])),
         1 => Ok(found.swap_remove(0)),
         many => bail!("{many} workspaces have a workflow {workflow}: say which with --workspace"),
     }
 }
 
-fn load(files: &[String]) -> anyhow::Result<Vec<Document>> {
+/// A file's name in messages, and what is in it or why it cannot be read.
+type Read = (String, Result<Document, String>);
+
+fn load(files: &[String]) -> anyhow::Result<Vec<Read>> {
     if files.iter().filter(|file| *file == "-").count() > 1 {
-        bail!("stdin (-) can be read only once");
+        return Err(usage("stdin (-) can be read only once"));
     }
-    files.iter().map(|file| Document::load(file)).collect()
+    let load = |file: &String| match Document::load(file) {
+        Ok(document) => (document.shown().to_owned(), Ok(document)),
+        Err(error) => (file.clone(), Err(format!("cannot be read: {}", error.root_cause()))),
+    };
+    Ok(files.iter().map(load).collect())
+}
+
+fn check_read(read: &Read) -> Checked {
+    match &read.1 {
+        Ok(document) => check(document),
+        Err(error) => {
+            let (file, problems) = (read.0.clone(), vec![Finding::plain(error)]);
+            Checked { file, valid: false, name: None, nodes: 0, edges: 0, problems }
+        }
+    }
 }
 
 fn check(document: &Document) -> Checked {
@@ -180,11 +247,11 @@ fn told(applied: &wire::Applied) -> String {
     format!("{name}: version {} {what}{paused}", applied.version)
 }
 
-fn refused(file: &str, error: &super::api::Error) -> anyhow::Result<()> {
-    if error.problems().is_empty() {
-        return output::note(format!("{file}: {}", clean(&error.to_string())));
+fn refused(error: &api::Error) -> Vec<Finding> {
+    match error.problems() {
+        [] => vec![Finding::plain(&error.to_string())],
+        problems => problems.iter().map(Finding::from).collect(),
     }
-    error.problems().iter().map(Finding::from).try_for_each(|finding| output::note(format!("{file}:{finding}")))
 }
 
 #[cfg(test)]

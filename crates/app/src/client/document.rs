@@ -52,6 +52,13 @@ impl From<&Problem> for Finding {
     }
 }
 
+impl Finding {
+    /// Something that has no place in the text.
+    pub(crate) fn plain(message: &str) -> Finding {
+        Finding { line: None, column: None, pointer: None, message: message.to_owned() }
+    }
+}
+
 /// `line:column: message` behind a file's name, or the pointer where the position is not known.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -13,6 +13,7 @@ use kernel::duration;
 use serde_json::{Map, Value};
 
 use super::document::Document;
+use crate::exit::{as_usage, usage};
 
 /// One `-i key=value`: where it goes and what it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +24,11 @@ pub(crate) struct Setting {
 
 /// The whole input: `--input` as the ground, each `-i` on top of it.
 pub(crate) fn assemble(input: Option<&str>, settings: &[Setting]) -> anyhow::Result<Option<Value>> {
-    let mut whole = input.map(read).transpose()?;
+    overlay(input.map(read).transpose()?, settings)
+}
+
+/// A whole input with each `-i` put on top of it.
+pub(crate) fn overlay(mut whole: Option<Value>, settings: &[Setting]) -> anyhow::Result<Option<Value>> {
     for setting in settings {
         let ground = whole.get_or_insert_with(|| Value::Object(Map::new()));
         set(ground, setting)?;
@@ -51,6 +56,16 @@ pub(crate) fn read_time(text: &str) -> Result<Timestamp, String> {
     Timestamp::now().checked_add(wait).map_err(|_| expected())
 }
 
+/// Reads a time: RFC 3339, or how long ago it was.
+pub(crate) fn read_past(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let expected = || "write a time such as 2030-01-31T09:00:00Z, or how long ago it was, such as 24h".to_owned();
+    let ago = duration::parse(text).map_err(|_| expected())?;
+    Timestamp::now().checked_sub(ago).map_err(|_| expected())
+}
+
 fn read_value(text: &str) -> Value {
     let as_text = || Value::String(text.to_owned());
     match serde_json::from_str(text) {
@@ -60,7 +75,12 @@ fn read_value(text: &str) -> Value {
     }
 }
 
-fn read(input: &str) -> anyhow::Result<Value> {
+/// Reads an input: JSON, `@FILE`, or `-` for stdin.
+pub(crate) fn read(input: &str) -> anyhow::Result<Value> {
+    read_any(input).map_err(|error| as_usage(&error))
+}
+
+fn read_any(input: &str) -> anyhow::Result<Value> {
     let file = if input == "-" { Some("-") } else { input.strip_prefix('@') };
     let Some(file) = file else {
         return serde_json::from_str(input).context("read --input as JSON (@FILE reads a file, - reads stdin)");
@@ -75,7 +95,7 @@ fn set(ground: &mut Value, setting: &Setting) -> anyhow::Result<()> {
         let Value::Object(fields) = at else {
             let outer = setting.path[..depth].join(".");
             let outer = if outer.is_empty() { "the input" } else { &outer };
-            bail!("cannot set {}: {outer} is not an object", setting.path.join("."));
+            bail!(usage(format!("cannot set {}: {outer} is not an object", setting.path.join("."))));
         };
         let is_last = depth + 1 == setting.path.len();
         if is_last {
@@ -168,7 +188,9 @@ mod tests {
         assert!(read_time("10m").is_ok_and(|at| at > Timestamp::now()));
         for text in ["", "tomorrow", "2030-01-31", "09:00", "10"] {
             assert!(read_time(text).is_err(), "{text}");
+            assert!(read_past(text).is_err(), "{text}");
         }
+        assert!(read_past("10m").is_ok_and(|at| at < Timestamp::now()));
     }
 
     #[test]

@@ -1,127 +1,154 @@
-//! The server and key that `forebay dev` leaves for commands beside it.
+//! `profile`: servers and their keys, kept under names.
 //!
 //! Invariants
-//! - Only its owner can read the file; it is replaced whole or not at all.
-//! - Whoever removes it removes only what is about its own server.
+//! - A key is read and kept, and never shown.
 //!
-//! Not here: when it is used (`client::connection`).
+//! Not here: the files (`crate::profile`), which profile a command uses (`connection`).
 
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read};
 
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::connection::{Secret, read_server};
+use super::Format;
+use super::connection::{Secret, Shown, read_server};
+use crate::exit::{Exit, settle, usage};
+use crate::output::{self, Cell, hint};
+use crate::profile::{Profile, Profiles, read_name};
 
-/// A server and the key it takes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Profile {
-    pub(crate) server: String,
-    pub(crate) key: Secret,
+/// The most that is read of a key from stdin.
+const LONGEST: u64 = 1_000;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Ls(List),
+    Add(Add),
+    Use(Use),
+    Rm(Remove),
 }
 
-/// `$XDG_CONFIG_HOME/forebay/dev.json` or `~/.config/forebay/dev.json`; none without a home.
-pub(crate) fn path() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
-    Some(config.join("forebay").join("dev.json"))
+/// List the profiles; a star is the one in use
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  forebay profile ls")]
+pub(crate) struct List {
+    #[command(flatten)]
+    shown: Shown,
 }
 
-/// Keeps a server's address and key for the commands of this user.
-pub(crate) fn save(server: &str, key: &str) -> anyhow::Result<PathBuf> {
-    let path = path().context("find a place for the key: neither XDG_CONFIG_HOME nor HOME is set")?;
-    save_to(&path, server, key).with_context(|| format!("write {}", path.display()))?;
-    Ok(path)
+/// Keep a server and its key under a name, in a file that only you can read
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A key on the command line can be seen by others on this machine; - reads it from stdin.
+
+Examples:
+  forebay profile add prod --server https://forebay.example.com --key - < key.txt
+  forebay ls --profile prod")]
+pub(crate) struct Add {
+    /// What to call it
+    #[arg(value_parser = read_name)]
+    name: String,
+    /// The server's address
+    #[arg(long, value_name = "URL", value_parser = read_server)]
+    server: String,
+    /// The key to show; - reads it from stdin
+    #[arg(long, value_name = "KEY", env = "FOREBAY_KEY", hide_env_values = true)]
+    key: Secret,
 }
 
-/// What was kept, if anything.
-pub(crate) fn load() -> anyhow::Result<Option<Profile>> {
-    let Some(path) = path() else { return Ok(None) };
-    let advice = || format!("read {} (remove it, or give --server and --key)", path.display());
-    load_from(&path).with_context(advice)
+/// Use a profile unless a command says otherwise
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  forebay profile use prod")]
+pub(crate) struct Use {
+    /// The profile's name
+    #[arg(value_parser = read_name)]
+    name: String,
 }
 
-/// Forgets what was kept for this server; what another server left stays.
-pub(crate) fn remove(server: &str) -> anyhow::Result<()> {
-    let Some(path) = path() else { return Ok(()) };
-    remove_from(&path, server).with_context(|| format!("remove {}", path.display()))
+/// Remove a profile
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  forebay profile rm prod")]
+pub(crate) struct Remove {
+    /// The profile's name
+    #[arg(value_parser = read_name)]
+    name: String,
 }
 
-fn save_to(path: &Path, server: &str, key: &str) -> anyhow::Result<()> {
-    let server = read_server(server).map_err(anyhow::Error::msg)?;
-    let directory = path.parent().context("a file has a directory")?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let text = serde_json::to_string(&serde_json::json!({ "server": server, "key": key }))?;
-    let draft = directory.join(format!(".dev.json.{}", std::process::id()));
-    let written = write_private(&draft, &text).and_then(|()| fs::rename(&draft, path));
-    if written.is_err() {
-        // The error that counts is the write's; a draft that cannot be removed either is no secret to others.
-        let _ = fs::remove_file(&draft);
+impl Command {
+    pub(super) fn run(self) -> Exit {
+        let format = if let Command::Ls(list) = &self { list.shown.format() } else { Format::Table };
+        let done = Profiles::needed().and_then(|profiles| match self {
+            Command::Ls(list) => list.run(&profiles),
+            Command::Add(add) => add.run(&profiles),
+            Command::Use(choice) => choice.run(&profiles),
+            Command::Rm(remove) => remove.run(&profiles),
+        });
+        settle(done.map(|()| Exit::Done), format)
     }
-    Ok(written?)
 }
 
-/// A draft that a dead process of our id left is in the way and of no use.
-fn write_private(draft: &Path, text: &str) -> io::Result<()> {
-    if let Err(error) = fs::remove_file(draft)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
+impl List {
+    fn run(self, profiles: &Profiles) -> anyhow::Result<()> {
+        let current = profiles.current()?;
+        let mut found = Vec::new();
+        for name in profiles.names()? {
+            found.extend(profiles.load(&name)?.map(|profile| (name, profile)));
+        }
+        if self.shown.format() == Format::Json {
+            let item = |(name, profile): &(String, Profile)| json!({ "name": name, "server": profile.server, "current": *name == current, "dev": profile.dev.is_some() });
+            let all = json!({ "items": found.iter().map(item).collect::<Vec<_>>() });
+            return output::json(&all.to_string(), self.shown.stdout());
+        }
+        let row = |(name, profile): &(String, Profile)| {
+            let by = if profile.dev.is_some() { "forebay dev" } else { "you" };
+            let star = if *name == current { "*" } else { "" };
+            vec![Cell::new(star), Cell::new(name), Cell::new(&profile.server), Cell::new(by)]
+        };
+        output::table(&["", "NAME", "SERVER", "MADE BY"], found.iter().map(row).collect(), self.shown.stdout())
     }
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
-    writeln!(file, "{text}")?;
-    file.sync_all()
 }
 
-fn load_from(path: &Path) -> anyhow::Result<Option<Profile>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(serde_json::from_str(&text)?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.into()),
+impl Add {
+    fn run(self, profiles: &Profiles) -> anyhow::Result<()> {
+        let key = if self.key.expose() == "-" { from_stdin()? } else { self.key };
+        if key.expose().is_empty() {
+            return Err(usage("the key is empty"));
+        }
+        let _lock = profiles.lock()?;
+        let path = profiles.save(&self.name, &Profile { server: self.server, key, dev: None })?;
+        output::note(format!("kept in {}; use it: {}", path.display(), hint::command(&["profile", "use", &self.name])))
     }
 }
 
-fn remove_from(path: &Path, server: &str) -> anyhow::Result<()> {
-    let server = read_server(server).map_err(anyhow::Error::msg)?;
-    if load_from(path)?.is_some_and(|profile| profile.server == server) {
-        fs::remove_file(path)?;
-    }
-    Ok(())
+fn from_stdin() -> anyhow::Result<Secret> {
+    let mut text = String::new();
+    io::stdin().lock().take(LONGEST).read_to_string(&mut text).context("read the key from stdin")?;
+    Ok(text.parse().unwrap_or_else(|never| match never {}))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn a_kept_key_is_private_replaced_whole_and_removed_by_its_server_only() -> anyhow::Result<()> {
-        let home = tempfile::tempdir()?;
-        let path = home.path().join("forebay").join("dev.json");
-        assert_eq!(load_from(&path)?, None);
-        save_to(&path, "http://127.0.0.1:1/", "first")?;
-        save_to(&path, "http://127.0.0.1:2", "second")?;
-        let kept = load_from(&path)?.context("it was kept")?;
-        assert_eq!((kept.server.as_str(), kept.key.expose()), ("http://127.0.0.1:2", "second"));
-        assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(home.path().join("forebay"))?.count(), 1);
-        remove_from(&path, "http://127.0.0.1:1")?;
-        assert!(path.exists());
-        remove_from(&path, "http://127.0.0.1:2/")?;
-        assert!(!path.exists());
-        remove_from(&path, "http://127.0.0.1:2")?;
-        Ok(())
+impl Use {
+    fn run(self, profiles: &Profiles) -> anyhow::Result<()> {
+        let _lock = profiles.lock()?;
+        match profiles.load(&self.name)? {
+            Some(profile) => {
+                profiles.choose(&self.name)?;
+                output::note(format!("commands now ask {}", profile.server))
+            }
+            None => Err(missing(&self.name)),
+        }
     }
+}
 
-    #[test]
-    fn a_file_that_cannot_be_read_is_an_error() -> anyhow::Result<()> {
-        let home = tempfile::tempdir()?;
-        let path = home.path().join("dev.json");
-        fs::write(&path, "{")?;
-        assert!(load_from(&path).is_err());
-        Ok(())
+impl Remove {
+    fn run(self, profiles: &Profiles) -> anyhow::Result<()> {
+        let _lock = profiles.lock()?;
+        if profiles.remove(&self.name)? {
+            output::note(format!("{}: removed", self.name))
+        } else {
+            Err(missing(&self.name))
+        }
     }
+}
+
+fn missing(name: &str) -> anyhow::Error {
+    usage(format!("there is no profile {name}; list them: {}", hint::command(&["profile", "ls"])))
 }

@@ -7,6 +7,7 @@
 //! Invariants
 //! - The pause between looks is the server's own wait for the end, so the end is seen at once.
 //! - Watching changes nothing: to stop it leaves the execution alone.
+//! - A failure is told once: with its node, or at the end if no node had it.
 //!
 //! Not here: drawing (`watch::view`).
 
@@ -20,14 +21,15 @@ use kernel::ids::ExecutionId;
 use server::wire;
 use tokio::time::Instant;
 
-use super::Exit;
+use super::Format;
 use super::api::{Answer, Error};
-use super::connection::{Format, Session};
+use super::connection::Session;
 use super::execution::path;
+use crate::exit::Exit;
 use crate::output::{self, tone};
 use view::View;
 
-pub(super) use view::{detail, name};
+pub(super) use view::{detail, is_moving, name};
 
 /// How soon to look again after something changed, and how late if nothing does.
 const SOON: Duration = Duration::from_millis(250);
@@ -44,19 +46,22 @@ enum End {
 
 /// Follows an execution to its end, to the timeout, or until the user leaves.
 pub(super) async fn follow(session: &Session, id: ExecutionId, timeout: Option<Duration>) -> anyhow::Result<Exit> {
-    let mut view = View::new(session.stderr);
+    let mut view = View::new(session.stderr, id);
     let end = tokio::select! {
         ended = poll(session, id, &mut view) => ended.map(|ended| End::Ended(Box::new(ended))),
         timeout = expire(timeout) => Ok(End::TimedOut(timeout)),
         interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| End::Interrupted).map_err(anyhow::Error::from),
     };
     view.close()?;
+    let text = id.to_string();
     let how = |why: String| {
-        output::note(format!("{why}; it goes on\nwatch it: forebay watch {id}\nstop it: forebay cancel {id}"))
+        output::note(format!("{why}; it goes on"))?;
+        session.tell(format!("watch it: {}", session.hint(&["watch", &text])))?;
+        session.tell(format!("stop it: {}", session.hint(&["cancel", &text])))
     };
     match end? {
         End::Ended(execution) => {
-            conclude(session, &execution)?;
+            conclude(session, &execution, &view)?;
             Ok(Exit::of(execution.value.status))
         }
         End::TimedOut(timeout) => {
@@ -120,16 +125,27 @@ async fn look(
     let wait = wait.map(duration::format);
     let query: Vec<(&str, &str)> = wait.as_deref().map(|wait| ("wait", wait)).into_iter().collect();
     let execution: Answer<wire::Execution> = session.api.get(&path(id), &query).await?;
-    let changed = if execution.value.status == Status::Pending {
+    if execution.value.status == Status::Pending {
         let item: Answer<wire::QueueItem> =
             session.api.get(&format!("workflow/queue/{}", id.queue_item()), &[]).await?;
-        view.queued(&item.value)?
-    } else {
-        let nodes: Answer<wire::Nodes> =
-            session.api.get(&format!("{}/nodes", path(id)), &[("payloads", "false")]).await?;
-        view.nodes(&nodes.value.items)?
-    };
+        // It may have begun between the two questions: then it is its nodes that are news.
+        if item.value.execution_status == Status::Pending {
+            return Ok((execution, view.queued(&item.value)?));
+        }
+    }
+    let changed = view.nodes(&nodes(session, id, view).await?)?;
     Ok((execution, changed))
+}
+
+/// The nodes; with what they made only if some of it is to be shown.
+async fn nodes(session: &Session, id: ExecutionId, view: &View) -> Result<Vec<wire::Node>, Error> {
+    let path = format!("{}/nodes", path(id));
+    let bare: Answer<wire::Nodes> = session.api.get(&path, &[("payloads", "false")]).await?;
+    if !view.wants_messages(&bare.value.items) {
+        return Ok(bare.value.items);
+    }
+    let whole: Answer<wire::Nodes> = session.api.get(&path, &[]).await?;
+    Ok(whole.value.items)
 }
 
 /// How often to look.
@@ -169,12 +185,12 @@ impl Pace {
 }
 
 /// Tells how an execution ended: a line about it, and its output as data.
-fn conclude(session: &Session, answer: &Answer<wire::Execution>) -> anyhow::Result<()> {
+fn conclude(session: &Session, answer: &Answer<wire::Execution>, view: &View) -> anyhow::Result<()> {
     let execution = &answer.value;
     let status = session.stderr.paint(tone(execution.status.name()), execution.status.name());
     let took = execution.duration_ms.map(|ms| format!(" in {}", output::took(ms))).unwrap_or_default();
-    let why = execution.error.as_ref().map(|error| format!(": {}", output::failure(error))).unwrap_or_default();
-    output::note(format!("{status}{took}{why}"))?;
+    let why = execution.error.as_ref().map(|error| format!(": {}", view.why(error))).unwrap_or_default();
+    output::note(view.tagged(&format!("{status}{took}{why}")))?;
     match (session.format, execution.output.as_ref().filter(|output| !output.is_null())) {
         (Format::Json, _) => output::json(&answer.body, session.stdout),
         (Format::Table, Some(value)) => output::value(value),

@@ -1,7 +1,13 @@
 //! The commands as scripts and people see them: output, messages, exit codes.
 
+mod controls;
 mod help;
+mod lists;
+mod profiles;
+mod readme;
 mod settings;
+mod standing;
+mod usage;
 
 use expect_test::{Expect, expect};
 use nix::sys::signal::Signal;
@@ -66,38 +72,38 @@ async fn workspaces_are_created_changed_and_listed() {
         &root(&world).await,
         &commands,
         expect![[r#"
-        $ forebay workspace create acme --tier pro
-        name     acme
-        id       <id>
-        tier     PRO
-        state    ACTIVE
-        running  0 of 5 (from the tier)
-        ready    0
-        weight   1
-        created  <time>
-        ! A key for it: forebay workspace key acme
-        $ forebay workspace create acme
-        ! error: a workspace is called "acme" already
-        = 1
-        $ forebay workspace create other --tier gold
-        ! error: there is no tier "GOLD": use FREE, PRO or ENTERPRISE
-        = 1
-        $ forebay workspace set acme --limit 7
-        name     acme
-        id       <id>
-        tier     PRO
-        state    ACTIVE
-        running  0 of 7 (its own)
-        ready    0
-        weight   1
-        created  <time>
-        $ forebay workspace ls
-        NAME  TIER  RUNNING  LIMIT  READY  WEIGHT  STATE   ID
-        acme  PRO   0        7      0      1       ACTIVE  <id>
-        $ forebay workspace get nobody
-        ! error: there is no workspace nobody that this key can see; `forebay workspace ls` lists them
-        = 1
-    "#]],
+            $ forebay workspace create acme --tier pro
+            name     acme
+            id       <id>
+            tier     PRO
+            state    ACTIVE
+            running  0 of 5 (from the tier)
+            ready    0
+            weight   1
+            created  <time>
+            ! a key for it: forebay key create cli --workspace acme
+            $ forebay workspace create acme
+            ! error: a workspace is called "acme" already
+            = 1
+            $ forebay workspace create other --tier gold
+            ! error: there is no tier "GOLD": use FREE, PRO or ENTERPRISE
+            = 1
+            $ forebay workspace set acme --limit 7
+            name     acme
+            id       <id>
+            tier     PRO
+            state    ACTIVE
+            running  0 of 7 (its own)
+            ready    0
+            weight   1
+            created  <time>
+            $ forebay workspace ls
+            NAME  TIER  RUNNING  LIMIT  READY  WEIGHT  STATE   ID
+            acme  PRO   0        7      0      1       ACTIVE  <id>
+            $ forebay workspace get nobody
+            ! error: there is no workspace nobody that this key can see; list them: forebay workspace ls
+            = 1
+        "#]],
     )
     .await;
 }
@@ -117,24 +123,24 @@ async fn files_are_checked_published_and_run() {
         &cli,
         &commands,
         expect![[r#"
-        $ forebay run greet -i name=Ada --watch
-        {
-          "said": "Hello, Ada!"
-        }
-        ! execution <id>
-        ! COMPLETED  known  CONDITION  <took>  took true
-        ! SKIPPED    other  LOG
-        ! COMPLETED  hello  LOG  <took>
-        ! COMPLETED in <took>
-        $ forebay run fails --watch
-        ! execution <id>
-        ! FAILED     stop  FAIL  <took>  CONTROL_FLOW_ERROR: no more
-        ! FAILED in <took>: node stop: CONTROL_FLOW_ERROR: no more
-        = 3
-        $ forebay run nobody
-        ! error: there is no workflow nobody here; publish one with `forebay apply FILE`
-        = 1
-    "#]],
+            $ forebay run greet -i name=Ada --watch
+            {
+              "said": "Hello, Ada!"
+            }
+            ! execution <id>
+            ! <tag>  COMPLETED  known  CONDITION  <took>  took true
+            ! <tag>  SKIPPED    other  LOG
+            ! <tag>  COMPLETED  hello  LOG  <took>  Hello, Ada!
+            ! <tag>  COMPLETED in <took>
+            $ forebay run fails --watch
+            ! execution <id>
+            ! <tag>  FAILED     stop  FAIL  <took>  CONTROL_FLOW_ERROR: no more
+            ! <tag>  FAILED in <took>: node stop failed
+            = 3
+            $ forebay run nobody
+            ! error: there is no workflow nobody here; list them: forebay workflow ls
+            = 1
+        "#]],
     )
     .await;
 }
@@ -159,14 +165,15 @@ async fn published(cli: &Cli) {
         greet: version 1 published
         fails: version 1 published
         $ forebay apply greet.yaml bad.yaml
-        greet: version 1 unchanged
         ! bad.yaml: /nodes/b/with/mesage: unknown field mesage, did you mean message?
         ! bad.yaml: /nodes/b/with: message is missing
         ! bad.yaml: /nodes/c/kind: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, DELAY, TRANSFORM, LOG, FAIL
         ! bad.yaml: /nodes/a: nodes a -> b -> a form a cycle
+        ! error: nothing was published: every file must be good
         = 1
         $ forebay apply none.yaml
-        ! error: read none.yaml: No such file or directory (os error 2)
+        ! none.yaml: cannot be read: No such file or directory (os error 2)
+        ! error: nothing was published: every file must be good
         = 1
     "#]]).await;
 }
@@ -183,13 +190,12 @@ async fn a_place_in_line_and_a_cancel() {
         &cli,
         &[&["run", "held", "--priority", "1", "--idempotency-key", "k"]],
         expect![[r#"
-        $ forebay run held --priority 1 --idempotency-key k
-        execution  <id>
-        queue      <id>
-        status     PENDING
-        ! watch it: forebay watch <id>
-        ! why it waits: forebay queue <id>
-    "#]],
+            $ forebay run held --priority 1 --idempotency-key k
+            execution  <id>
+            status     PENDING
+            ! watch it: forebay watch <id>
+            ! why it waits: forebay queue <id>
+        "#]],
     )
     .await;
     let waiting = cli.json(&["run", "held", "--priority", "1", "--idempotency-key", "k"]).await;
@@ -199,25 +205,26 @@ async fn a_place_in_line_and_a_cancel() {
         &cli,
         &shown,
         expect![[r#"
-        $ forebay queue <id>
-        queue      <id>
-        status     PENDING
-        execution  PENDING
-        priority   1
-        created    <time>
-        position   1
-        waiting    the workspace is full: 1 of 1 executions are running
-        $ forebay cancel <id>
-        <id>: CANCELED
-        $ forebay cancel <id>
-        <id>: CANCELED
-        $ forebay queue <id>
-        queue      <id>
-        status     GONE
-        execution  CANCELED
-        priority   1
-        created    <time>
-    "#]],
+            $ forebay queue <id>
+            queue      <id>
+            status     PENDING
+            execution  PENDING
+            priority   1
+            created    <time>
+            position   1
+            waiting    the workspace is full: 1 of 1 executions are running
+            held by    <id>
+            $ forebay cancel <id>
+            <id>: CANCELED
+            $ forebay cancel <id>
+            <id>: CANCELED
+            $ forebay queue <id>
+            queue      <id>
+            status     GONE
+            execution  CANCELED
+            priority   1
+            created    <time>
+        "#]],
     )
     .await;
     let mut watcher = Process::spawn("watch", cli.command(&["watch", &running]));
@@ -273,23 +280,23 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
             "no key",
             String::new(),
             expect![[r#"
-            $ forebay workspace create acme
-            ! error: send `Authorization: Bearer KEY`; `forebay dev` prints a key, and `forebay workspace key` makes one
-            ! No key was sent. Give one with --key or FOREBAY_KEY: `forebay workspace key NAME` makes a key for a
-            ! workspace; the root key is what the server was started with; `forebay dev` keeps its own for you.
-            = 4
-        "#]],
+                $ forebay workspace create acme
+                ! error: the server wants a key, and none was given
+                ! Give one with --key or FOREBAY_KEY, or keep it in a profile: forebay profile add --help
+                ! The root key is what the server was started with, and makes others: forebay key create NAME --workspace WORKSPACE
+                = 4
+            "#]],
         ),
         (
             "a wrong key",
             stranger.expose().to_owned(),
             expect![[r#"
-            $ forebay workspace create acme
-            ! error: this key is not known here: it was revoked, or belongs to another server
-            ! The key was not accepted: was it revoked, or made by another server? `forebay workspace key NAME`,
-            ! run with the root key, makes a new one.
-            = 4
-        "#]],
+                $ forebay workspace create acme
+                ! error: this key is not known here: it was revoked, or belongs to another server
+                ! The key was not accepted: was it revoked, or made by another server? With the root key, this makes a
+                ! new one: forebay key create NAME --workspace WORKSPACE
+                = 4
+            "#]],
         ),
         (
             "no root key",
@@ -311,17 +318,17 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
         &nowhere,
         &[&["workspace", "ls"], &["workspace", "sl"]],
         expect![[r#"
-        $ forebay workspace ls
-        ! error: cannot reach <server>: is Forebay running? start it with `forebay dev`
-        = 1
-        $ forebay workspace sl
-        ! error: unrecognized subcommand 'sl'
-        !
-        ! Usage: forebay workspace [OPTIONS] <COMMAND>
-        !
-        ! For more information, try '--help'.
-        = 2
-    "#]],
+            $ forebay workspace ls
+            ! error: cannot reach <server>: is Forebay running? start one here: forebay dev
+            = 1
+            $ forebay workspace sl
+            ! error: unrecognized subcommand 'sl'
+            !
+            ! Usage: forebay workspace <COMMAND>
+            !
+            ! For more information, try '--help'.
+            = 2
+        "#]],
     )
     .await;
 }

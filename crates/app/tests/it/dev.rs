@@ -34,8 +34,9 @@ async fn a_first_start_makes_a_database_a_key_and_a_demo_and_ctrl_c_stops_it_all
 
     let mut second = place.spawn(&[]);
     assert_eq!(second.ended().await.code(), Some(1), "one at a time");
-    let told = format!("is in use by process {}", dev.process.pid());
+    let told = format!("is in use by process {}: stop that one, or start this one with", dev.process.pid());
     until("it says why", async || second.stderr.contain(&told).then_some(())).await;
+    assert!(["--data-dir", "--ephemeral", "--listen"].iter().all(|flag| second.stderr.contain(flag)));
 
     let postgres = place.postgres().expect("a database server");
     dev.process.signal(Signal::SIGINT);
@@ -43,7 +44,9 @@ async fn a_first_start_makes_a_database_a_key_and_a_demo_and_ctrl_c_stops_it_all
     assert!(!is_alive(postgres) && place.postgres().is_none(), "the database is stopped too");
 
     let again = place.start(&[]).await;
-    assert!(!again.process.stdout.contain("root key"), "the key is kept, not shown again");
+    assert!(!again.process.stdout.contain("shown this once"), "the key is kept, not shown again");
+    let place_of_key = format!("The root key is kept in {}", place.data().join("root-key").display());
+    assert!(again.process.stdout.contain(&place_of_key), "{:?}", again.process.stdout.all());
     assert_eq!(cli.ok(&["workspace", "ls"]).await, listed, "data survives, and the demo is made once");
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod receiver;
 pub(crate) mod scene;
 pub(crate) mod server;
 pub(crate) mod tenant;
+pub(crate) mod terminal;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

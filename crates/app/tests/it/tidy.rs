@@ -27,6 +27,7 @@ const KEPT_TO: &[(&str, &str)] = &[
     ("axum", "server"),
     ("tower-http", "server"),
     ("clap", "app"),
+    ("clap_complete", "app"),
 ];
 
 /// What would let the kernel do something rather than decide it.

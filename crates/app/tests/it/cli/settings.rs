@@ -22,31 +22,33 @@ async fn a_setting_that_cannot_work_stops_the_start_and_is_named() {
         &Cli::new(),
         &commands,
         expect![[r#"
-        $ forebay config --set dispatch.batchmax=1
-        ! error: there is no setting dispatch.batchmax: did you mean dispatch.batch_max?
-        = 1
-        $ forebay config --set dispatch.batch_max=many
-        ! error: settings: invalid type: string "many", expected i32 in `dispatch.batch_max`
-        = 1
-        $ forebay config --set process.runs_after_ms=1
-        ! error: check the settings: process.runs_after_ms: must be a quarter longer than process.claims_after_ms
-        = 1
-        $ forebay config --config none.toml
-        ! error: read settings from none.toml: No such file or directory (os error 2)
-        = 1
-        $ forebay serve
-        ! error: database.url is empty: give a PostgreSQL URL, or use `forebay dev`, which runs one of its own
-        = 1
-        $ forebay serve --database-url nonsense
-        ! error: the database URL cannot be read: invalid connection string
-        = 1
-        $ forebay serve --database-url postgresql:///x --roles api,typo
-        ! error: there is no role "typo": use api, dispatcher, worker
-        = 1
-        $ forebay serve --database-url postgresql:///x --roles dispatcher
-        ! error: roles dispatcher and worker go together with the embedded engine: give both or neither
-        = 1
-    "#]],
+            $ forebay config --set dispatch.batchmax=1
+            ! error: there is no setting dispatch.batchmax: did you mean dispatch.batch_max?
+            = 2
+            $ forebay config --set dispatch.batch_max=many
+            ! error: settings: invalid type: string "many", expected i32 in `dispatch.batch_max`
+            = 2
+            $ forebay config --set process.runs_after_ms=1
+            ! error: check the settings: process.runs_after_ms: must be a quarter longer than process.claims_after_ms
+            = 2
+            $ forebay config --config none.toml
+            ! error: read settings from none.toml: No such file or directory (os error 2)
+            = 2
+            $ forebay serve
+            ! error: give a database: --database-url postgresql://user@host/database, or FOREBAY_DATABASE_URL; forebay dev runs one of its own
+            = 2
+            $ forebay serve --database-url nonsense
+            ! error: the database URL cannot be read: invalid connection string
+            = 2
+            $ forebay serve --database-url postgresql:///x --roles api,typo
+            ! error: invalid value 'typo' for '--roles <ROLES>': use api, dispatcher, worker
+            !
+            ! For more information, try '--help'.
+            = 2
+            $ forebay serve --database-url postgresql:///x --roles dispatcher
+            ! error: roles dispatcher and worker go together with the embedded engine: give both or neither
+            = 2
+        "#]],
     )
     .await;
 }

@@ -78,7 +78,8 @@ impl Cli {
         if output.code != 0 {
             shown.push_str(&format!("= {}\n", output.code));
         }
-        let mut shown = redact(&shown);
+        let shown = shown.replace(env!("CARGO_BIN_EXE_forebay"), "forebay");
+        let mut shown = redact(&untagged(&shown));
         for (_, value) in self.variables.iter().filter(|(name, _)| *name == "FOREBAY_SERVER") {
             shown = shown.replace(value, "<server>");
         }
@@ -88,7 +89,22 @@ impl Cli {
 
 /// Lines that a watcher sees only if it happens to look at that moment.
 fn is_passing(line: &str) -> bool {
-    line.starts_with("waiting: ") || line.starts_with("RUNNING ")
+    let is = |text: &str| text.starts_with("waiting: ") || text.starts_with("RUNNING ");
+    line.split_once("  ").is_some_and(|(tag, rest)| is_tag(tag) && is(rest))
+}
+
+/// The end of an id, with which a watcher's lines begin.
+fn is_tag(text: &str) -> bool {
+    text.len() == 6 && text.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+/// A text in which every such end has one name.
+fn untagged(text: &str) -> String {
+    let line = |line: &str| match line.split_once("  ") {
+        Some((start, rest)) if is_tag(start.trim_start_matches("! ")) => format!("! <tag>  {rest}\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
 }
 
 /// A text in which whatever differs from run to run has a fixed name.

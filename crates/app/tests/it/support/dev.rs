@@ -32,7 +32,12 @@ impl Place {
     }
 
     pub(crate) fn spawn(&self, arguments: &[&str]) -> Process {
-        let data = self.data();
+        self.spawn_at("data", arguments)
+    }
+
+    /// With another data directory than usual.
+    fn spawn_at(&self, data: &str, arguments: &[&str]) -> Process {
+        let data = self.directory.path().join(data);
         let mut command = self.user.command(&["dev", "--listen", "127.0.0.1:0"]);
         command.arg("--data-dir").arg(data).args(arguments);
         Process::spawn("dev", command)
@@ -40,7 +45,11 @@ impl Place {
 
     /// Starts it and waits until it says that all is there.
     pub(crate) async fn start(&self, arguments: &[&str]) -> Dev {
-        let mut process = self.spawn(arguments);
+        self.start_at("data", arguments).await
+    }
+
+    pub(crate) async fn start_at(&self, data: &str, arguments: &[&str]) -> Dev {
+        let mut process = self.spawn_at(data, arguments);
         let base = process.says("Forebay runs at ").await;
         process.says("Ctrl-C stops everything.").await;
         Dev { process, base }

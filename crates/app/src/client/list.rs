@@ -1,0 +1,85 @@
+//! `ls`: executions, newest first.
+//!
+//! Not here: one execution (`execution`), pages (`page`).
+
+use jiff::Timestamp;
+use kernel::execution::Status;
+use server::wire;
+
+use super::Act;
+use super::connection::{Place, Session};
+use super::input;
+use super::page::Paging;
+use crate::exit::Exit;
+use crate::output::{self, Cell};
+
+/// List executions, newest first
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A text is the first 13 characters or more of an id, a whole idempotency key, or the start of a workflow's name; \
+whatever of these finds something first.
+
+Examples:
+  forebay ls
+  forebay ls --status failed,timed_out --since 24h
+  forebay ls --workflow order --workspace acme --all -o json")]
+pub(crate) struct List {
+    /// Only those with this status, or with one of several, separated by commas
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = read_status)]
+    status: Vec<Status>,
+    /// Only those of this workflow, by name or id
+    #[arg(long, value_name = "NAME|ID")]
+    workflow: Option<String>,
+    /// Created at this time or later: 2030-01-31T09:00:00Z, or how long ago, such as 24h
+    #[arg(long, value_name = "TIME", value_parser = input::read_past)]
+    since: Option<Timestamp>,
+    /// Created before this time, written like --since
+    #[arg(long, value_name = "TIME", value_parser = input::read_past)]
+    until: Option<Timestamp>,
+    /// Only those that a text names
+    #[arg(long, value_name = "TEXT")]
+    text: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    place: Place,
+}
+
+fn read_status(text: &str) -> Result<Status, String> {
+    let all = || Status::ALL.map(Status::name).join(", ");
+    Status::parse(&text.to_uppercase()).ok_or_else(|| format!("write one of {}", all()))
+}
+
+impl Act for List {
+    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+        let status = self.status.iter().map(|status| status.name()).collect::<Vec<_>>().join(",");
+        let given = [
+            ("workspaceId", session.workspace(&self.place).await?.map(|id| id.to_string())),
+            ("status", Some(status).filter(|status| !status.is_empty())),
+            ("definition", self.workflow),
+            ("createdAfter", self.since.map(|at| at.to_string())),
+            ("createdBefore", self.until.map(|at| at.to_string())),
+            ("text", self.text),
+        ];
+        let query: Vec<(&str, &str)> =
+            given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
+        let listed = self.paging.fetch(session, "workflow/executions", &query).await?;
+        listed.show(session, &["EXECUTION", "WORKFLOW", "STATUS", "CREATED", "TOOK", "WHY"], row)?;
+        Ok(Exit::Done)
+    }
+}
+
+fn row(execution: &wire::ListedExecution) -> Vec<Cell> {
+    let name = execution.workflow_name.clone().unwrap_or_else(|| execution.workflow_definition_id.to_string());
+    let is_open = !execution.status.is_terminal();
+    let canceled = execution.cancel_requested_at.filter(|_| is_open).map(|_| "a cancel was asked for".to_owned());
+    let why = execution.error.as_ref().map(output::failure).or(canceled);
+    vec![
+        Cell::new(execution.id),
+        Cell::new(name),
+        Cell::status(execution.status.name()),
+        Cell::new(output::time(execution.created_at)),
+        Cell::maybe(execution.duration_ms.map(output::took)),
+        Cell::new(why.unwrap_or_default()),
+    ]
+}

@@ -1,0 +1,71 @@
+//! `rerun`: an ended execution, started anew.
+
+use anyhow::Context;
+use serde_json::Value;
+use server::wire;
+use uuid::Uuid;
+
+use super::Act;
+use super::api::Answer;
+use super::connection::{Place, Session};
+use super::execution::path;
+use super::input::{self, Setting};
+use super::run::Follow;
+use super::which::{self, Which};
+use crate::exit::Exit;
+
+/// Run an ended execution again, from the start: a new one, linked to it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+It has the old one's input, but for what --input or -i change, and runs the version that ran then unless --published \
+says otherwise.
+
+Examples:
+  forebay rerun @latest:order --watch
+  forebay rerun 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --published -i total=20")]
+pub(crate) struct Rerun {
+    #[arg(value_name = "EXECUTION", help = which::HELP)]
+    execution: Which,
+    /// Another input: JSON, @FILE (YAML or JSON), or - for stdin
+    #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
+    input: Option<String>,
+    /// One field of the input, put over the old one's or --input
+    #[arg(short = 'i', long = "set", value_name = "KEY=VALUE", value_parser = input::read_setting)]
+    settings: Vec<Setting>,
+    /// The version that is published now, instead of the one that ran
+    #[arg(long)]
+    published: bool,
+    /// The same key runs it again only once
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    #[command(flatten)]
+    follow: Follow,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Act for Rerun {
+    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+        let given = self.input.as_deref().map(input::read).transpose()?;
+        let id = self.execution.find(session, &self.place).await?;
+        let ground = match given {
+            None if !self.settings.is_empty() => old_input(session, &path(id)).await?,
+            given => given,
+        };
+        let version = if self.published { wire::RerunVersion::Latest } else { wire::RerunVersion::Same };
+        let body =
+            wire::Rerun { from: wire::RerunFrom::Start, input: input::overlay(ground, &self.settings)?, version };
+        let key = self.idempotency_key.unwrap_or_else(|| Uuid::new_v4().to_string());
+        let started: Answer<wire::Started> = session
+            .api
+            .post_once(&format!("{}/rerun", path(id)), &body, &key)
+            .await
+            .with_context(|| format!("run {id} again"))?;
+        self.follow.started(session, &started).await
+    }
+}
+
+async fn old_input(session: &Session, path: &str) -> anyhow::Result<Option<Value>> {
+    let old: Answer<wire::Execution> = session.api.get(path, &[]).await?;
+    Ok(old.value.input.filter(|input| !input.is_null()))
+}
