@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use engine::say;
 use kernel::execution;
-use kernel::failure::Class;
 use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::signals::{events, metrics};
 use store::Store;
@@ -157,17 +156,12 @@ impl Promoter {
             .collect();
         let ended = self.store.complete(&endings, Some(execution::Status::Pending), "promoter").await?;
         for ended in ended.iter().filter(|ended| ended.applied) {
-            let gone = orphaned.iter().find(|orphaned| orphaned.item.execution() == ended.execution);
-            let class = match gone.is_none_or(|orphaned| orphaned.workspace_gone) {
-                true => {
-                    say!(events::WORKSPACE_GONE, workspace_id = %ended.workspace, queue_item_id = %ended.execution);
-                    Class::WorkspaceGone
-                }
-                false => {
-                    say!(events::DEFINITION_GONE, workspace_id = %ended.workspace, queue_item_id = %ended.execution);
-                    Class::DefinitionGone
-                }
-            };
+            let Some(gone) = orphaned.iter().find(|gone| gone.item.execution() == ended.execution) else { continue };
+            let (item, class) = (gone.item, gone.failure().class);
+            match gone.workspace_gone {
+                true => say!(events::WORKSPACE_GONE, workspace_id = %ended.workspace, queue_item_id = %item),
+                false => say!(events::DEFINITION_GONE, queue_item_id = %item, definition_id = %gone.definition),
+            }
             ::metrics::counter!(metrics::FAILED.name, "reason" => class.name()).increment(1);
         }
         Ok(())

@@ -24,6 +24,7 @@ const LATE_S: f64 = 10.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Orphaned {
     pub item: QueueItemId,
+    pub definition: DefinitionId,
     /// Its workspace is gone, rather than its definition alone.
     pub workspace_gone: bool,
 }
@@ -77,5 +78,9 @@ impl Store {
 }
 
 fn orphaned(row: &Row) -> Result<Orphaned, Error> {
-    Ok(Orphaned { item: QueueItemId(row.try_get(0)?), workspace_gone: row.try_get(1)? })
+    Ok(Orphaned {
+        item: QueueItemId(row.try_get(0)?),
+        workspace_gone: row.try_get(1)?,
+        definition: DefinitionId(row.try_get(2)?),
+    })
 }

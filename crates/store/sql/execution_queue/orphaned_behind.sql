@@ -1,6 +1,6 @@
 -- Of these gates ($2 workspaces, $3 definitions) those of anything deleted, and what waits there: to be failed with
 -- the reason, a bounded number.
-SELECT i.id, coalesce(w.deleted_at IS NOT NULL, true) AS workspace_gone
+SELECT i.id, coalesce(w.deleted_at IS NOT NULL, true) AS workspace_gone, g.def
   FROM (SELECT DISTINCT u.ws, u.def FROM unnest($2::uuid[], $3::uuid[]) AS u(ws, def)) g
   -- LIMIT 1: always a primary-key probe, never a scan.
   LEFT JOIN LATERAL (SELECT x.id, x.deleted_at FROM workspace x WHERE x.id = g.ws LIMIT 1) w ON true

@@ -15,13 +15,13 @@ delayed (ws, def) AS (
         SELECT q.workspace_id, q.workflow_definition_id FROM execution_queue q
          WHERE q.shard = $1::smallint AND q.stage = 1 AND (q.workspace_id, q.workflow_definition_id) > (delayed.ws, delayed.def)
          ORDER BY q.workspace_id, q.workflow_definition_id LIMIT 1) n)
-(SELECT i.id, true AS workspace_gone
+(SELECT i.id, true AS workspace_gone, i.def
    FROM ready JOIN workspace w ON w.id = ready.ws AND w.deleted_at IS NOT NULL
-  CROSS JOIN LATERAL (SELECT q.id FROM execution_queue q
+  CROSS JOIN LATERAL (SELECT q.id, q.workflow_definition_id AS def FROM execution_queue q
       WHERE q.shard = $1::smallint AND q.workspace_id = w.id AND q.stage = 0 ORDER BY q.rank, q.id LIMIT 500) i
   LIMIT 500)
 UNION ALL
-(SELECT i.id, w.deleted_at IS NOT NULL
+(SELECT i.id, w.deleted_at IS NOT NULL, delayed.def
    FROM delayed JOIN workspace w ON w.id = delayed.ws
    LEFT JOIN workflow_definition d ON d.id = delayed.def
   CROSS JOIN LATERAL (SELECT q.id FROM execution_queue q
