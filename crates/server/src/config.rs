@@ -338,18 +338,47 @@ impl Process {
 
 /// A URL without its password.
 fn mask_url(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else { return mask_passwords(url, char::is_whitespace) };
     let masked = match rest.rsplit_once('@') {
         Some((credentials, host)) => {
-            let user = credentials.split_once(':').map_or(credentials, |(user, _)| user);
-            format!("{scheme}://{user}:***@{host}")
+            let user = credentials.split_once(':').map(|(user, _)| format!("{user}:***"));
+            format!("{scheme}://{}@{host}", user.as_deref().unwrap_or(credentials))
         }
         None => url.to_owned(),
     };
-    match masked.split_once("password=") {
-        Some((head, tail)) => format!("{head}password=***{}", tail.find('&').map_or("", |at| &tail[at..])),
-        None => masked,
+    mask_passwords(&masked, |c| c == '&')
+}
+
+/// Hides the value of every `password = …`, quoted or up to what ends it.
+fn mask_passwords(text: &str, ends: fn(char) -> bool) -> String {
+    let (mut shown, mut rest) = (String::new(), text);
+    while let Some(at) = rest.to_ascii_lowercase().find("password") {
+        let (head, tail) = rest.split_at(at + "password".len());
+        shown.push_str(head);
+        let value = tail.trim_start();
+        let Some(value) = value.strip_prefix('=').map(str::trim_start) else {
+            rest = tail;
+            continue;
+        };
+        shown.push_str("=***");
+        rest = match value.strip_prefix('\'') {
+            Some(quoted) => after_quote(quoted),
+            None => value.find(ends).map_or("", |end| &value[end..]),
+        };
     }
+    shown + rest
+}
+
+/// What follows the closing quote; a backslash takes the next character with it.
+fn after_quote(text: &str) -> &str {
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '\'' if !escaped => return &text[at + 1..],
+            _ => escaped = c == '\\' && !escaped,
+        }
+    }
+    ""
 }
 
 /// A number of milliseconds as a duration.
@@ -398,7 +427,16 @@ mod tests {
         settings.database.direct_url = Some(settings.database.url.clone());
         let shown = format!("{settings:?} {}", serde_json::to_string(&settings.masked()).expect("json"));
         assert!(!shown.contains("hunter2") && !shown.contains("fbk_secret"), "{shown}");
-        assert_eq!(mask_url("postgresql:///x?password=p&host=/s"), "postgresql:///x?password=***&host=/s");
+        for (url, shown) in [
+            ("postgresql:///x?password=p&host=/s", "postgresql:///x?password=***&host=/s"),
+            ("postgresql://u:p@h/db", "postgresql://u:***@h/db"),
+            ("postgresql://u@h/db", "postgresql://u@h/db"),
+            ("host=h user=u password=p dbname=d", "host=h user=u password=*** dbname=d"),
+            ("PASSWORD = 'a \\' b' host=h", "PASSWORD=*** host=h"),
+            ("host=h password='never closed", "host=h password=***"),
+        ] {
+            assert_eq!(mask_url(url), shown);
+        }
     }
 
     #[test]

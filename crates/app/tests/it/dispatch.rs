@@ -109,3 +109,25 @@ async fn five_processes_that_start_at_once_on_an_empty_database_all_become_ready
         tenant.completed(&tenant.at(&server.base).start(&definition).await).await;
     }
 }
+
+#[tokio::test]
+async fn a_start_that_comes_while_a_full_workspace_is_being_asked_waits_for_no_poll() {
+    let world = World::with(&["dispatch.poll_interval_ms=600000", STEADY[0], STEADY[1]]).await;
+    let tenant = world.tenant("PRO").await;
+    let long = tenant.apply("long", json!({ "d": { "kind": "DELAY", "with": { "for": "1h" } } })).await;
+    let light = tenant.light().await;
+    tenant.start_many(&long, 6).await;
+    until("it is full", async || (world.count("execution_queue WHERE stage = 5").await == 5).then_some(())).await;
+    // The claim that the raised limit brings takes long enough for another start to come meanwhile.
+    world
+        .run_sql(
+            "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NEW; END';
+             CREATE TRIGGER nap BEFORE UPDATE ON execution_queue FOR EACH ROW
+               WHEN (NEW.stage = 5 AND OLD.stage = 0) EXECUTE FUNCTION nap()",
+        )
+        .await;
+    world.server.api().patch(&format!("workspaces/{}", tenant.id), json!({ "limit": 10 })).await;
+    let asking = "pg_stat_activity WHERE wait_event = 'PgSleep'";
+    until("it is being asked", async || (world.count(asking).await > 0).then_some(())).await;
+    tenant.completed(&tenant.start(&light).await).await;
+}

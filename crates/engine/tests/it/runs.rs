@@ -176,3 +176,23 @@ async fn a_version_that_cannot_be_run_ends_its_execution_with_the_reason() {
     assert_eq!(world.trace(&execution).await, "ended FAILED: BAD_GRAPH\n");
     assert_eq!(world.leftovers().await, (0, 0));
 }
+
+#[tokio::test]
+async fn a_run_whose_row_somebody_holds_locked_keeps_no_other_waiting() {
+    let world = World::new().await;
+    let wait = json!({ "kind": "DELAY", "with": { "for": "50ms" } });
+    let stuck = world.publish(&json!({ "nodes": { "d": wait } })).await;
+    let mut two = json!({ "first": wait, "second": wait });
+    two["second"]["needs"] = json!("first");
+    let free = world.publish(&json!({ "nodes": two })).await;
+    let process = world.process().await;
+    let (locked, other) = (world.enqueue(stuck, json!(null)).await, world.enqueue(free, json!(null)).await);
+    world.dispatch(&process).await;
+    let client = world.database.client().await;
+    client.batch_execute("BEGIN").await.expect("a transaction");
+    let lock = "SELECT 1 FROM workflow_execution WHERE id = $1 FOR UPDATE";
+    client.execute(lock, &[&locked.0]).await.expect("locked");
+    assert_eq!(world.ended(other).await.status, Status::Completed);
+    client.batch_execute("ROLLBACK").await.expect("let go");
+    assert_eq!(world.ended(locked).await.status, Status::Completed);
+}

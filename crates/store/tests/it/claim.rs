@@ -293,3 +293,16 @@ async fn a_claim_under_an_older_snapshot_is_refused() {
     }
     assert_eq!(world.stages(workspace).await, "ready 1");
 }
+
+#[tokio::test]
+async fn what_a_claim_puts_back_behind_its_key_is_in_nobodys_way() {
+    let world = World::new().await;
+    let (workspace, open) = world.tenant("ENTERPRISE").await;
+    let keys = world.definition(workspace, Limits { key_concurrency: Some(1), ..Limits::default() }).await;
+    world.accept(&[keyed(workspace, keys, "k"), keyed(workspace, keys, "k")]).await;
+    world.run_sql("UPDATE execution_queue SET stage = 0 WHERE workspace_id = $1", &[&workspace.0]).await;
+    world.accept_many(workspace, open, 50).await;
+    let claims = world.claim(workspace, 10).await;
+    let asked = &claims.asked[0];
+    assert_eq!((claims.items.len(), asked.parked, asked.more, asked.in_the_way.len()), (9, true, true, 0));
+}

@@ -55,6 +55,19 @@ async fn a_parked_run_has_no_owner_keeps_its_slot_and_wakes_with_its_next_node()
 }
 
 #[tokio::test]
+async fn a_parked_run_wakes_at_its_deadline_if_that_is_sooner() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 1).await;
+    let run = world.run(workspace, 1).await.remove(0);
+    let soon = "UPDATE workflow_execution SET deadline_at = now() + interval '10 minutes' WHERE id = $1";
+    world.run_sql(soon, &[&run.execution.0]).await;
+    park(&world, &run).await;
+    let minutes = wake_in_minutes(&world, run.execution).await.expect("a time to wake");
+    assert!((9.0..=10.0).contains(&minutes), "{minutes}");
+}
+
+#[tokio::test]
 async fn nothing_is_woken_before_its_time_and_then_by_epoch_plus_one() {
     let world = World::new().await;
     let run = parked(&world).await;
