@@ -156,7 +156,7 @@ CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $$;
 
-CREATE FUNCTION public.fb_claim_2(p_shard smallint, p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
+CREATE FUNCTION public.fb_claim_3(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -164,14 +164,20 @@ CREATE FUNCTION public.fb_claim_2(p_shard smallint, p_workspaces uuid[], p_wante
     SET enable_mergejoin TO 'off'
     AS $$
 #variable_conflict use_column
+DECLARE
+    v_shards int[] := ARRAY(SELECT DISTINCT get_byte(uuid_send(t.id), 15) & 63 FROM unnest(p_workspaces) AS t(id) ORDER BY 1);
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'fb_claim_2 needs READ COMMITTED';
+        RAISE EXCEPTION 'fb_claim_3 needs READ COMMITTED';
     END IF;
-    PERFORM pg_advisory_xact_lock(7001, p_shard::int);
+    IF cardinality(v_shards) = 1 THEN
+        PERFORM pg_advisory_xact_lock(7001, v_shards[1]);
+    ELSE
+        v_shards := ARRAY(SELECT s FROM unnest(v_shards) AS s WHERE pg_try_advisory_xact_lock(7001, s));
+    END IF;
     RETURN QUERY
     WITH w AS MATERIALIZED (
-        SELECT ws.id, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
+        SELECT ws.id, ws.shard, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
                ws.paused OR ws.deleted_at IS NOT NULL AS closed,
                CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
                     ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
@@ -180,13 +186,13 @@ BEGIN
          CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = t.id LIMIT 1) ws
          CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier
          CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM execution_queue r
-                              WHERE r.shard = p_shard AND r.workspace_id = ws.id AND r.stage = 5) u
-         WHERE ws.shard = p_shard),
+                              WHERE r.shard = ws.shard AND r.workspace_id = ws.id AND r.stage = 5) u
+         WHERE ws.shard = ANY (v_shards)),
     c AS MATERIALIZED (
         SELECT q.* FROM w CROSS JOIN LATERAL (
-            SELECT q.id, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated
+            SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated
               FROM execution_queue q
-             WHERE q.shard = p_shard AND q.workspace_id = w.id AND q.stage = 0
+             WHERE q.shard = w.shard AND q.workspace_id = w.id AND q.stage = 0
              ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
     -- A missing definition must not block its workspace's head: it is claimed, then failed.
     k AS MATERIALIZED (
@@ -194,65 +200,81 @@ BEGIN
                CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
                c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
                  + (SELECT count(*) FROM execution_queue r
-                     WHERE r.shard = p_shard AND r.workspace_id = c.workspace_id AND r.stage = 5
+                     WHERE r.shard = c.shard AND r.workspace_id = c.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
                  <= coalesce(d.key_concurrency, 1) AS key_ok
           FROM c LEFT JOIN workflow_definition d ON d.id = c.def),
     g AS MATERIALIZED (
         SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
                  + (SELECT count(*) FROM execution_queue r
-                     WHERE r.shard = p_shard AND r.workspace_id = k.workspace_id AND r.stage = 5
+                     WHERE r.shard = k.shard AND r.workspace_id = k.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = k.def) <= dlim) AS ok
           FROM k),
     x AS MATERIALIZED (
-        SELECT e.id FROM g CROSS JOIN LATERAL (
+        SELECT g.*, e.id IS NOT NULL AS begun
+          FROM g LEFT JOIN LATERAL (
             SELECT e.id FROM workflow_execution e
-             WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics FOR UPDATE SKIP LOCKED) e
-         WHERE p_engine IS NOT NULL AND g.ok AND NOT g.gone),
+             WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics
+               AND p_engine IS NOT NULL AND g.ok AND NOT g.gone
+               FOR UPDATE SKIP LOCKED) e ON true),
+    -- What was met, by workspace.
+    m AS MATERIALIZED (
+        SELECT x.workspace_id, count(*) AS met, count(*) FILTER (WHERE x.ok)::int AS taken,
+               array_agg(DISTINCT x.def) FILTER (WHERE NOT x.ok AND x.key_ok) AS held_back,
+               array_agg(DISTINCT x.def) FILTER (WHERE NOT x.ok AND x.key_ok AND NOT x.gated) AS never_gated,
+               bool_or(NOT x.ok AND (x.gated OR NOT x.key_ok)) AS parked
+          FROM x GROUP BY x.workspace_id),
     a AS (
         UPDATE execution_queue q
            SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = clock_timestamp(),
-               status = CASE WHEN b.begun THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN b.begun THEN clock_timestamp() END,
-               gated = q.gated OR b.limited
-          FROM (SELECT g.id, g.gone, g.dlim IS NOT NULL AS limited, x.id IS NOT NULL AS begun
-                  FROM g LEFT JOIN x ON x.id = g.id WHERE g.ok) b
-         WHERE q.id = b.id AND q.status = 'PENDING'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun,
+               status = CASE WHEN x.begun THEN 'DISPATCHED' ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN x.begun THEN clock_timestamp() END,
+               gated = q.gated OR x.dlim IS NOT NULL
+          FROM x WHERE q.id = x.id AND x.ok AND q.status = 'PENDING'
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, x.gone, x.begun,
                   greatest(q.created_at, q.available_at) AS since),
     s AS (
-        UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
-          FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'
-        RETURNING q.workspace_id),
+        UPDATE execution_queue q SET gated = true, stage = CASE WHEN x.key_ok THEN 3 ELSE 2 END
+          FROM x WHERE q.id = x.id AND NOT x.ok AND (x.gated OR NOT x.key_ok) AND q.status = 'PENDING'),
     e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = clock_timestamp(),
                deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-          FROM x WHERE e.id = x.id AND e.status = 'PENDING'
-        RETURNING e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at, e.trace_context)
-    SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, coalesce(e.version_id, o.version_id),
-           a.attempt_count, a.in_doubt, a.gone, coalesce(o.semantics > p_semantics, false), a.begun, e.owner_epoch, e.input, e.trigger, e.created_at,
+          FROM a WHERE e.id = a.id AND a.begun AND e.status = 'PENDING'
+        RETURNING e.id, a.workspace_id, a.workflow_definition_id, a.attempt_count, a.in_doubt, a.since,
+                  e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at, e.trace_context)
+    SELECT 'item', e.workspace_id, e.id, e.workflow_definition_id, e.version_id, e.attempt_count, e.in_doubt, false, false,
+           true, e.owner_epoch, e.input, e.trigger, e.created_at,
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
-           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int, coalesce(e.trace_context, o.trace_context),
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int, e.trace_context,
+           (extract(epoch FROM clock_timestamp() - e.since) * 1000)::bigint
+      FROM e
+    UNION ALL
+    SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, o.version_id, a.attempt_count, a.in_doubt, a.gone,
+           coalesce(o.semantics > p_semantics, false), false, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL, o.trace_context,
            (extract(epoch FROM clock_timestamp() - a.since) * 1000)::bigint
-      FROM a LEFT JOIN e ON e.id = a.id
-      LEFT JOIN LATERAL (SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
+      FROM a LEFT JOIN LATERAL (
+            SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o WHERE o.id = a.id LIMIT 1) o ON true
+     WHERE NOT a.begun
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           w.running + (SELECT count(*)::int FROM a WHERE a.workspace_id = w.id), w.lim,
+           w.running + coalesce(m.taken, 0), w.lim,
            NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
-                WHERE r.shard = p_shard AND r.workspace_id = w.id AND r.stage = 0
-                LIMIT 1 + (SELECT count(*) FROM g WHERE g.workspace_id = w.id)) m)
-             > (SELECT count(*) FROM g WHERE g.workspace_id = w.id),
-           EXISTS (SELECT 1 FROM s WHERE s.workspace_id = w.id),
+                WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
+                LIMIT 1 + coalesce(m.met, 0)) n) > coalesce(m.met, 0),
+           coalesce(m.parked, false),
            -- A few that were let through too many are put back by claims alone; when nothing else
            -- is met, there may be many.
-           (SELECT array_agg(DISTINCT g.def) FROM g
-             WHERE g.workspace_id = w.id AND NOT g.ok AND g.key_ok
-               AND (NOT g.gated OR NOT EXISTS (SELECT 1 FROM g o WHERE o.workspace_id = w.id AND o.ok))),
+           CASE WHEN m.taken > 0 THEN m.never_gated ELSE m.held_back END,
            w.weight::int, NULL, NULL
-      FROM w;
+      FROM w LEFT JOIN m ON m.workspace_id = w.id
+    UNION ALL
+    SELECT 'busy', t.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+      FROM unnest(p_workspaces) AS t(id)
+     WHERE NOT (get_byte(uuid_send(t.id), 15) & 63) = ANY (v_shards);
 END $$;
 
 CREATE FUNCTION public.fb_complete_1(p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text) RETURNS TABLE(execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
@@ -263,7 +285,7 @@ CREATE FUNCTION public.fb_complete_1(p_ids uuid[], p_outcomes text[], p_outputs 
 #variable_conflict use_column
 DECLARE
     ended uuid[];
-    z record;
+    over record;
 BEGIN
     PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
     WITH t AS (
@@ -280,66 +302,18 @@ BEGIN
         RETURNING e.id)
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
-    WITH n AS (
-        UPDATE workflow_execution_node n
-           SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
-               duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
-          FROM (SELECT n.execution_id, n.node, n.iteration,
-                       e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
-                  FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
-                 WHERE n.execution_id = ANY (ended) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
-         WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
-           AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
-        RETURNING n.execution_id, n.seq)
-    UPDATE workflow_execution e SET last_seq = s.seq
-      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
-     WHERE e.id = s.execution_id;
-
-    WITH t AS MATERIALIZED (
-        SELECT t.id, e.status, e.error
-          FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
-         WHERE e.status NOT IN ('PENDING', 'RUNNING')),
-    d AS (
-        DELETE FROM execution_queue q USING t
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('COMPLETED', 'CANCELED')
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
-    f AS (
-        UPDATE execution_queue q
-           SET status = 'FAILED', stage = 9, last_error = coalesce(t.error ->> 'message', t.status)
-          FROM t
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('FAILED', 'TIMED_OUT')
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed,
-                  t.error),
-    m AS (
-        DELETE FROM execution_queue q USING unnest(p_ids, p_claims) AS t(id, claim)
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
-           AND NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = t.id)
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
-    a AS (
-        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, f.error FROM f),
-    y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
-          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f
-          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM m)
-    SELECT array_agg(y.id) AS ids, array_agg(y.freed) AS freed, array_agg(y.workspace_id) AS of,
-           array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
-           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
-           array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
-      INTO z FROM y;
-
-    IF z.ws IS NOT NULL THEN
-        PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
-    END IF;
+    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
+           array_agg(e.workspace_id) AS workspaces
+      INTO over
+      FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
+     WHERE e.status NOT IN ('PENDING', 'RUNNING');
 
     RETURN QUERY
-    SELECT e.id, e.id = ANY (ended), y.id IS NOT NULL, e.workspace_id, coalesce(y.freed, false)
-      FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
-      LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = e.id
-     WHERE e.status NOT IN ('PENDING', 'RUNNING')
+    SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
+      FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
+      JOIN fb_left_1(over.ids, over.outcomes, over.errors, p_actor) l ON l.execution = t.id
     UNION ALL
-    SELECT y.id, NULL, true, y.workspace_id, y.freed
-      FROM unnest(z.ids, z.freed, z.of) AS y(id, freed, workspace_id)
-     WHERE NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = y.id);
+    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $$;
 
 CREATE FUNCTION public.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
@@ -352,6 +326,7 @@ CREATE FUNCTION public.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_de
 DECLARE
     accepted uuid[];
     refused uuid[];
+    queued record;
     gates record;
     -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
     v_now timestamptz := clock_timestamp();
@@ -373,7 +348,7 @@ BEGIN
                              p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
             AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version, rerun, ord)),
     d AS MATERIALIZED (
-        SELECT t.*, v.id AS pinned, v.timeout_ms
+        SELECT t.*, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
           FROM t JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
           JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
           JOIN workflow_definition_version v
@@ -389,33 +364,38 @@ BEGIN
           -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
           FROM d ORDER BY d.ws, d.idempotency, d.ord
         ON CONFLICT DO NOTHING
-        RETURNING id)
-    SELECT coalesce(array_agg(id), '{}') INTO accepted FROM e;
+        RETURNING id),
+    h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id IN (SELECT e.id FROM e)),
+    a AS (
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
+               CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
+          FROM h),
+    q AS (
+        INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
+            available_at, rank, gated, stage, concurrency_key)
+        SELECT h.id, h.ws, h.def, h.id, h.priority, v_now, coalesce(h.run_at, v_now),
+               (extract(epoch FROM v_now) * 1000)::bigint + (h.priority - 3) * p_step_ms,
+               h.key IS NOT NULL OR h.limited,
+               CASE WHEN h.run_at > v_now THEN 1 WHEN h.key IS NOT NULL THEN 2 WHEN h.limited THEN 3 ELSE 0 END,
+               h.key
+          FROM h
+        RETURNING id, stage, gated)
+    SELECT coalesce(array_agg(q.id), '{}') AS ids, bool_or(q.gated) AS gated, min(q.stage) AS least, max(q.stage) AS most
+      INTO queued FROM q;
+    accepted := queued.ids;
 
-    INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
-        available_at, rank, gated, stage, concurrency_key)
-    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.id, e.priority, e.created_at, coalesce(t.run_at, e.created_at),
-           (extract(epoch FROM e.created_at) * 1000)::bigint + (e.priority - 3) * p_step_ms,
-           e.concurrency_key IS NOT NULL OR d.concurrency IS NOT NULL OR d.status <> 'ACTIVE',
-           CASE WHEN t.run_at > e.created_at THEN 1 WHEN e.concurrency_key IS NOT NULL THEN 2
-                WHEN d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' THEN 3 ELSE 0 END,
-           e.concurrency_key
-      FROM unnest(p_ids, p_run_at) AS t(id, run_at)
-      JOIN workflow_execution e ON e.id = t.id
-      JOIN workflow_definition d ON d.id = e.workflow_definition_id
-     WHERE t.id = ANY (accepted);
-
-    INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
-    SELECT t.ws, p_actor, CASE WHEN t.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', t.id,
-           CASE WHEN t.rerun IS NOT NULL THEN jsonb_build_object('of', t.rerun) END
-      FROM unnest(p_ids, p_workspaces, p_reruns) AS t(id, ws, rerun) WHERE t.id = ANY (accepted);
-
-    SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
-      INTO gates
-      FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
-              FROM execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
-    IF gates.ws IS NOT NULL THEN
+    IF queued.gated THEN
+        SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
+          INTO gates
+          FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
+                  FROM execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
         PERFORM fb_open_1(gates.ws, gates.def, gates.key);
+    ELSIF cardinality(accepted) = cardinality(p_ids) AND queued.least = queued.most THEN
+        -- Nothing was refused or there before: no answer has to be looked up.
+        RETURN QUERY SELECT t.ord, 'accepted', t.id, t.ws, queued.least
+          FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord);
+        RETURN;
     END IF;
 
     RETURN QUERY
@@ -457,7 +437,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
                 WHERE p_ids IS NULL AND p_definitions IS NULL
-                  AND e.workspace_id = p_workspace AND e.status = s.status
+                  AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
                 ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
@@ -466,7 +446,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
                 WHERE p_ids IS NULL
-                  AND e.workflow_definition_id = w.definition AND e.status = s.status
+                  AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
                   AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
@@ -476,7 +456,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
                 WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL
-                  AND e.status = s.status
+                  AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
                 ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
@@ -506,6 +486,89 @@ BEGIN
         PERFORM pg_advisory_xact_lock(7001, s) FROM generate_series(0, 63) s;
     END IF;
     RETURN NEW;
+END $$;
+
+CREATE FUNCTION public.fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    z record;
+BEGIN
+    -- Of one that COMPLETED every node had settled.
+    IF 'COMPLETED' <> ANY (p_outcomes) THEN
+        WITH n AS (
+            UPDATE workflow_execution_node n
+               SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
+                   duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
+              FROM (SELECT n.execution_id, n.node, n.iteration,
+                           e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
+                      FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
+                     WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
+             WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
+               AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
+            RETURNING n.execution_id, n.seq)
+        UPDATE workflow_execution e SET last_seq = s.seq
+          FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
+         WHERE e.id = s.execution_id;
+    END IF;
+
+    WITH d AS (
+        DELETE FROM execution_queue q USING unnest(p_ids, p_outcomes) AS t(id, outcome)
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.outcome IN ('COMPLETED', 'CANCELED')
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
+    f AS (
+        UPDATE execution_queue q
+           SET status = 'FAILED', stage = 9, last_error = coalesce(t.error ->> 'message', t.outcome)
+          FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error)
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.outcome IN ('FAILED', 'TIMED_OUT')
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed,
+                  t.error),
+    a AS (
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, f.error FROM f),
+    y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
+          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
+    SELECT coalesce(array_agg(y.id), '{}') AS ids, array_agg(y.freed) AS freed,
+           array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
+           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
+           array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
+      INTO z FROM y;
+
+    IF z.ws IS NOT NULL THEN
+        PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    END IF;
+
+    RETURN QUERY
+    SELECT t.id, y.id IS NOT NULL, coalesce(y.freed, false)
+      FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
+END $$;
+
+CREATE FUNCTION public.fb_missing_1(p_ids uuid[], p_claims uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    z record;
+BEGIN
+    WITH m AS (
+        DELETE FROM execution_queue q USING unnest(p_ids, p_claims) AS t(id, claim)
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
+           AND NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = t.id)
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed)
+    SELECT coalesce(array_agg(m.id), '{}') AS ids, array_agg(m.workspace_id) AS of, array_agg(m.freed) AS freed,
+           array_agg(m.workspace_id) FILTER (WHERE m.gated) AS ws,
+           array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS def,
+           array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS key
+      INTO z FROM m;
+    IF z.ws IS NOT NULL THEN
+        PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    END IF;
+    RETURN QUERY SELECT * FROM unnest(z.ids, z.of, z.freed);
 END $$;
 
 CREATE FUNCTION public.fb_open_1(p_workspaces uuid[], p_definitions uuid[], p_keys text[]) RETURNS SETOF uuid
@@ -569,43 +632,46 @@ BEGIN
     SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
 END $$;
 
-CREATE FUNCTION public.fb_record_2(p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_runs integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
+CREATE FUNCTION public.fb_record_3(p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $_$
 #variable_conflict use_column
 DECLARE
-    held bigint[];
+    -- By the run's place: what it had settled so far, or -1 if it is not held; and whose it is.
+    seqs bigint[];
+    owners uuid[];
     ends record;
 BEGIN
-    SELECT coalesce(array_agg(e.ord), '{}') INTO held FROM (
-        SELECT t.ord FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord)
-          JOIN workflow_execution e ON e.id = t.id
-         WHERE e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
-         ORDER BY e.id FOR UPDATE OF e) e;
+    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord),
+           array_agg(coalesce(e.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY t.ord)
+      INTO seqs, owners
+      FROM (SELECT * FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
+      LEFT JOIN LATERAL (
+           SELECT e.last_seq, e.workspace_id FROM workflow_execution e
+            WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
+              FOR UPDATE) e ON true;
 
     WITH f AS MATERIALIZED (
-        SELECT f.*, e.id, e.workspace_id,
-               jsonb_build_object('attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error) AS failed,
-               CASE WHEN f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
-                    THEN e.last_seq + row_number() OVER (
-                         PARTITION BY e.id, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
-                         ORDER BY f.ord) END AS seq
-          FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs, f_outputs, f_errors)
-               WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
-          JOIN workflow_execution e ON e.id = r_ids[f.run]
-         WHERE f.run = ANY (held)),
+        SELECT f.*, r_ids[f.run] AS id, owners[f.run] AS workspace_id,
+               CASE WHEN f.status = 'RETRYING' THEN jsonb_build_array(jsonb_build_object(
+                    'attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error)) END AS failed,
+               CASE WHEN f.settles THEN seqs[f.run] + row_number() OVER (PARTITION BY f.run, f.settles ORDER BY f.ord) END AS seq
+          FROM (SELECT f.*, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
+                  FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
+                              f_outputs, f_errors)
+                       WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
+                 WHERE seqs[f.run] >= 0) f),
     n AS (
         INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
             next_at, input, output, error, earlier, started_at, completed_at, duration_ms)
         SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
-               clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error,
-               CASE WHEN f.status = 'RETRYING' THEN jsonb_build_array(f.failed) END,
+               clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error, f.failed,
                CASE WHEN f.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
                CASE WHEN f.seq IS NOT NULL THEN clock_timestamp() END,
                CASE WHEN f.seq IS NOT NULL THEN 0 END
-          FROM f ORDER BY f.id, f.ord
+          FROM f
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
                next_at = excluded.next_at, input = coalesce(excluded.input, n.input), output = excluded.output,
@@ -617,10 +683,12 @@ BEGIN
                     THEN (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint END
          WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
         RETURNING n.execution_id, n.seq)
-    -- Only what was stored counts: a repeated or late fact is no progress.
+    -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
+    -- once, below: it cannot be repeated, because it is over then.
     UPDATE workflow_execution e SET last_seq = s.seq
-      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n WHERE n.seq IS NOT NULL GROUP BY n.execution_id) s
-     WHERE e.id = s.execution_id;
+      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n
+             WHERE n.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY n.execution_id) s
+     WHERE e.id = s.execution_id AND NOT EXISTS (SELECT 1 FROM unnest(e_runs) AS t(run) WHERE r_ids[t.run] = e.id AND seqs[t.run] >= 0);
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
@@ -630,23 +698,27 @@ BEGIN
                wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
                                                             WHERE o.execution_id = e.id AND o.completed_at IS NULL))
           FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
-         WHERE e.id = t.id AND t.park AND t.ord = ANY (held);
+         WHERE e.id = t.id AND t.park AND seqs[t.ord] >= 0;
     END IF;
 
-    SELECT array_agg(r_ids[t.run]) AS ids, array_agg(t.outcome) AS outcomes, array_agg(t.output) AS outputs,
-           array_agg(t.error) AS errors, array_agg(NULL::uuid) AS claims
-      INTO ends
-      FROM unnest(e_runs, e_outcomes, e_outputs, e_errors) AS t(run, outcome, output, error)
-     WHERE t.run = ANY (held);
+    WITH e AS (
+        UPDATE workflow_execution e
+           SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
+               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
+               last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
+          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
+         WHERE e.id = r_ids[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
+        RETURNING e.id, e.status, e.error)
+    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors INTO ends FROM e;
     IF ends.ids IS NULL THEN
-        RETURN QUERY SELECT t.ord, t.ord = ANY (held), false, NULL::uuid, false
+        RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
         RETURN QUERY
-        SELECT t.ord, t.ord = ANY (held), coalesce(c.applied, false), c.workspace, coalesce(c.freed, false)
+        SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_complete_1(ends.ids, ends.outcomes, ends.outputs, ends.errors, ends.claims, 'RUNNING', p_actor) c
-                 ON c.execution = t.id AND t.ord = ANY (held);
+          LEFT JOIN fb_left_1(ends.ids, ends.outcomes, ends.errors, p_actor) l
+                 ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $_$;
 
@@ -1095,11 +1167,11 @@ CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btre
 
 CREATE UNIQUE INDEX workflow_execution_idempotency ON public.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
-CREATE INDEX workflow_execution_of_all ON public.workflow_execution USING btree (status, created_at, id);
+CREATE INDEX workflow_execution_of_all ON public.workflow_execution USING btree (status COLLATE "C", created_at, id);
 
-CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING btree (workflow_definition_id, status, created_at, id);
+CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING btree (workflow_definition_id, status COLLATE "C", created_at, id);
 
-CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status, created_at, id);
+CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status COLLATE "C", created_at, id);
 
 CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
 

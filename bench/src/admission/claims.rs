@@ -24,7 +24,7 @@ use store::run::{End, Ending};
 use tokio_util::sync::CancellationToken;
 
 use crate::measure::stats::Sample;
-use crate::measure::world::{SHARD, Tenant, World};
+use crate::measure::world::{Tenant, World};
 
 /// How many workspaces a claim asks, for one item each.
 pub(super) const WORKSPACES: usize = 10;
@@ -58,7 +58,7 @@ impl Probe {
         let asks: Vec<Ask> = self.tenants.iter().map(|tenant| Ask { workspace: tenant.workspace, want: 1 }).collect();
         let claim = ClaimId(store::new_id());
         let began = Instant::now();
-        let claims = self.world.store.claim(SHARD, &asks, claim, self.world.process, Some("embedded")).await?;
+        let claims = self.world.store.claim(&asks, claim, self.world.process, Some("embedded")).await?;
         let took = ms(began.elapsed());
         ensure!(claims.items.iter().all(|item| item.begun.is_some()), "a claimed item was not begun");
         let items: Vec<QueueItemId> = claims.items.iter().map(|item| item.item).collect();

@@ -59,8 +59,8 @@ impl Mutant {
     /// Breaks the run's database in this mutant's way.
     async fn apply(self, client: &Client) -> anyhow::Result<()> {
         let text = match self {
-            Mutant::NoLock => replaced("claim", &[(LOCK, ""), HELD])?,
-            Mutant::LockInClaim => replaced("claim", &[(LOCK, ""), LATE, AFTER_LATE, HELD])?,
+            Mutant::NoLock => replaced("claim", &[LOCK, TRY_LOCK, HELD])?,
+            Mutant::LockInClaim => replaced("claim", &[LOCK, TRY_LOCK, LATE, AFTER_LATE, HELD])?,
             Mutant::UnfencedLimit => {
                 let claim = replaced("claim", &[HELD])?;
                 format!("{claim}\n{}", fences("DISABLE"))
@@ -110,13 +110,15 @@ pub(super) async fn restore(client: &Client) -> anyhow::Result<()> {
 }
 
 const LATE_RECORD: (&str, &str) = (
-    "BEGIN\n    SELECT coalesce(array_agg(e.ord), '{}') INTO held FROM (",
-    "BEGIN\n    PERFORM chaos_arrive();\n    SELECT coalesce(array_agg(e.ord), '{}') INTO held FROM (",
+    "BEGIN\n    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord),",
+    "BEGIN\n    PERFORM chaos_arrive();\n    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord),",
 );
-const LOCK: &str = "PERFORM pg_advisory_xact_lock(7001, p_shard::int);";
+/// Both ways to the lock: to wait for it, and to ask for several.
+const LOCK: (&str, &str) = ("PERFORM pg_advisory_xact_lock(7001, v_shards[1]);", "NULL;");
+const TRY_LOCK: (&str, &str) = (" WHERE pg_try_advisory_xact_lock(7001, s)", "");
 const LATE: (&str, &str) = (
     "WITH w AS MATERIALIZED (",
-    "WITH late AS MATERIALIZED (SELECT pg_advisory_xact_lock(7001, p_shard::int)::text AS held),\n    w AS MATERIALIZED (",
+    "WITH late AS MATERIALIZED (SELECT max(pg_advisory_xact_lock(7001, s)::text) AS held FROM unnest(v_shards) AS s),\n    w AS MATERIALIZED (",
 );
 const AFTER_LATE: (&str, &str) =
     ("FROM unnest(p_workspaces, p_wanted)", "FROM late CROSS JOIN unnest(p_workspaces, p_wanted)");
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     fn every_needle_is_in_the_text_it_is_to_change() {
-        replaced("claim", &[(LOCK, ""), LATE, AFTER_LATE, HELD]).expect("the claim");
+        replaced("claim", &[LOCK, TRY_LOCK, LATE, AFTER_LATE, HELD]).expect("the claim");
         replaced("record", &[LATE_RECORD, (OWNED, "")]).expect("the record");
         replaced("begin", &[(GRANTED, "")]).expect("the begin");
     }

@@ -99,7 +99,7 @@ impl Service {
         ensure!(answer.status().is_success(), "a bulk start was answered {}", answer.status());
         let answers: serde_json::Value = answer.json().await?;
         let accepted = answers["items"].as_array().context("an answer for each item")?;
-        Ok(accepted.iter().filter(|item| item["executionId"].is_string()).count())
+        Ok(accepted.iter().filter(|item| item["started"]["executionId"].is_string()).count())
     }
 
     /// Stops it and waits until it is gone.

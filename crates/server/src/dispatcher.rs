@@ -1,15 +1,17 @@
 //! Hands waiting items to the engine: whose turn it is, the claim, the start.
 //!
-//!     hint · poll · freed slot ──▶ ring ──claim (one commit a shard)──▶ begun: adopted by the engine
-//!                                                                     └▶ claimed: started, then marked
+//!     hint · poll · freed slot ──▶ ring ──claim (one commit a turn)──▶ begun: adopted by the engine
+//!                                                                    └▶ claimed: started, then marked
 //!
 //! Invariants
 //! - Everything the engine needs is committed before the engine is called, and no call is made
 //!   inside a transaction.
 //! - No more is claimed than the engine can hold; a full engine is busy, not unavailable. While the
 //!   engine is unavailable nothing is (`breaker`).
-//! - One claim of a shard is under way at a time, and nobody waits for another shard's: whoever is
-//!   hinted at while a flood is claimed for has its own claim beside it.
+//! - While a claim is under way the next turn gathers behind it: the busier the process, the fewer
+//!   commits an item costs. Only one that a slow claim kept waiting goes beside it.
+//! - One claim of a shard is under way at a time. Claims of several shards wait for none of them: what
+//!   somebody else is claiming from is asked again on its own, and keeps no other shard back.
 //! - A claim once sent is waited for, also when told to stop: what it took is handed over.
 //!
 //! Not here: starting what was claimed (`starter`), the strict claim (`store::admission`), what an engine's answer means (`kernel::queue`).
@@ -18,7 +20,7 @@ mod sweeps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::say;
 use futures_util::StreamExt;
@@ -40,8 +42,10 @@ use crate::lease;
 use crate::starter::Starter;
 use sweeps::Sweeps;
 
-/// How many shards are claimed from at once.
+/// How many claims may be under way at once.
 const PARALLEL_CLAIMS: usize = 4;
+/// A claim that takes longer than this is not waited for by the next.
+const SLOW: Duration = Duration::from_millis(10);
 /// The most hints taken in before the next turn.
 const HINTS: usize = 1_000;
 
@@ -64,6 +68,11 @@ pub(crate) struct Dispatcher {
     next: BTreeMap<i16, Vec<Planned>>,
     /// Shards with a claim under way.
     claiming: BTreeSet<i16>,
+    /// Shards that somebody else was claiming from: asked on their own, and waited for.
+    contended: BTreeSet<i16>,
+    /// How many claims are under way, and since when the last.
+    claims: usize,
+    last_claim: Instant,
     /// Workspaces asked, or about to be: each has one ask at a time.
     asked: BTreeSet<WorkspaceId>,
     /// Those of them that were hinted at meanwhile: to be asked again.
@@ -89,13 +98,15 @@ struct Turn {
     span: Span,
     batch: i32,
     claimed: i32,
+    /// Somebody who was asked has more to start, and slots for it.
+    more: bool,
     /// Asks not yet answered.
     open: usize,
 }
 
 /// Something under way that came to its end.
 enum Done {
-    Claim { shard: i16, planned: Vec<Planned>, answer: Result<Claims, store::Error> },
+    Claim { planned: Vec<Planned>, answer: Result<Claims, store::Error> },
     Sweep { found: Vec<(WorkspaceId, i32)> },
 }
 
@@ -122,6 +133,9 @@ impl Dispatcher {
             freed: BTreeMap::new(),
             next: BTreeMap::new(),
             claiming: BTreeSet::new(),
+            contended: BTreeSet::new(),
+            claims: 0,
+            last_claim: Instant::now(),
             asked: BTreeSet::new(),
             again: BTreeSet::new(),
             outstanding: 0,
@@ -146,8 +160,9 @@ impl Dispatcher {
             self.sweep(&mut sweeps);
             tokio::select! {
                 Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.done(done),
-                _ = self.inbox.recv_many(&mut hints, HINTS) => {}
+                _ = self.inbox.recv_many(&mut hints, HINTS) => self.gather(&mut hints).await,
                 () = tokio::time::sleep(sweeps.until_next()), if !self.sweeping => {}
+                () = tokio::time::sleep_until((self.last_claim + SLOW).into()), if self.gathers() => {}
                 changed = self.alive.changed() => match changed {
                     Ok(()) => self.forget_others(),
                     Err(_) => break,
@@ -176,6 +191,20 @@ impl Dispatcher {
         }
         while let Some(done) = self.under_way.next().await {
             self.done(done);
+        }
+    }
+
+    /// Takes in what is said at the same time: what ended in one commit frees its slots together.
+    async fn gather(&mut self, hints: &mut Vec<Hint>) {
+        let mut before = 0;
+        while before < hints.len() && hints.len() < HINTS {
+            before = hints.len();
+            tokio::task::yield_now().await;
+            while hints.len() < HINTS
+                && let Ok(hint) = self.inbox.try_recv()
+            {
+                hints.push(hint);
+            }
         }
     }
 
@@ -233,7 +262,7 @@ impl Dispatcher {
         let room = self.starter.engine.capacity().min(self.starter.breaker.room());
         let room = i32::try_from(room).unwrap_or(i32::MAX).saturating_sub(self.outstanding);
         let on_its_way = self.next.keys().all(|shard| self.claiming.contains(shard));
-        let free = self.claiming.len() < PARALLEL_CLAIMS && self.alive.borrow().is_some() && self.ours.is_held();
+        let free = self.may_claim() && self.alive.borrow().is_some() && self.ours.is_held();
         if !on_its_way || !free || self.ring.is_empty() || room <= 0 {
             return false;
         }
@@ -248,18 +277,46 @@ impl Dispatcher {
         true
     }
 
-    /// Sends the claims of shards that have none under way.
+    /// May another claim go out now?
+    fn may_claim(&self) -> bool {
+        match self.claims {
+            0 => true,
+            1..PARALLEL_CLAIMS => self.last_claim.elapsed() >= SLOW,
+            _ => false,
+        }
+    }
+
+    /// Somebody is to be asked as soon as the claim under way ends, or turns out to be slow.
+    fn gathers(&self) -> bool {
+        let waits = !self.ring.is_empty() || self.next.keys().any(|shard| !self.claiming.contains(shard));
+        waits && (1..PARALLEL_CLAIMS).contains(&self.claims) && !self.may_claim()
+    }
+
+    /// Sends the claim of all shards that have none under way; of contended ones, each its own.
     fn claim(&mut self) {
         let Some(process) = self.alive.borrow().as_ref().map(|alive| alive.process) else { return };
-        while self.claiming.len() < PARALLEL_CLAIMS
-            && let Some(shard) = self.next.keys().copied().find(|shard| !self.claiming.contains(shard))
-            && let Some(planned) = self.next.remove(&shard)
-        {
-            self.claiming.insert(shard);
-            let turn = planned.first().and_then(|planned| self.turns.get(&planned.turn));
-            let flow = turn.map_or_else(Span::none, |turn| turn.span.clone());
-            self.under_way.push(Box::pin(claim(self.starter.clone(), process, shard, planned, flow)));
+        let free: Vec<i16> = self.next.keys().copied().filter(|shard| !self.claiming.contains(shard)).collect();
+        let (alone, together): (Vec<i16>, Vec<i16>) =
+            free.into_iter().partition(|shard| self.contended.contains(shard));
+        for shard in alone {
+            if self.claims < PARALLEL_CLAIMS {
+                self.contended.remove(&shard);
+                self.send(process, &[shard]);
+            }
         }
+        if !together.is_empty() && self.may_claim() {
+            self.last_claim = Instant::now();
+            self.send(process, &together);
+        }
+    }
+
+    fn send(&mut self, process: ProcessId, shards: &[i16]) {
+        let planned: Vec<Planned> = shards.iter().filter_map(|shard| self.next.remove(shard)).flatten().collect();
+        self.claiming.extend(shards);
+        self.claims += 1;
+        let turn = planned.first().and_then(|planned| self.turns.get(&planned.turn));
+        let flow = turn.map_or_else(Span::none, |turn| turn.span.clone());
+        self.under_way.push(Box::pin(claim(self.starter.clone(), process, planned, flow)));
     }
 
     fn done(&mut self, done: Done) {
@@ -275,8 +332,14 @@ impl Dispatcher {
                     }
                 }
             }
-            Done::Claim { shard, planned, answer } => {
-                self.claiming.remove(&shard);
+            Done::Claim { mut planned, answer } => {
+                self.claims -= 1;
+                for planned in &planned {
+                    self.claiming.remove(&planned.ask.workspace.shard());
+                }
+                if let Ok(claims) = &answer {
+                    planned = self.ask_again(planned, &claims.busy);
+                }
                 for planned in &planned {
                     self.asked.remove(&planned.ask.workspace);
                 }
@@ -306,6 +369,18 @@ impl Dispatcher {
         }
     }
 
+    /// Plans those of busy shards anew, each shard on its own; answers the others.
+    fn ask_again(&mut self, planned: Vec<Planned>, busy: &[WorkspaceId]) -> Vec<Planned> {
+        let (again, answered): (Vec<_>, Vec<_>) =
+            planned.into_iter().partition(|planned| busy.contains(&planned.ask.workspace));
+        for planned in again {
+            let shard = planned.ask.workspace.shard();
+            self.contended.insert(shard);
+            self.next.entry(shard).or_default().push(planned);
+        }
+        answered
+    }
+
     /// Books a claim's answer to its turns; a turn answered in full sets the size of the next.
     fn count(&mut self, planned: &[Planned], claims: &Claims) {
         for Planned { ask, turn: number } in planned {
@@ -313,6 +388,7 @@ impl Dispatcher {
             let Some(turn) = self.turns.get_mut(number) else { continue };
             let claimed = claims.items.iter().filter(|item| item.workspace == ask.workspace).count();
             turn.claimed += i32::try_from(claimed).unwrap_or(i32::MAX);
+            turn.more |= claims.asked.iter().any(|asked| asked.workspace == ask.workspace && asked.could_go_on());
             turn.open -= 1;
             if turn.open == 0
                 && let Some(turn) = self.turns.remove(number)
@@ -345,7 +421,7 @@ impl Dispatcher {
             // with room and something ready, of which nothing was to be had, has it locked by
             // somebody: the sweep comes back to it.
             let goes_on = asked.in_the_way.is_empty() && (claimed || asked.parked);
-            if goes_on && asked.more && asked.running < asked.limit {
+            if goes_on && asked.could_go_on() {
                 self.ring.add(asked.workspace, asked.weight);
             } else {
                 self.ring.drop_debt(asked.workspace);
@@ -364,7 +440,7 @@ impl Dispatcher {
 impl Turn {
     fn new(batch: i32, open: usize) -> Turn {
         let span = tracing::debug_span!(parent: None, spans::QUEUE_PROCESSING.name, batch_size = Empty);
-        Turn { began: Instant::now(), span, batch, claimed: 0, open }
+        Turn { began: Instant::now(), span, batch, claimed: 0, more: false, open }
     }
 
     /// Tells of the turn; answers how much the next may ask for.
@@ -376,16 +452,19 @@ impl Turn {
             ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
             ::metrics::histogram!(metrics::PROCESSING_DURATION.name).record(self.began.elapsed());
         }
-        if self.claimed >= self.batch {
+        // Full workspaces free their slots as fast as they took them: such a turn was of the right size.
+        if self.more {
             (self.batch * 2).min(settings.batch_max)
-        } else {
+        } else if self.claimed < self.batch / 4 {
             (self.batch / 2).max(settings.batch_min)
+        } else {
+            self.batch
         }
     }
 }
 
-async fn claim(starter: Starter, process: ProcessId, shard: i16, planned: Vec<Planned>, flow: Span) -> Done {
+async fn claim(starter: Starter, process: ProcessId, planned: Vec<Planned>, flow: Span) -> Done {
     let asks: Vec<Ask> = planned.iter().map(|planned| planned.ask).collect();
-    let answer = starter.claim(process, shard, &asks, &flow).await;
-    Done::Claim { shard, planned, answer }
+    let answer = starter.claim(process, &asks, &flow).await;
+    Done::Claim { planned, answer }
 }

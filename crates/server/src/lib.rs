@@ -26,6 +26,7 @@ mod role;
 mod sampler;
 mod start;
 mod starter;
+mod statistics;
 mod takeover;
 mod waiters;
 mod waker;

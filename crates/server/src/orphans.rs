@@ -8,7 +8,7 @@
 //!
 //! Not here: who is dead (`processes`), claimed items that never began (`takeover`), parked runs (`waker`).
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use engine::embedded::{Embedded, NAME};
@@ -41,14 +41,17 @@ impl Orphans {
         let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
         let silence = alive.silence(ms(self.settings.runs_after_ms));
         let mut trouble = None;
-        for shard in Arc::clone(&alive.shards).iter().copied() {
+        let mut groups = VecDeque::from([&alive.shards[..]]);
+        while let Some(shards) = groups.pop_front() {
             let room = self.engine.room();
             if room == 0 {
                 break;
             }
-            // One shard's trouble keeps no other's runs waiting.
-            if let Err(error) = self.adopt_from(shard, &alive, silence, room).await {
-                trouble = Some(error);
+            match self.adopt_from(shards, &alive, silence, room).await {
+                Ok(()) => {}
+                // One shard's trouble keeps no other's runs waiting.
+                Err(_) if shards.len() > 1 => groups.extend(shards.chunks(1)),
+                Err(error) => trouble = Some(error),
             }
         }
         self.find_lost(alive.process).await?;
@@ -59,8 +62,14 @@ impl Orphans {
         Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms) / 4))
     }
 
-    async fn adopt_from(&self, shard: i16, alive: &Alive, silence: Silence, room: usize) -> Result<(), store::Error> {
-        for orphan in self.store.adopt_orphans(shard, alive.process, silence, NAME, room).await? {
+    async fn adopt_from(
+        &self,
+        shards: &[i16],
+        alive: &Alive,
+        silence: Silence,
+        room: usize,
+    ) -> Result<(), store::Error> {
+        for orphan in self.store.adopt_orphans(shards, alive.process, silence, NAME, room).await? {
             self.adopt(alive.process, orphan).await?;
         }
         Ok(())

@@ -10,6 +10,7 @@
 //!
 //! Not here: whose turn it is (`dispatcher`), what an answer means (`kernel::queue`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,25 +53,20 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// Claims from one shard and starts what was claimed, as a part of `flow`.
-    pub(crate) async fn claim(
-        &self,
-        process: ProcessId,
-        shard: i16,
-        asks: &[Ask],
-        flow: &Span,
-    ) -> Result<Claims, store::Error> {
+    /// Claims and starts what was claimed, as a part of `flow`.
+    pub(crate) async fn claim(&self, process: ProcessId, asks: &[Ask], flow: &Span) -> Result<Claims, store::Error> {
         let claim = ClaimId(store::new_id());
         let engine = self.engine.begins_with_claim().then(|| self.engine.name());
         let workspaces = asks.len();
-        let span = tracing::debug_span!(parent: flow, spans::CLAIM_BATCH.name, shard, workspaces, claimed = Empty);
-        let mut claims = match self.store.claim(shard, asks, claim, process, engine).instrument(span.clone()).await {
+        let span = tracing::debug_span!(parent: flow, spans::CLAIM_BATCH.name, workspaces, claimed = Empty);
+        let mut claims = match self.store.claim(asks, claim, process, engine).instrument(span.clone()).await {
             Ok(claims) => claims,
             Err(error) => {
                 // It may have been committed. What it began is found among the runs this process
                 // owns; what it only claimed is asked for under the same claim.
+                let shards: BTreeSet<i16> = asks.iter().map(|ask| ask.workspace.shard()).collect();
                 let starter = self.clone();
-                self.tasks.spawn(async move { starter.find_claimed(process, shard, claim).await });
+                self.tasks.spawn(async move { starter.find_claimed(process, shards, claim).await });
                 return Err(error);
             }
         };
@@ -100,12 +96,13 @@ impl Starter {
     }
 
     /// Starts what a claim took whose answer was lost.
-    async fn find_claimed(&self, process: ProcessId, shard: i16, claim: ClaimId) {
+    async fn find_claimed(&self, process: ProcessId, shards: BTreeSet<i16>, claim: ClaimId) {
         for pause in [1, 2, 4, 8, 16] {
             if !self.rest(Duration::from_secs(pause)).await {
                 return;
             }
-            match self.store.claimed_under(shard, claim).await {
+            let shards: Vec<i16> = shards.iter().copied().collect();
+            match self.store.claimed_under(&shards, claim).await {
                 // Nothing yet: the claim may still be waiting for its shard.
                 Ok(items) if items.is_empty() => {}
                 Ok(items) => return self.start_all(process, claim, items, Span::none()).await,

@@ -6,6 +6,7 @@
 //!
 //! Not here: runs whose owner is gone (`orphans`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use engine::say;
 use kernel::ids::{ClaimId, SHARDS};
 use kernel::signals::{events, metrics};
 use kernel::trace::TraceParent;
-use store::admission::Claimed;
+use store::admission::{Claimed, TakenOver};
 use tokio::sync::watch;
 use tracing::Span;
 
@@ -39,14 +40,17 @@ impl Takeover {
             return Ok(None);
         }
         let shards = if self.ours.is_exclusive() { (0..SHARDS).collect() } else { Arc::clone(&alive.shards) };
-        let silence = alive.silence(ms(self.settings.claims_after_ms));
-        let stale = ms(self.starter.settings.stale_after_ms);
         let (mut recovered, mut trouble) = (0, None);
-        for shard in shards.iter().copied() {
+        let mut groups = VecDeque::from([&shards[..]]);
+        while let Some(shards) = groups.pop_front() {
             let claim = ClaimId(store::new_id());
-            let taken = match self.starter.store.take_over(shard, silence, stale, claim, alive.process).await {
+            let taken = match self.take_over(&alive, shards, claim).await {
                 Ok(taken) => taken,
                 // One shard's trouble keeps no other's items waiting.
+                Err(_) if shards.len() > 1 => {
+                    groups.extend(shards.chunks(1));
+                    continue;
+                }
                 Err(error) => {
                     trouble = Some(error);
                     continue;
@@ -84,5 +88,11 @@ impl Takeover {
         }
         // While somebody is known to be dead, every moment counts.
         Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms) / 4))
+    }
+
+    async fn take_over(&self, alive: &Alive, shards: &[i16], claim: ClaimId) -> Result<Vec<TakenOver>, store::Error> {
+        let silence = alive.silence(ms(self.settings.claims_after_ms));
+        let stale = ms(self.starter.settings.stale_after_ms);
+        self.starter.store.take_over(shards, silence, stale, claim, alive.process).await
     }
 }

@@ -1,22 +1,27 @@
--- Claims the next items of some workspaces of one shard, and begins them if the claimer is the
--- runner. The heart of the service; why it is strict is told in docs/admission.md.
+-- Claims the next items of some workspaces, and begins them if the claimer is the runner. The heart
+-- of the service; why it is strict is told in docs/admission.md.
 --
--- The fence is the advisory lock, in its own statement: the claim after it has a snapshot younger
--- than the lock, so it counts every slot that was ever committed in this shard. In one statement
--- with the claim the lock would come after the snapshot and fence nothing.
+-- The fence is the advisory lock of each workspace's shard, in its own statement: the claim after it
+-- has a snapshot younger than the lock, so it counts every slot that was ever committed in that
+-- shard. In one statement with the claim the lock would come after the snapshot and fence nothing.
+-- Who asks for one shard waits for its lock; who asks for several waits for none, and is told which
+-- are busy: nobody holds a lock while waiting for another, and a contended shard keeps no other back.
 --
 -- p_engine names the engine when the caller itself runs what it claims: claim, begin and DISPATCHED
 -- are then one commit. Execution rows are locked with SKIP LOCKED (the lock order elsewhere is
 -- execution, queue, shard); an item whose execution is locked stays CLAIMED and begins separately.
 --
--- Returns one row per claimed item (kind 'item'), then one per workspace asked (kind 'workspace':
+-- Returns one row per claimed item (kind 'item'), one per workspace asked (kind 'workspace':
 -- running and limit after this claim, whether more is ready, whether anything was put back behind a
--- gate, and the definitions whose items are to be moved out of the way). What was let through a gate
--- that is closed now goes back behind it; what never stood at one is left where it is, to be moved
--- in bulk: a claim that moved it would pay for the backlog.
--- waited_ms is how long an item could have started before it did.
-CREATE OR REPLACE FUNCTION fb_claim_2(
-    p_shard smallint, p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
+-- gate, and the definitions whose items are to be moved out of the way), or 'busy' for one whose
+-- shard was not to be had. What was let through a gate that is closed now goes back behind it; what
+-- never stood at one is left where it is, to be moved in bulk: a claim that moved it would pay for
+-- the backlog. waited_ms is how long an item could have started before it did.
+--
+-- Each step adds columns to the one before it. To join two of them would read one whole for every row
+-- of the other: with a hundred items that cost more than the claim.
+CREATE OR REPLACE FUNCTION fb_claim_3(
+    p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
 RETURNS TABLE (
     kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean, newer boolean,
     begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamptz, deadline_in_ms bigint,
@@ -25,14 +30,20 @@ LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
 #variable_conflict use_column
+DECLARE
+    v_shards int[] := ARRAY(SELECT DISTINCT get_byte(uuid_send(t.id), 15) & 63 FROM unnest(p_workspaces) AS t(id) ORDER BY 1);
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'fb_claim_2 needs READ COMMITTED';
+        RAISE EXCEPTION 'fb_claim_3 needs READ COMMITTED';
     END IF;
-    PERFORM pg_advisory_xact_lock(7001, p_shard::int);
+    IF cardinality(v_shards) = 1 THEN
+        PERFORM pg_advisory_xact_lock(7001, v_shards[1]);
+    ELSE
+        v_shards := ARRAY(SELECT s FROM unnest(v_shards) AS s WHERE pg_try_advisory_xact_lock(7001, s));
+    END IF;
     RETURN QUERY
     WITH w AS MATERIALIZED (
-        SELECT ws.id, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
+        SELECT ws.id, ws.shard, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
                ws.paused OR ws.deleted_at IS NOT NULL AS closed,
                CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
                     ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
@@ -41,13 +52,13 @@ BEGIN
          CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = t.id LIMIT 1) ws
          CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier
          CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM execution_queue r
-                              WHERE r.shard = p_shard AND r.workspace_id = ws.id AND r.stage = 5) u
-         WHERE ws.shard = p_shard),
+                              WHERE r.shard = ws.shard AND r.workspace_id = ws.id AND r.stage = 5) u
+         WHERE ws.shard = ANY (v_shards)),
     c AS MATERIALIZED (
         SELECT q.* FROM w CROSS JOIN LATERAL (
-            SELECT q.id, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated
+            SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated
               FROM execution_queue q
-             WHERE q.shard = p_shard AND q.workspace_id = w.id AND q.stage = 0
+             WHERE q.shard = w.shard AND q.workspace_id = w.id AND q.stage = 0
              ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
     -- A missing definition must not block its workspace's head: it is claimed, then failed.
     k AS MATERIALIZED (
@@ -55,63 +66,79 @@ BEGIN
                CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
                c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
                  + (SELECT count(*) FROM execution_queue r
-                     WHERE r.shard = p_shard AND r.workspace_id = c.workspace_id AND r.stage = 5
+                     WHERE r.shard = c.shard AND r.workspace_id = c.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
                  <= coalesce(d.key_concurrency, 1) AS key_ok
           FROM c LEFT JOIN workflow_definition d ON d.id = c.def),
     g AS MATERIALIZED (
         SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
                  + (SELECT count(*) FROM execution_queue r
-                     WHERE r.shard = p_shard AND r.workspace_id = k.workspace_id AND r.stage = 5
+                     WHERE r.shard = k.shard AND r.workspace_id = k.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = k.def) <= dlim) AS ok
           FROM k),
     x AS MATERIALIZED (
-        SELECT e.id FROM g CROSS JOIN LATERAL (
+        SELECT g.*, e.id IS NOT NULL AS begun
+          FROM g LEFT JOIN LATERAL (
             SELECT e.id FROM workflow_execution e
-             WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics FOR UPDATE SKIP LOCKED) e
-         WHERE p_engine IS NOT NULL AND g.ok AND NOT g.gone),
+             WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics
+               AND p_engine IS NOT NULL AND g.ok AND NOT g.gone
+               FOR UPDATE SKIP LOCKED) e ON true),
+    -- What was met, by workspace.
+    m AS MATERIALIZED (
+        SELECT x.workspace_id, count(*) AS met, count(*) FILTER (WHERE x.ok)::int AS taken,
+               array_agg(DISTINCT x.def) FILTER (WHERE NOT x.ok AND x.key_ok) AS held_back,
+               array_agg(DISTINCT x.def) FILTER (WHERE NOT x.ok AND x.key_ok AND NOT x.gated) AS never_gated,
+               bool_or(NOT x.ok AND (x.gated OR NOT x.key_ok)) AS parked
+          FROM x GROUP BY x.workspace_id),
     a AS (
         UPDATE execution_queue q
            SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = clock_timestamp(),
-               status = CASE WHEN b.begun THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN b.begun THEN clock_timestamp() END,
-               gated = q.gated OR b.limited
-          FROM (SELECT g.id, g.gone, g.dlim IS NOT NULL AS limited, x.id IS NOT NULL AS begun
-                  FROM g LEFT JOIN x ON x.id = g.id WHERE g.ok) b
-         WHERE q.id = b.id AND q.status = 'PENDING'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, b.gone, b.begun,
+               status = CASE WHEN x.begun THEN 'DISPATCHED' ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN x.begun THEN clock_timestamp() END,
+               gated = q.gated OR x.dlim IS NOT NULL
+          FROM x WHERE q.id = x.id AND x.ok AND q.status = 'PENDING'
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, x.gone, x.begun,
                   greatest(q.created_at, q.available_at) AS since),
     s AS (
-        UPDATE execution_queue q SET gated = true, stage = CASE WHEN g.key_ok THEN 3 ELSE 2 END
-          FROM g WHERE q.id = g.id AND NOT g.ok AND (g.gated OR NOT g.key_ok) AND q.status = 'PENDING'
-        RETURNING q.workspace_id),
+        UPDATE execution_queue q SET gated = true, stage = CASE WHEN x.key_ok THEN 3 ELSE 2 END
+          FROM x WHERE q.id = x.id AND NOT x.ok AND (x.gated OR NOT x.key_ok) AND q.status = 'PENDING'),
     e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = clock_timestamp(),
                deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-          FROM x WHERE e.id = x.id AND e.status = 'PENDING'
-        RETURNING e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at, e.trace_context)
-    SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, coalesce(e.version_id, o.version_id),
-           a.attempt_count, a.in_doubt, a.gone, coalesce(o.semantics > p_semantics, false), a.begun, e.owner_epoch, e.input, e.trigger, e.created_at,
+          FROM a WHERE e.id = a.id AND a.begun AND e.status = 'PENDING'
+        RETURNING e.id, a.workspace_id, a.workflow_definition_id, a.attempt_count, a.in_doubt, a.since,
+                  e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at, e.trace_context)
+    SELECT 'item', e.workspace_id, e.id, e.workflow_definition_id, e.version_id, e.attempt_count, e.in_doubt, false, false,
+           true, e.owner_epoch, e.input, e.trigger, e.created_at,
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
-           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int, coalesce(e.trace_context, o.trace_context),
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int, e.trace_context,
+           (extract(epoch FROM clock_timestamp() - e.since) * 1000)::bigint
+      FROM e
+    UNION ALL
+    SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, o.version_id, a.attempt_count, a.in_doubt, a.gone,
+           coalesce(o.semantics > p_semantics, false), false, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL, o.trace_context,
            (extract(epoch FROM clock_timestamp() - a.since) * 1000)::bigint
-      FROM a LEFT JOIN e ON e.id = a.id
-      LEFT JOIN LATERAL (SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o WHERE o.id = a.id AND NOT a.begun LIMIT 1) o ON true
+      FROM a LEFT JOIN LATERAL (
+            SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o WHERE o.id = a.id LIMIT 1) o ON true
+     WHERE NOT a.begun
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           w.running + (SELECT count(*)::int FROM a WHERE a.workspace_id = w.id), w.lim,
+           w.running + coalesce(m.taken, 0), w.lim,
            NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
-                WHERE r.shard = p_shard AND r.workspace_id = w.id AND r.stage = 0
-                LIMIT 1 + (SELECT count(*) FROM g WHERE g.workspace_id = w.id)) m)
-             > (SELECT count(*) FROM g WHERE g.workspace_id = w.id),
-           EXISTS (SELECT 1 FROM s WHERE s.workspace_id = w.id),
+                WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
+                LIMIT 1 + coalesce(m.met, 0)) n) > coalesce(m.met, 0),
+           coalesce(m.parked, false),
            -- A few that were let through too many are put back by claims alone; when nothing else
            -- is met, there may be many.
-           (SELECT array_agg(DISTINCT g.def) FROM g
-             WHERE g.workspace_id = w.id AND NOT g.ok AND g.key_ok
-               AND (NOT g.gated OR NOT EXISTS (SELECT 1 FROM g o WHERE o.workspace_id = w.id AND o.ok))),
+           CASE WHEN m.taken > 0 THEN m.never_gated ELSE m.held_back END,
            w.weight::int, NULL, NULL
-      FROM w;
+      FROM w LEFT JOIN m ON m.workspace_id = w.id
+    UNION ALL
+    SELECT 'busy', t.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+      FROM unnest(p_workspaces) AS t(id)
+     WHERE NOT (get_byte(uuid_send(t.id), 15) & 63) = ANY (v_shards);
 END $fn$;

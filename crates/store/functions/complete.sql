@@ -1,11 +1,11 @@
--- Ends executions: the one way an execution becomes terminal, for every caller.
+-- Ends executions: the one way an execution becomes terminal, for every caller but `fb_record_3`,
+-- which shows its epoch instead of a claim. What follows an end is one function for both.
 --
 -- p_from says which statuses the caller means to end (null: any that is not terminal), p_claims
 -- the claim a dispatcher must still hold (null: the run itself, or a person, decides).
--- First the execution, guarded; then, in the same transaction, its open nodes, its ticket whatever
--- its status, the audit row, and room for what waited behind it. Zero rows changed means it had
--- already ended: its outcome stands, but a terminal execution never keeps a ticket. Nor does one
--- that is missing: its ticket is removed, and `applied` is null.
+-- First the execution, guarded; then, in the same transaction, what follows. Zero rows changed means
+-- it had already ended: its outcome stands, but a terminal execution never keeps a ticket. Nor does
+-- one that is missing: its ticket is removed, and `applied` is null.
 --
 -- Lock order: execution rows in id order, then queue rows.
 CREATE OR REPLACE FUNCTION fb_complete_1(
@@ -16,7 +16,7 @@ AS $fn$
 #variable_conflict use_column
 DECLARE
     ended uuid[];
-    z record;
+    over record;
 BEGIN
     PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
     WITH t AS (
@@ -33,48 +33,65 @@ BEGIN
         RETURNING e.id)
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
-    WITH n AS (
-        UPDATE workflow_execution_node n
-           SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
-               duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
-          FROM (SELECT n.execution_id, n.node, n.iteration,
-                       e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
-                  FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
-                 WHERE n.execution_id = ANY (ended) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
-         WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
-           AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
-        RETURNING n.execution_id, n.seq)
-    UPDATE workflow_execution e SET last_seq = s.seq
-      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
-     WHERE e.id = s.execution_id;
+    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
+           array_agg(e.workspace_id) AS workspaces
+      INTO over
+      FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
+     WHERE e.status NOT IN ('PENDING', 'RUNNING');
 
-    WITH t AS MATERIALIZED (
-        SELECT t.id, e.status, e.error
-          FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
-         WHERE e.status NOT IN ('PENDING', 'RUNNING')),
-    d AS (
-        DELETE FROM execution_queue q USING t
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('COMPLETED', 'CANCELED')
+    RETURN QUERY
+    SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
+      FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
+      JOIN fb_left_1(over.ids, over.outcomes, over.errors, p_actor) l ON l.execution = t.id
+    UNION ALL
+    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
+END $fn$;
+
+-- What follows the end of executions, in the transaction that ended them: open nodes settled, the
+-- ticket gone or FAILED whatever its status, the audit row, and room for what waited behind it.
+CREATE OR REPLACE FUNCTION fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_actor text)
+RETURNS TABLE (execution uuid, ticket boolean, freed boolean)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    z record;
+BEGIN
+    -- Of one that COMPLETED every node had settled.
+    IF 'COMPLETED' <> ANY (p_outcomes) THEN
+        WITH n AS (
+            UPDATE workflow_execution_node n
+               SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
+                   duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
+              FROM (SELECT n.execution_id, n.node, n.iteration,
+                           e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
+                      FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
+                     WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
+             WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
+               AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
+            RETURNING n.execution_id, n.seq)
+        UPDATE workflow_execution e SET last_seq = s.seq
+          FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
+         WHERE e.id = s.execution_id;
+    END IF;
+
+    WITH d AS (
+        DELETE FROM execution_queue q USING unnest(p_ids, p_outcomes) AS t(id, outcome)
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.outcome IN ('COMPLETED', 'CANCELED')
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     f AS (
         UPDATE execution_queue q
-           SET status = 'FAILED', stage = 9, last_error = coalesce(t.error ->> 'message', t.status)
-          FROM t
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.status IN ('FAILED', 'TIMED_OUT')
+           SET status = 'FAILED', stage = 9, last_error = coalesce(t.error ->> 'message', t.outcome)
+          FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error)
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.outcome IN ('FAILED', 'TIMED_OUT')
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed,
                   t.error),
-    m AS (
-        DELETE FROM execution_queue q USING unnest(p_ids, p_claims) AS t(id, claim)
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
-           AND NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = t.id)
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     a AS (
         INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
         SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, f.error FROM f),
     y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
-          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f
-          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM m)
-    SELECT array_agg(y.id) AS ids, array_agg(y.freed) AS freed, array_agg(y.workspace_id) AS of,
+          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
+    SELECT coalesce(array_agg(y.id), '{}') AS ids, array_agg(y.freed) AS freed,
            array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
            array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
            array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
@@ -85,12 +102,31 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    SELECT e.id, e.id = ANY (ended), y.id IS NOT NULL, e.workspace_id, coalesce(y.freed, false)
-      FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
-      LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = e.id
-     WHERE e.status NOT IN ('PENDING', 'RUNNING')
-    UNION ALL
-    SELECT y.id, NULL, true, y.workspace_id, y.freed
-      FROM unnest(z.ids, z.freed, z.of) AS y(id, freed, workspace_id)
-     WHERE NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = y.id);
+    SELECT t.id, y.id IS NOT NULL, coalesce(y.freed, false)
+      FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
+END $fn$;
+
+-- Removes tickets whose execution is missing.
+CREATE OR REPLACE FUNCTION fb_missing_1(p_ids uuid[], p_claims uuid[])
+RETURNS TABLE (id uuid, workspace_id uuid, freed boolean)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    z record;
+BEGIN
+    WITH m AS (
+        DELETE FROM execution_queue q USING unnest(p_ids, p_claims) AS t(id, claim)
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
+           AND NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = t.id)
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed)
+    SELECT coalesce(array_agg(m.id), '{}') AS ids, array_agg(m.workspace_id) AS of, array_agg(m.freed) AS freed,
+           array_agg(m.workspace_id) FILTER (WHERE m.gated) AS ws,
+           array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS def,
+           array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS key
+      INTO z FROM m;
+    IF z.ws IS NOT NULL THEN
+        PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    END IF;
+    RETURN QUERY SELECT * FROM unnest(z.ids, z.of, z.freed);
 END $fn$;

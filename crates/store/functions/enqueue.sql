@@ -20,6 +20,7 @@ AS $fn$
 DECLARE
     accepted uuid[];
     refused uuid[];
+    queued record;
     gates record;
     -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
     v_now timestamptz := clock_timestamp();
@@ -41,7 +42,7 @@ BEGIN
                              p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
             AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version, rerun, ord)),
     d AS MATERIALIZED (
-        SELECT t.*, v.id AS pinned, v.timeout_ms
+        SELECT t.*, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
           FROM t JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
           JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
           JOIN workflow_definition_version v
@@ -57,33 +58,38 @@ BEGIN
           -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
           FROM d ORDER BY d.ws, d.idempotency, d.ord
         ON CONFLICT DO NOTHING
-        RETURNING id)
-    SELECT coalesce(array_agg(id), '{}') INTO accepted FROM e;
+        RETURNING id),
+    h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id IN (SELECT e.id FROM e)),
+    a AS (
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
+               CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
+          FROM h),
+    q AS (
+        INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
+            available_at, rank, gated, stage, concurrency_key)
+        SELECT h.id, h.ws, h.def, h.id, h.priority, v_now, coalesce(h.run_at, v_now),
+               (extract(epoch FROM v_now) * 1000)::bigint + (h.priority - 3) * p_step_ms,
+               h.key IS NOT NULL OR h.limited,
+               CASE WHEN h.run_at > v_now THEN 1 WHEN h.key IS NOT NULL THEN 2 WHEN h.limited THEN 3 ELSE 0 END,
+               h.key
+          FROM h
+        RETURNING id, stage, gated)
+    SELECT coalesce(array_agg(q.id), '{}') AS ids, bool_or(q.gated) AS gated, min(q.stage) AS least, max(q.stage) AS most
+      INTO queued FROM q;
+    accepted := queued.ids;
 
-    INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
-        available_at, rank, gated, stage, concurrency_key)
-    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.id, e.priority, e.created_at, coalesce(t.run_at, e.created_at),
-           (extract(epoch FROM e.created_at) * 1000)::bigint + (e.priority - 3) * p_step_ms,
-           e.concurrency_key IS NOT NULL OR d.concurrency IS NOT NULL OR d.status <> 'ACTIVE',
-           CASE WHEN t.run_at > e.created_at THEN 1 WHEN e.concurrency_key IS NOT NULL THEN 2
-                WHEN d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' THEN 3 ELSE 0 END,
-           e.concurrency_key
-      FROM unnest(p_ids, p_run_at) AS t(id, run_at)
-      JOIN workflow_execution e ON e.id = t.id
-      JOIN workflow_definition d ON d.id = e.workflow_definition_id
-     WHERE t.id = ANY (accepted);
-
-    INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
-    SELECT t.ws, p_actor, CASE WHEN t.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', t.id,
-           CASE WHEN t.rerun IS NOT NULL THEN jsonb_build_object('of', t.rerun) END
-      FROM unnest(p_ids, p_workspaces, p_reruns) AS t(id, ws, rerun) WHERE t.id = ANY (accepted);
-
-    SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
-      INTO gates
-      FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
-              FROM execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
-    IF gates.ws IS NOT NULL THEN
+    IF queued.gated THEN
+        SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
+          INTO gates
+          FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
+                  FROM execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
         PERFORM fb_open_1(gates.ws, gates.def, gates.key);
+    ELSIF cardinality(accepted) = cardinality(p_ids) AND queued.least = queued.most THEN
+        -- Nothing was refused or there before: no answer has to be looked up.
+        RETURN QUERY SELECT t.ord, 'accepted', t.id, t.ws, queued.least
+          FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord);
+        RETURN;
     END IF;
 
     RETURN QUERY

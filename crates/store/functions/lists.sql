@@ -22,7 +22,7 @@ AS $fn$
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
                 WHERE p_ids IS NULL AND p_definitions IS NULL
-                  AND e.workspace_id = p_workspace AND e.status = s.status
+                  AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
                 ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
@@ -31,7 +31,7 @@ AS $fn$
             FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
                 WHERE p_ids IS NULL
-                  AND e.workflow_definition_id = w.definition AND e.status = s.status
+                  AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
                   AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
@@ -41,7 +41,7 @@ AS $fn$
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
                 WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL
-                  AND e.status = s.status
+                  AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
                 ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p

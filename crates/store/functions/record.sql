@@ -6,50 +6,54 @@
 -- unlocked check would let a zombie's fact in after its successor had read the rows. A settled
 -- node is never changed again, so the whole call may be repeated.
 --
--- Facts come as parallel arrays; r_ runs, f_ facts of nodes (in the order in which they happened),
--- e_ ends of runs. f_runs and e_runs say whose they are by its place among the runs, from 1: a call
--- may bring the same execution twice, from a process that lost it and took it up again, and what
--- the older run says is refused with it. A run to be parked gives r_park.
-CREATE OR REPLACE FUNCTION fb_record_2(
+-- Facts come as parallel arrays; r_ runs, f_ facts of nodes (in the order
+-- in which they happened), e_ ends of runs. f_runs and e_runs say whose they are by its place among
+-- the runs, from 1: a call may bring the same execution twice, from a process that lost it and took
+-- it up again, and what the older run says is refused with it. A run to be parked gives r_park, one
+-- that ends how many of its facts settle a node.
+CREATE OR REPLACE FUNCTION fb_record_3(
     p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[],
     f_runs int[], f_nodes text[], f_iterations int[], f_statuses text[], f_attempts int[], f_next_in_ms bigint[],
     f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[],
-    e_runs int[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text)
+    e_runs int[], e_settled int[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text)
 RETURNS TABLE (run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    held bigint[];
+    -- By the run's place: what it had settled so far, or -1 if it is not held; and whose it is.
+    seqs bigint[];
+    owners uuid[];
     ends record;
 BEGIN
-    SELECT coalesce(array_agg(e.ord), '{}') INTO held FROM (
-        SELECT t.ord FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord)
-          JOIN workflow_execution e ON e.id = t.id
-         WHERE e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
-         ORDER BY e.id FOR UPDATE OF e) e;
+    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord),
+           array_agg(coalesce(e.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY t.ord)
+      INTO seqs, owners
+      FROM (SELECT * FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
+      LEFT JOIN LATERAL (
+           SELECT e.last_seq, e.workspace_id FROM workflow_execution e
+            WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
+              FOR UPDATE) e ON true;
 
     WITH f AS MATERIALIZED (
-        SELECT f.*, e.id, e.workspace_id,
-               jsonb_build_object('attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error) AS failed,
-               CASE WHEN f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
-                    THEN e.last_seq + row_number() OVER (
-                         PARTITION BY e.id, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
-                         ORDER BY f.ord) END AS seq
-          FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs, f_outputs, f_errors)
-               WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
-          JOIN workflow_execution e ON e.id = r_ids[f.run]
-         WHERE f.run = ANY (held)),
+        SELECT f.*, r_ids[f.run] AS id, owners[f.run] AS workspace_id,
+               CASE WHEN f.status = 'RETRYING' THEN jsonb_build_array(jsonb_build_object(
+                    'attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error)) END AS failed,
+               CASE WHEN f.settles THEN seqs[f.run] + row_number() OVER (PARTITION BY f.run, f.settles ORDER BY f.ord) END AS seq
+          FROM (SELECT f.*, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
+                  FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
+                              f_outputs, f_errors)
+                       WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
+                 WHERE seqs[f.run] >= 0) f),
     n AS (
         INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
             next_at, input, output, error, earlier, started_at, completed_at, duration_ms)
         SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
-               clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error,
-               CASE WHEN f.status = 'RETRYING' THEN jsonb_build_array(f.failed) END,
+               clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error, f.failed,
                CASE WHEN f.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
                CASE WHEN f.seq IS NOT NULL THEN clock_timestamp() END,
                CASE WHEN f.seq IS NOT NULL THEN 0 END
-          FROM f ORDER BY f.id, f.ord
+          FROM f
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
                next_at = excluded.next_at, input = coalesce(excluded.input, n.input), output = excluded.output,
@@ -61,10 +65,12 @@ BEGIN
                     THEN (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint END
          WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
         RETURNING n.execution_id, n.seq)
-    -- Only what was stored counts: a repeated or late fact is no progress.
+    -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
+    -- once, below: it cannot be repeated, because it is over then.
     UPDATE workflow_execution e SET last_seq = s.seq
-      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n WHERE n.seq IS NOT NULL GROUP BY n.execution_id) s
-     WHERE e.id = s.execution_id;
+      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n
+             WHERE n.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY n.execution_id) s
+     WHERE e.id = s.execution_id AND NOT EXISTS (SELECT 1 FROM unnest(e_runs) AS t(run) WHERE r_ids[t.run] = e.id AND seqs[t.run] >= 0);
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
@@ -74,22 +80,26 @@ BEGIN
                wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
                                                             WHERE o.execution_id = e.id AND o.completed_at IS NULL))
           FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
-         WHERE e.id = t.id AND t.park AND t.ord = ANY (held);
+         WHERE e.id = t.id AND t.park AND seqs[t.ord] >= 0;
     END IF;
 
-    SELECT array_agg(r_ids[t.run]) AS ids, array_agg(t.outcome) AS outcomes, array_agg(t.output) AS outputs,
-           array_agg(t.error) AS errors, array_agg(NULL::uuid) AS claims
-      INTO ends
-      FROM unnest(e_runs, e_outcomes, e_outputs, e_errors) AS t(run, outcome, output, error)
-     WHERE t.run = ANY (held);
+    WITH e AS (
+        UPDATE workflow_execution e
+           SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
+               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
+               last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
+          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
+         WHERE e.id = r_ids[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
+        RETURNING e.id, e.status, e.error)
+    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors INTO ends FROM e;
     IF ends.ids IS NULL THEN
-        RETURN QUERY SELECT t.ord, t.ord = ANY (held), false, NULL::uuid, false
+        RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
         RETURN QUERY
-        SELECT t.ord, t.ord = ANY (held), coalesce(c.applied, false), c.workspace, coalesce(c.freed, false)
+        SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_complete_1(ends.ids, ends.outcomes, ends.outputs, ends.errors, ends.claims, 'RUNNING', p_actor) c
-                 ON c.execution = t.id AND t.ord = ANY (held);
+          LEFT JOIN fb_left_1(ends.ids, ends.outcomes, ends.errors, p_actor) l
+                 ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $fn$;

@@ -74,6 +74,11 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// There is a slot, and something for it.
+    pub fn could_go_on(&self) -> bool {
+        self.more && self.running < self.limit
+    }
+
     /// Full, with something waiting.
     pub fn at_capacity(&self) -> bool {
         self.more && self.running >= self.limit
@@ -85,6 +90,8 @@ impl Asked {
 pub struct Claims {
     pub items: Vec<Claimed>,
     pub asked: Vec<Asked>,
+    /// Those whose shard somebody else was claiming from: to be asked again, shard by shard.
+    pub busy: Vec<WorkspaceId>,
 }
 
 /// Something that waits for room: a definition, or one of its keys.
@@ -135,10 +142,10 @@ pub struct Silence {
 
 impl Store {
     /// Claims up to what each ask wants and its limits leave. With `engine` the claimer is the
-    /// runner, and what can be is begun in the same commit.
+    /// runner, and what can be is begun in the same commit. Asks of one shard wait for its lock; asks of
+    /// several wait for none, and those of a shard that was not to be had are answered `busy`.
     pub async fn claim(
         &self,
-        shard: i16,
         asks: &[Ask],
         claim: ClaimId,
         process: ProcessId,
@@ -149,15 +156,15 @@ impl Store {
         let rows = self
             .query(
                 sql!("execution_queue/claim"),
-                &[&shard, &workspaces, &wanted, &claim.0, &process.0, &engine, &kernel::SEMANTICS],
+                &[&workspaces, &wanted, &claim.0, &process.0, &engine, &kernel::SEMANTICS],
             )
             .await?;
         let mut claims = Claims::default();
         for row in rows {
-            if row.try_get::<_, &str>("kind")? == "item" {
-                claims.items.push(claimed(&row)?);
-            } else {
-                claims.asked.push(asked(&row)?);
+            match row.try_get("kind")? {
+                "item" => claims.items.push(claimed(&row)?),
+                "busy" => claims.busy.push(WorkspaceId(row.try_get("workspace")?)),
+                _ => claims.asked.push(asked(&row)?),
             }
         }
         Ok(claims)
@@ -275,8 +282,8 @@ impl Store {
     }
 
     /// What a claim took, when its answer was lost.
-    pub async fn claimed_under(&self, shard: i16, claim: ClaimId) -> Result<Vec<Claimed>, Error> {
-        let rows = self.query(sql!("execution_queue/claimed_under"), &[&shard, &claim.0]).await?;
+    pub async fn claimed_under(&self, shards: &[i16], claim: ClaimId) -> Result<Vec<Claimed>, Error> {
+        let rows = self.query(sql!("execution_queue/claimed_under"), &[&shards, &claim.0]).await?;
         let item = |row: &Row| {
             Ok(Claimed {
                 item: QueueItemId(row.try_get("id")?),
@@ -294,10 +301,10 @@ impl Store {
         rows.iter().map(item).collect()
     }
 
-    /// Claimed items of a shard whose claimer is gone, under a new claim; their slots stay taken.
+    /// Claimed items of these shards whose claimer is gone, under a new claim; their slots stay taken.
     pub async fn take_over(
         &self,
-        shard: i16,
+        shards: &[i16],
         silence: Silence,
         stale_after: Duration,
         claim: ClaimId,
@@ -307,7 +314,7 @@ impl Store {
             .query(
                 sql!("execution_queue/takeover"),
                 &[
-                    &shard,
+                    &shards,
                     &silence.dead_after.as_secs_f64(),
                     &stale_after.as_secs_f64(),
                     &claim.0,

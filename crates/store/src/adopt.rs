@@ -31,10 +31,10 @@ pub struct Orphan {
 }
 
 impl Store {
-    /// Takes the runs of dead owners in a shard, at most `room` of them.
+    /// Takes the runs of dead owners in these shards, at most `room` of them.
     pub async fn adopt_orphans(
         &self,
-        shard: i16,
+        shards: &[i16],
         process: ProcessId,
         silence: Silence,
         engine: &str,
@@ -45,7 +45,7 @@ impl Store {
             .query(
                 sql!("workflow_execution/adopt_orphans"),
                 &[
-                    &shard,
+                    &shards,
                     &process.0,
                     &silence.dead_after.as_secs_f64(),
                     &silence.steady,

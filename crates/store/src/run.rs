@@ -182,6 +182,12 @@ impl Store {
         let ends: Vec<(i32, &End)> =
             placed().filter_map(|(at, record)| record.end.as_ref().map(|end| (at, end))).collect();
         let end_ids: Vec<i32> = ends.iter().map(|(at, _)| *at).collect();
+        let settled = |record: &Record| record.facts.iter().filter(|fact| fact.status.is_settled()).count();
+        let end_settled: Vec<i32> = records
+            .iter()
+            .filter(|record| record.end.is_some())
+            .map(|record| i32::try_from(settled(record)).unwrap_or(i32::MAX))
+            .collect();
         let outcomes: Vec<&str> = ends.iter().map(|(_, end)| end.outcome.name()).collect();
         let end_outputs: Vec<Option<&Value>> = ends.iter().map(|(_, end)| end.output.as_ref()).collect();
         let end_errors: Vec<Option<Value>> = ends.iter().map(|(_, end)| end.error.as_ref().map(json)).collect();
@@ -204,6 +210,7 @@ impl Store {
                     &outputs,
                     &errors,
                     &end_ids,
+                    &end_settled,
                     &outcomes,
                     &end_outputs,
                     &end_errors,

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A run has at most one record on its way; it goes on when that one is answered.
-//! - While a commit is under way the next batch gathers behind it: no waiting is added, and the
+//! - While a commit is under way the next batch gathers behind it, and a batch goes only when every
+//!   task that could add to it has had its turn: no waiting is added, and the
 //!   busier the process, the fewer commits a run costs. Only a full batch goes beside another, or
 //!   one that a slow commit kept waiting: measured, two half-filled ones take turns at the flush, and
 //!   everybody else's commits with them.
@@ -98,7 +99,15 @@ async fn write(store: Store, mut inbox: mpsc::UnboundedReceiver<Job>, round: mps
         let room = BATCH.saturating_sub(gathered.len());
         let waits = !gathered.is_empty() && under_way.len() < WRITERS && !slow;
         tokio::select! {
-            got = inbox.recv_many(&mut gathered, room), if open && room > 0 => open = got > 0,
+            got = inbox.recv_many(&mut gathered, room), if open && room > 0 => {
+                open = got > 0;
+                // Runs that were told together go on together.
+                let mut more = true;
+                while more && gathered.len() < BATCH {
+                    tokio::task::yield_now().await;
+                    more = gather(&mut inbox, &mut gathered);
+                }
+            }
             () = tokio::time::sleep_until(last + SLOW), if waits => {}
             Some(done) = under_way.join_next() => {
                 // What breaks off here is taken for lost by its runs, and found again by their rows.
@@ -109,6 +118,17 @@ async fn write(store: Store, mut inbox: mpsc::UnboundedReceiver<Job>, round: mps
         }
     }
     while under_way.join_next().await.is_some() {}
+}
+
+/// Takes in what is there already; true if there was something.
+fn gather(inbox: &mut mpsc::UnboundedReceiver<Job>, gathered: &mut Vec<Job>) -> bool {
+    let before = gathered.len();
+    while gathered.len() < BATCH
+        && let Ok(job) = inbox.try_recv()
+    {
+        gathered.push(job);
+    }
+    gathered.len() > before
 }
 
 /// Takes the next batch out: of one process (it has one id at a time) and not too large.

@@ -168,7 +168,7 @@ impl World {
         let asks = [Ask { workspace: self.workspace, want: 20 }];
         let claim = ClaimId(new_id());
         let store = &self.database.store;
-        let claims = store.claim(self.workspace.shard(), &asks, claim, process.id, Some(NAME)).await.expect("a claim");
+        let claims = store.claim(&asks, claim, process.id, Some(NAME)).await.expect("a claim");
         process.engine.adopt(process.id, claims.items.into_iter().filter_map(|item| item.begun).collect());
     }
 
@@ -196,7 +196,7 @@ impl World {
         let to = self.process().await;
         let silence = Silence { dead_after: Duration::from_secs(15), steady: false };
         let store = &self.database.store;
-        let orphans = store.adopt_orphans(self.workspace.shard(), to.id, silence, NAME, 100).await.expect("orphans");
+        let orphans = store.adopt_orphans(&[self.workspace.shard()], to.id, silence, NAME, 100).await.expect("orphans");
         let ids: Vec<ExecutionId> = orphans.iter().map(|orphan| orphan.execution).collect();
         to.engine.resume(to.id, &ids, false).await.expect("resumed");
         to

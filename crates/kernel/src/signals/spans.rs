@@ -15,8 +15,8 @@ macro_rules! table {
 table! {
     QUEUE_PROCESSING: "flow:queue_processing" in None, ["batch_size"],
         "One turn of the dispatcher, from its first claim to its last answer.";
-    CLAIM_BATCH: "step:claim_batch" in Some("flow:queue_processing"), ["shard", "workspaces", "claimed"],
-        "One claim of one shard: whose turn it is, capacity, and for the embedded engine the begin, in one commit.";
+    CLAIM_BATCH: "step:claim_batch" in Some("flow:queue_processing"), ["workspaces", "claimed"],
+        "One claim: whose turn it is, capacity, and for the embedded engine the begin, in one commit.";
     PROCESS_ITEM: "step:process_item" in Some("flow:queue_processing"),
         ["queue_item_id", "execution_id", "workspace_id"],
         "One claimed item, until it is dispatched or not. Linked to the execution's own trace.";

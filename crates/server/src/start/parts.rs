@@ -38,6 +38,7 @@ use crate::retention::{self, Retention};
 use crate::role::Role;
 use crate::sampler::Sampler;
 use crate::starter::Starter;
+use crate::statistics::{self, Statistics};
 use crate::takeover::Takeover;
 use crate::waiters::Waiters;
 use crate::waker::Waker;
@@ -225,6 +226,8 @@ impl Parts {
         let sample = ms(self.settings.signals.sample_interval_ms);
         self.spawn_loop("sampler", sample, Arc::new(sampler), |it| async move { it.pass().await });
         self.spawn_loop("deadlines", poll, Arc::new(deadlines), |it| async move { it.pass().await });
+        let statistics = Statistics { store: self.work.clone() };
+        self.spawn_loop("statistics", statistics::EVERY, Arc::new(statistics), |it| async move { it.pass().await });
         let processes = Processes::new(self.work.clone(), process, self.alive.1.clone());
         self.spawn_loop("processes", poll, Arc::new(processes), |it| async move { it.pass().await });
         let (store, settings) = (self.work.clone(), self.settings.retention.clone());

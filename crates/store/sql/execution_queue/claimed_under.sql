@@ -1,9 +1,9 @@
--- What a claim of this shard took, when its answer was lost: items that wait to be started.
+-- What a claim of these shards took, when its answer was lost: items that wait to be started.
 SELECT q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count,
        coalesce(d.deleted_at IS NOT NULL, true) AS gone
 FROM execution_queue q
 LEFT JOIN workflow_definition d ON d.id = q.workflow_definition_id
-WHERE q.shard = $1::smallint
+WHERE q.shard = ANY ($1::smallint[])
   AND q.stage = 5
   AND q.status = 'CLAIMED'
   AND q.claim_id = $2::uuid

@@ -7,8 +7,8 @@ WITH RECURSIVE hop (ws) AS (
              WHERE q.shard = $1::smallint AND q.stage = 0 AND q.workspace_id > hop.ws ORDER BY q.workspace_id LIMIT 1)
       FROM hop WHERE hop.ws IS NOT NULL)
 SELECT w.id, w.weight::int
-  FROM hop JOIN workspace w ON w.id = hop.ws AND NOT w.paused AND w.deleted_at IS NULL
-  JOIN tier t ON t.name = w.tier
+  FROM hop CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = hop.ws AND NOT x.paused AND x.deleted_at IS NULL LIMIT 1) w
+ CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = w.tier LIMIT 1) t
  CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM execution_queue r
                       WHERE r.shard = $1::smallint AND r.workspace_id = w.id AND r.stage = 5) u
  WHERE u.n < coalesce(w.limit_override, t.max_running)

@@ -1,11 +1,11 @@
--- Claimed items of a shard whose claimer has been silent for $2 s, or that have been claimed for $3
+-- Claimed items of these shards whose claimer has been silent for $2 s, or that have been claimed for $3
 -- s whatever the claimer says: a new claim, the slot kept, the start repeated. Never an attempt. $6: the
 -- caller's own heartbeats were steady long enough to call another dead. A death is told by `dead`.
 WITH s AS MATERIALIZED (
     SELECT q.id, p.ended_at IS NOT NULL
              OR ($6::boolean AND coalesce(p.seen_at < clock_timestamp() - make_interval(secs => $2::float8), true)) AS dead
       FROM execution_queue q LEFT JOIN process p ON p.id = q.claimed_by
-     WHERE q.shard = $1::smallint AND q.stage = 5 AND q.status = 'CLAIMED'
+     WHERE q.shard = ANY ($1::smallint[]) AND q.stage = 5 AND q.status = 'CLAIMED'
        AND (p.ended_at IS NOT NULL
             OR ($6::boolean AND (p.id IS NULL OR p.seen_at < clock_timestamp() - make_interval(secs => $2::float8))
                 AND q.claimed_at < clock_timestamp() - make_interval(secs => $2::float8))

@@ -1,10 +1,10 @@
--- Runs in slots of a shard whose owner is dead: a new owner, epoch + 1. $3 silent for so long is dead,
+-- Runs in slots of these shards whose owner is dead: a new owner, epoch + 1. $3 silent for so long is dead,
 -- if the caller's own heartbeats were steady ($4); a process that ended is dead at once. The rows
 -- that a run left are read in a later statement, after this one has fenced its last owner.
 WITH s AS MATERIALIZED (
     SELECT e.id, e.owner AS was FROM execution_queue q
       JOIN workflow_execution e ON e.id = q.id
-     WHERE q.shard = $1::smallint AND q.stage = 5 AND e.status = 'RUNNING' AND e.engine = $5::text AND e.owner IS NOT NULL
+     WHERE q.shard = ANY ($1::smallint[]) AND q.stage = 5 AND e.status = 'RUNNING' AND e.engine = $5::text AND e.owner IS NOT NULL
        -- A subquery, not a join: for a row that changed meanwhile it is asked again, of the new owner.
        -- A joined row is not, and a run that another has just adopted would look ownerless.
        AND coalesce((SELECT p.ended_at IS NOT NULL

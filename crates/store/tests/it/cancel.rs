@@ -125,7 +125,7 @@ async fn a_cancel_that_races_a_claim_leaves_one_end_no_ticket_and_no_slot() {
                 return Some(store.cancel(execution, workspace, "test").await.expect("an answer"));
             }
             let asks = [Ask { workspace, want: 1 }];
-            store.claim(workspace.shard(), &asks, ClaimId(new_id()), me, engine).await.expect("a claim");
+            store.claim(&asks, ClaimId(new_id()), me, engine).await.expect("a claim");
             None
         })
         .await;

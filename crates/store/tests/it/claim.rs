@@ -62,14 +62,22 @@ async fn a_workspace_row_tells_full_from_empty_from_busy() {
 }
 
 #[tokio::test]
-async fn a_workspace_of_another_shard_is_not_answered() {
+async fn asks_of_several_shards_wait_for_none_and_are_told_which_is_busy() {
     let world = World::new().await;
-    let (workspace, definition) = world.tenant("PRO").await;
-    world.accept_many(workspace, definition, 1).await;
-    let asks = [Ask { workspace, want: 1 }];
-    let other = (workspace.shard() + 1) % 64;
-    let claims = world.store.claim(other, &asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
-    assert_eq!((claims.items.len(), claims.asked.len()), (0, 0));
+    let mut asks = Vec::new();
+    for shard in [3, 5] {
+        let workspace = world.workspace_weighing("PRO", 1, Some(shard)).await;
+        let definition = world.definition(workspace, Limits::default()).await;
+        world.accept_many(workspace, definition, 2).await;
+        asks.push(Ask { workspace, want: 1 });
+    }
+    world.client.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(7001, 3)").await.expect("a claim under way");
+    let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
+    world.client.batch_execute("COMMIT").await.expect("its end");
+    let of: Vec<_> = claims.items.iter().map(|item| item.workspace).collect();
+    assert_eq!((of, claims.asked.len(), claims.busy), (vec![asks[1].workspace], 1, vec![asks[0].workspace]));
+    let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
+    assert_eq!((claims.items.len(), claims.asked.len(), claims.busy.len()), (2, 2, 0));
 }
 
 #[tokio::test]
@@ -78,7 +86,7 @@ async fn a_workspace_asked_twice_in_one_call_keeps_its_limit() {
     let (workspace, definition) = world.tenant("PRO").await;
     world.accept_many(workspace, definition, 20).await;
     let asks = [Ask { workspace, want: 5 }, Ask { workspace, want: 3 }, Ask { workspace, want: 5 }];
-    let claims = world.store.claim(workspace.shard(), &asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
+    let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
     assert_eq!(claims.items.len(), 5);
     assert_eq!(world.stages(workspace).await, "ready 15, slot 5");
 }
@@ -232,7 +240,7 @@ async fn under_saturation_turns_follow_weights() {
     let mut served = [0, 0];
     for _ in 0..20 {
         let asks = ring.take(8);
-        let claims = world.store.claim(7, &asks, ClaimId(new_id()), world.me, Some(ENGINE)).await.expect("a claim");
+        let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, Some(ENGINE)).await.expect("a claim");
         for item in &claims.items {
             served[usize::from(item.workspace == heavy)] += 1;
         }
@@ -281,12 +289,9 @@ async fn a_claim_under_an_older_snapshot_is_refused() {
     world.accept_many(workspace, definition, 1).await;
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         world.client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.expect("begin");
-        let sql = "SELECT * FROM fb_claim_2($1, ARRAY[$2::uuid], ARRAY[1], $3, $3, NULL, 1)";
-        let error = world
-            .client
-            .query(sql, &[&workspace.shard(), &workspace.0, &new_id()])
-            .await
-            .expect_err("an older snapshot fences nothing");
+        let sql = "SELECT * FROM fb_claim_3(ARRAY[$1::uuid], ARRAY[1], $2, $2, NULL, 1)";
+        let error =
+            world.client.query(sql, &[&workspace.0, &new_id()]).await.expect_err("an older snapshot fences nothing");
         world.client.batch_execute("ROLLBACK").await.expect("rollback");
         let error = Error::from(error);
         assert!(matches!(&error, Error::Statement(source) if source.to_string().contains("db error")), "{error:?}");

@@ -19,7 +19,7 @@ const PASSES: usize = 3_000;
 
 async fn claim(store: &Store, world_process: kernel::ids::ProcessId, workspace: WorkspaceId, want: i32) -> Claims {
     let asks = [Ask { workspace, want }];
-    store.claim(workspace.shard(), &asks, ClaimId(new_id()), world_process, Some(ENGINE)).await.expect("a claim")
+    store.claim(&asks, ClaimId(new_id()), world_process, Some(ENGINE)).await.expect("a claim")
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn a_claim_that_waits_too_long_for_the_shard_gives_up_and_says_so() {
     let target = store::connect::Target::new(&hasty).expect("a URL");
     let hasty = Store::new(&target, 1).expect("a pool");
     let asks = [Ask { workspace, want: 1 }];
-    let error = hasty.claim(workspace.shard(), &asks, ClaimId(new_id()), world.me, None).await.expect_err("it is held");
+    let error = hasty.claim(&asks, ClaimId(new_id()), world.me, None).await.expect_err("it is held");
     assert!(error.is_lock_timeout(), "{error:?}");
     transaction.rollback().await.expect("rollback");
     assert_eq!(world.claim(workspace, 1).await.items.len(), 1);

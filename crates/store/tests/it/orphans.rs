@@ -12,7 +12,7 @@ use store::run::Record;
 use crate::support::{ENGINE, STEADY, UNSTEADY, World, end, fact, race, record};
 
 async fn adopt(store: &Store, workspace: WorkspaceId, process: ProcessId, silence: Silence) -> Vec<Orphan> {
-    store.adopt_orphans(workspace.shard(), process, silence, ENGINE, 100).await.expect("an answer")
+    store.adopt_orphans(&[workspace.shard()], process, silence, ENGINE, 100).await.expect("an answer")
 }
 
 /// Two runs of one workspace, each with an owner of its own.
@@ -49,7 +49,7 @@ async fn no_more_are_adopted_than_there_is_room_and_only_for_this_engine_and_the
         world.store.end_process(process).await.expect("it ends");
     }
     let ask = async |engine, room| {
-        let orphans = world.store.adopt_orphans(workspace.shard(), world.me, STEADY, engine, room).await;
+        let orphans = world.store.adopt_orphans(&[workspace.shard()], world.me, STEADY, engine, room).await;
         orphans.expect("an answer").len()
     };
     assert_eq!(ask(ENGINE, 0).await, 0);

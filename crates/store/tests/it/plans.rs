@@ -96,7 +96,7 @@ async fn a_claim_beside_a_flood_touches_few_buffers() {
         for (engine, bound) in [(None, 300), (Some(ENGINE), 450)] {
             let (wanted, asked) = (vec![10], vec![workspace.0]);
             let buffers =
-                touched(&world, claim, &[&SHARD, &asked, &wanted, &id, &world.me.0, &engine, &kernel::SEMANTICS]).await;
+                touched(&world, claim, &[&asked, &wanted, &id, &world.me.0, &engine, &kernel::SEMANTICS]).await;
             assert!(buffers < bound, "{buffers} buffers for ten items, analysed: {analysed}, engine: {engine:?}");
         }
     }
@@ -139,7 +139,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
         let record = sql!("workflow_execution/record");
         let (epochs, park, node, one, status) = (vec![1i64], vec![true], vec!["a"], vec![1], vec!["COMPLETED"]);
         let (no_ms, no_label, no_json) = (vec![None::<i64>], vec![None::<String>], vec![None::<Value>]);
-        let params: [&(dyn ToSql + Sync); 19] = [
+        let params: [&(dyn ToSql + Sync); 20] = [
             &me,
             &run,
             &epochs,
@@ -154,6 +154,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             &no_json,
             &vec![facts],
             &no_json,
+            &none,
             &none,
             &no_text,
             &nothing,
@@ -187,9 +188,9 @@ async fn the_loops_that_look_for_work_hop_over_the_backlog() {
         check("deleted definitions", sql!("workflow_definition/clearing"), &[&SHARD]).await;
         check("ripen", sql!("execution_queue/ripen"), &[]).await;
         check("next due", sql!("execution_queue/next_due"), &[]).await;
-        check("takeover", sql!("execution_queue/takeover"), &[&SHARD, &dead, &stale, &id, &me, &true]).await;
+        check("takeover", sql!("execution_queue/takeover"), &[&vec![SHARD], &dead, &stale, &id, &me, &true]).await;
         let orphans = sql!("workflow_execution/adopt_orphans");
-        check("orphans", orphans, &[&SHARD, &me, &dead, &true, &engine, &room, &semantics]).await;
+        check("orphans", orphans, &[&vec![SHARD], &me, &dead, &true, &engine, &room, &semantics]).await;
         check("wake", sql!("workflow_execution/wake"), &[&me, &room, &engine, &semantics]).await;
         check("next wake", sql!("workflow_execution/next_wake"), &[]).await;
         check("overdue", sql!("workflow_execution/overdue"), &[]).await;
@@ -197,6 +198,41 @@ async fn the_loops_that_look_for_work_hop_over_the_backlog() {
         let beat = (3.0, 10.0);
         check("beat", sql!("process/beat"), &[&me, &true, &beat.0, &beat.1]).await;
     }
+}
+
+#[tokio::test]
+async fn plans_made_while_the_queue_was_empty_are_not_kept_when_it_fills() {
+    let world = World::new().await;
+    let workspace = world.workspace_weighing("ENTERPRISE", 1, Some(9)).await;
+    let definition = world.definition(workspace, Limits::default()).await;
+    world.client.batch_execute("VACUUM ANALYZE").await.expect("statistics of nothing");
+    let (id, me) = (store::new_id(), world.me.0);
+    let calls = [
+        (
+            "claim",
+            sql!("execution_queue/claim"),
+            format!("ARRAY['{}']::uuid[], ARRAY[10], '{id}', '{me}', NULL, 1", workspace.0),
+        ),
+        ("sweep", sql!("execution_queue/sweep"), SHARD.to_string()),
+        ("takeover", sql!("execution_queue/takeover"), format!("ARRAY[{SHARD}], 10, 300, '{id}', '{me}', true")),
+        (
+            "orphans",
+            sql!("workflow_execution/adopt_orphans"),
+            format!("ARRAY[{SHARD}], '{me}', 10, true, '{ENGINE}', 100, 1"),
+        ),
+    ];
+    for (name, sql, params) in &calls {
+        let made =
+            format!("SET plan_cache_mode = force_generic_plan; PREPARE {name} AS {sql}; EXECUTE {name}({params})");
+        world.client.batch_execute(&made).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    }
+    wait(&world, workspace, definition, 0, "NULL").await;
+    assert!(world.store.tell_planner().await.expect("told") > 0);
+    for (name, _, params) in calls {
+        let buffers = touched(&world, &format!("EXECUTE {name}({params})"), &[]).await;
+        assert!(buffers < 300, "{name}: {buffers} buffers");
+    }
+    assert_eq!(world.store.tell_planner().await.expect("told"), 0, "it has not grown since");
 }
 
 #[tokio::test]

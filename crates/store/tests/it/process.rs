@@ -137,7 +137,7 @@ async fn whoever_alone_can_reach_the_database_declares_all_others_ended() {
     assert!(beat(&world, others[0]).await.gone && beat(&world, others[1]).await.gone);
     assert!(!beat(&world, world.me).await.gone);
     let adopted =
-        world.store.adopt_orphans(workspace.shard(), world.me, UNSTEADY, ENGINE, 10).await.expect("an answer");
+        world.store.adopt_orphans(&[workspace.shard()], world.me, UNSTEADY, ENGINE, 10).await.expect("an answer");
     assert_eq!(adopted[0].execution, run.execution, "without waiting for a lease");
 }
 

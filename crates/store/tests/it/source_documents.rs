@@ -247,8 +247,8 @@ async fn database_connection_lost_during_claim_leaves_nothing_half_claimed_and_t
     let (workspace, _, _) = pending(&world, 5).await;
     let mut lost = world.database.client().await;
     let transaction = lost.transaction().await.expect("begin");
-    let sql = "SELECT 1 FROM fb_claim_2($1, ARRAY[$2::uuid], ARRAY[10], $3, $3, NULL, 1)";
-    let rows = transaction.query(sql, &[&workspace.shard(), &workspace.0, &new_id()]).await.expect("a claim");
+    let sql = "SELECT 1 FROM fb_claim_3(ARRAY[$1::uuid], ARRAY[10], $2, $2, NULL, 1)";
+    let rows = transaction.query(sql, &[&workspace.0, &new_id()]).await.expect("a claim");
     assert_eq!(rows.len(), 6);
     drop(transaction);
     drop(lost);
@@ -264,7 +264,8 @@ async fn dispatcher_crash_while_items_in_claimed_state_is_recovered_by_takeover_
     let sql = "UPDATE execution_queue SET claimed_at = claimed_at - interval '6 minutes'";
     world.run_sql(sql, &[]).await;
     let claim = ClaimId(new_id());
-    let taken = world.store.take_over(workspace.shard(), UNSTEADY, STALE_AFTER, claim, world.me).await.expect("taken");
+    let taken =
+        world.store.take_over(&[workspace.shard()], UNSTEADY, STALE_AFTER, claim, world.me).await.expect("taken");
     assert_eq!(taken.len(), 3, "five minutes are the bound, whatever the claimer says");
     assert_eq!(world.stages(workspace).await, "slot 3", "not released to PENDING: the start may have happened");
     let items: Vec<_> = taken.iter().map(|item| item.item).collect();
@@ -283,7 +284,8 @@ async fn start_succeeded_but_mark_dispatched_failed_is_no_second_run() {
     assert!(matches!(first[0].1, BeginAnswer::Granted(_)));
     world.store.end_process(crashed).await.expect("it ends");
     let claim = ClaimId(new_id());
-    let taken = world.store.take_over(workspace.shard(), UNSTEADY, STALE_AFTER, claim, successor).await.expect("taken");
+    let taken =
+        world.store.take_over(&[workspace.shard()], UNSTEADY, STALE_AFTER, claim, successor).await.expect("taken");
     assert!(taken.is_empty(), "begin marked it dispatched in its own commit");
     let second = world.store.begin(&accepted, ENGINE, successor).await.expect("an answer");
     assert!(matches!(second[0].1, BeginAnswer::Ended), "another run has it");
@@ -312,7 +314,7 @@ async fn skip_locked_prevents_multiple_instances_claiming_same_item() {
     let me = world.me;
     let taken = race(&world.store, 6, |_, store| async move {
         let asks = [kernel::ring::Ask { workspace, want: BATCH }];
-        let claims = store.claim(workspace.shard(), &asks, ClaimId(new_id()), me, None).await.expect("a claim");
+        let claims = store.claim(&asks, ClaimId(new_id()), me, None).await.expect("a claim");
         claims.items.into_iter().map(|item| item.item.execution()).collect::<Vec<_>>()
     })
     .await;

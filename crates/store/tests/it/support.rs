@@ -157,7 +157,7 @@ impl World {
         want: i32,
     ) -> Claims {
         let asks = [Ask { workspace, want }];
-        self.store.claim(workspace.shard(), &asks, claim, process, engine).await.expect("a claim")
+        self.store.claim(&asks, claim, process, engine).await.expect("a claim")
     }
 
     /// Claims one item by hand, so that the claim is known.

@@ -33,7 +33,7 @@ impl Claimed {
 
     async fn take_as(&self, claim: ClaimId, silence: Silence) -> Vec<TakenOver> {
         let shard = self.workspace.shard();
-        self.world.store.take_over(shard, silence, STALE_AFTER, claim, self.world.me).await.expect("an answer")
+        self.world.store.take_over(&[shard], silence, STALE_AFTER, claim, self.world.me).await.expect("an answer")
     }
 
     /// Moves the claim into the past.
@@ -135,7 +135,7 @@ async fn of_several_takers_at_once_one_gets_the_item() {
         let me = world.me;
         let taken = race(&world.store, 4, |_, store| async move {
             let claim = ClaimId(new_id());
-            store.take_over(workspace.shard(), STEADY, STALE_AFTER, claim, me).await.expect("an answer").len()
+            store.take_over(&[workspace.shard()], STEADY, STALE_AFTER, claim, me).await.expect("an answer").len()
         })
         .await;
         assert_eq!(taken.iter().sum::<usize>(), 1, "round {round}");

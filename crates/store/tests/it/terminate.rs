@@ -62,7 +62,7 @@ async fn whoever_takes_over_from_a_dead_owner_is_told_to_end_it() {
     let run = world.run_as(dead, workspace, 1).await.remove(0);
     world.store.terminate(run.execution, workspace, "me").await.expect("fenced");
     world.silence(dead).await;
-    let adopted = world.store.adopt_orphans(workspace.shard(), world.me, STEADY, ENGINE, 10).await.expect("adopted");
+    let adopted = world.store.adopt_orphans(&[workspace.shard()], world.me, STEADY, ENGINE, 10).await.expect("adopted");
     assert_eq!(adopted.len(), 1);
     let loaded = world.store.load_runs(world.me, &[run.execution]).await.expect("a run").remove(0);
     assert!(loaded.terminating);

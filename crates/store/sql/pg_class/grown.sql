@@ -1,0 +1,5 @@
+-- Tables that have become more than twice as large as the planner was told.
+SELECT c.relname::text
+FROM unnest(ARRAY['execution_queue', 'workflow_execution', 'workflow_execution_node', 'activity']::regclass[]) AS t(id)
+JOIN pg_class c ON c.oid = t.id
+WHERE pg_relation_size(c.oid) / current_setting('block_size')::bigint > 8 + 2 * c.relpages
