@@ -1,13 +1,15 @@
 //! The whole life of many executions: accepted, admitted under their limits, run, recorded, ended.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use kernel::ids::ExecutionId;
+use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::queue::Priority;
 use serde_json::json;
 use store::connect::Target;
 use store::enqueue::{Accepted, Start};
+use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
 use super::{BATCH, Scale, one_node};
@@ -20,6 +22,8 @@ const TENANTS: usize = 20;
 const LIMIT: i32 = 20;
 /// How many batches are accepted at once.
 const ACCEPTING: usize = 2;
+/// How long hints gather.
+const GATHER: Duration = Duration::from_millis(10);
 /// The database tells of commits about once a second.
 const TOLD: Duration = Duration::from_millis(1_500);
 
@@ -57,13 +61,16 @@ pub(super) async fn measure(world: &World, scale: Scale) -> Result<Lifecycle> {
     })
 }
 
-/// Accepts so many and waits until the last has ended.
+/// Accepts so many and waits until the last has ended. Accepting is what a process with the role
+/// `api` does: a batch is a commit, and those who dispatch are told soon after, many batches in one.
 async fn run(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
     let batches = items / BATCH;
     let mut accepting = tokio::task::JoinSet::new();
+    let (hints, inbox) = mpsc::unbounded_channel();
+    let hinting = tokio::spawn(hint(Target::new(&world.url)?, inbox));
     for worker in 0..ACCEPTING {
         let target = Target::new(&world.url)?;
-        let (store, tenants) = (store::Store::new(&target, 1)?, tenants.to_vec());
+        let (store, tenants, hints) = (store::Store::new(&target, 1)?, tenants.to_vec(), hints.clone());
         accepting.spawn(async move {
             for batch in (worker..batches).step_by(ACCEPTING) {
                 // A batch is of one tenant, as a bulk start is.
@@ -71,6 +78,7 @@ async fn run(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
                 let starts: Vec<Start> = (0..BATCH).map(|_| start(tenant)).collect();
                 let accepted = store.enqueue(&starts, "bench").await?;
                 ensure!(accepted.iter().all(|one| matches!(one, Accepted::New { .. })), "a start was not accepted");
+                hints.send(tenant.workspace)?;
             }
             anyhow::Ok(())
         });
@@ -78,10 +86,27 @@ async fn run(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
     while let Some(done) = accepting.join_next().await {
         done.context("accepting broke off")??;
     }
+    drop(hints);
+    hinting.await.context("hinting broke off")??;
     // Asked so that the asking costs next to nothing.
     let left = "SELECT EXISTS (SELECT 1 FROM execution_queue WHERE stage = 0) OR EXISTS (SELECT 1 FROM execution_queue WHERE stage = 5)";
     while world.client.query_one(left, &[]).await?.try_get(0)? {
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// Tells the service of workspaces with something new, as its own API processes do.
+async fn hint(target: Target, mut inbox: mpsc::UnboundedReceiver<WorkspaceId>) -> Result<()> {
+    let client = target.connect().await?;
+    while let Some(first) = inbox.recv().await {
+        tokio::time::sleep(GATHER).await;
+        let mut workspaces = BTreeSet::from([first.to_string()]);
+        while let Ok(more) = inbox.try_recv() {
+            workspaces.insert(more.to_string());
+        }
+        let payload = workspaces.into_iter().collect::<Vec<_>>().join(",");
+        client.execute("SELECT pg_notify('forebay_hint', $1)", &[&payload]).await?;
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ use sweeps::Sweeps;
 /// How many claims may be under way at once.
 const PARALLEL_CLAIMS: usize = 4;
 /// A claim that takes longer than this is not waited for by the next.
-const SLOW: Duration = Duration::from_millis(10);
+const SLOW: Duration = Duration::from_millis(20);
 /// The most hints taken in before the next turn.
 const HINTS: usize = 1_000;
 
@@ -98,7 +98,8 @@ struct Turn {
     span: Span,
     batch: i32,
     claimed: i32,
-    /// Somebody who was asked has more to start, and slots for it.
+    /// Somebody who was asked has more waiting; and slots for it.
+    waiting: bool,
     more: bool,
     /// Asks not yet answered.
     open: usize,
@@ -388,7 +389,10 @@ impl Dispatcher {
             let Some(turn) = self.turns.get_mut(number) else { continue };
             let claimed = claims.items.iter().filter(|item| item.workspace == ask.workspace).count();
             turn.claimed += i32::try_from(claimed).unwrap_or(i32::MAX);
-            turn.more |= claims.asked.iter().any(|asked| asked.workspace == ask.workspace && asked.could_go_on());
+            if let Some(asked) = claims.asked.iter().find(|asked| asked.workspace == ask.workspace) {
+                turn.waiting |= asked.more;
+                turn.more |= asked.could_go_on();
+            }
             turn.open -= 1;
             if turn.open == 0
                 && let Some(turn) = self.turns.remove(number)
@@ -440,7 +444,7 @@ impl Dispatcher {
 impl Turn {
     fn new(batch: i32, open: usize) -> Turn {
         let span = tracing::debug_span!(parent: None, spans::QUEUE_PROCESSING.name, batch_size = Empty);
-        Turn { began: Instant::now(), span, batch, claimed: 0, more: false, open }
+        Turn { began: Instant::now(), span, batch, claimed: 0, waiting: false, more: false, open }
     }
 
     /// Tells of the turn; answers how much the next may ask for.
@@ -452,13 +456,11 @@ impl Turn {
             ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
             ::metrics::histogram!(metrics::PROCESSING_DURATION.name).record(self.began.elapsed());
         }
-        // Full workspaces free their slots as fast as they took them: such a turn was of the right size.
-        if self.more {
-            (self.batch * 2).min(settings.batch_max)
-        } else if self.claimed < self.batch / 4 {
-            (self.batch / 2).max(settings.batch_min)
-        } else {
-            self.batch
+        // Full workspaces free their slots as fast as they took them: they ask for no smaller turns.
+        match (self.more, self.waiting) {
+            (true, _) => (self.batch * 2).min(settings.batch_max),
+            (false, true) => self.batch,
+            (false, false) => (self.batch / 2).max(settings.batch_min),
         }
     }
 }
