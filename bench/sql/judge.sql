@@ -34,14 +34,24 @@ CREATE TRIGGER chaos_slot_inserted AFTER INSERT ON execution_queue
 CREATE TRIGGER chaos_slot_deleted AFTER DELETE ON execution_queue
     FOR EACH ROW WHEN (OLD.stage = 5) EXECUTE FUNCTION chaos_slot();
 
+-- An attempt that was counted: the item itself may be gone when somebody looks.
+CREATE FUNCTION chaos_attempt() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos_log (what, id, number) VALUES ('attempt', NEW.id, NEW.attempt_count);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER chaos_attempt AFTER UPDATE OF attempt_count ON execution_queue
+    FOR EACH ROW WHEN (OLD.attempt_count < NEW.attempt_count) EXECUTE FUNCTION chaos_attempt();
+
 -- An execution's life: begun, owned by another, ended; and what must never happen: rewound to
--- PENDING, revived after its end, or written by a process that does not own it (zombie).
+-- PENDING, revived after its end, or written by a process that does not own it (zombie). A run of an
+-- engine elsewhere is its own owner, whichever process writes for it.
 CREATE FUNCTION chaos_life() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     holder uuid := CASE WHEN OLD.status = 'RUNNING' AND (NEW.completed_at IS NOT NULL OR NEW.last_seq <> OLD.last_seq)
                         THEN OLD.owner END;
 BEGIN
-    IF holder IS NOT NULL AND (SELECT p.name FROM chaos_process p WHERE p.id = holder)
+    IF holder <> OLD.id AND (SELECT p.name FROM chaos_process p WHERE p.id = holder)
             IS DISTINCT FROM current_setting('application_name') THEN
         INSERT INTO chaos_log (what, id, name) VALUES ('zombie', OLD.id, current_setting('application_name'));
     END IF;

@@ -16,6 +16,7 @@ mod log;
 pub mod mutant;
 mod nemesis;
 pub mod outage;
+pub mod poison;
 mod proxy;
 mod setup;
 pub mod short;

@@ -5,9 +5,12 @@
 //!   that, so what is in flight here is never more than what runs.
 //! - A request whose sender is gone ends when its connection does.
 //! - How long an answer takes depends on the request and the seed alone.
+//!
+//! Beside that it poisons: `/nul` answers with what no database can hold, `/deadly` never answers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -63,6 +67,8 @@ pub struct Receiver {
 struct Shared {
     policy: Policy,
     log: Mutex<Log>,
+    /// Calls that whoever made them is to die of.
+    deadly: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -86,8 +92,12 @@ impl Receiver {
     pub async fn start(policy: Policy) -> anyhow::Result<Receiver> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen for the nodes' requests")?;
         let address = listener.local_addr()?;
-        let state = Arc::new(Shared { policy, log: Mutex::default() });
-        let router = axum::Router::new().route("/hit", axum::routing::get(hit)).with_state(Arc::clone(&state));
+        let state = Arc::new(Shared { policy, log: Mutex::default(), deadly: AtomicUsize::new(0) });
+        let router = axum::Router::new()
+            .route("/hit", get(hit))
+            .route("/nul", get(async || Json(json!({ "text": "a\0b" }))))
+            .route("/deadly", get(deadly))
+            .with_state(Arc::clone(&state));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Receiver { address, state })
     }
@@ -108,10 +118,19 @@ impl Receiver {
         self.state.log().deliveries.clone()
     }
 
+    /// How many deadly calls came.
+    pub fn deadly(&self) -> usize {
+        self.state.deadly.load(Ordering::Relaxed)
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
     /// A node's configuration that calls this receiver.
     pub fn node(&self, node: &str, flaky: bool) -> serde_json::Value {
         json!({
-            "url": format!("http://{}/hit", self.address),
+            "url": self.url("/hit"),
             "query": {
                 "execution": "${{ execution.id }}",
                 "workspace": "${{ workspace.id }}",
@@ -138,6 +157,11 @@ async fn hit(State(state): State<Arc<Shared>>, Query(hit): Query<Hit>) -> Respon
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
     Json(json!({ "value": value(&hit.node, hit.n) })).into_response()
+}
+
+async fn deadly(State(state): State<Arc<Shared>>) -> Response {
+    state.deadly.fetch_add(1, Ordering::Relaxed);
+    std::future::pending().await
 }
 
 impl Policy {

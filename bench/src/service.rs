@@ -17,12 +17,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// How long a process may take to be ready; far more than it needs.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether a process has fallen.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Microseconds since 1970, by the clock that `clock_timestamp()` reads on the same machine.
 pub fn now_us() -> i64 {
@@ -184,8 +188,27 @@ impl Fleet {
             .find(|place| lock(&self.places[*place]).running.as_ref().is_some_and(|running| running.name == name))
     }
 
+    /// The place that a process of that name was started at, whether it still runs or not.
+    pub fn place_in(name: &str) -> Option<usize> {
+        name.strip_prefix('p')?.split('-').next()?.parse().ok()
+    }
+
     pub fn pids(&self) -> Vec<u32> {
         self.places.iter().filter_map(|place| lock(place).running.as_ref().map(|running| running.pid)).collect()
+    }
+
+    /// Waits until a process ends that nobody killed; answers which, and how.
+    pub async fn one_falls(&self) -> String {
+        loop {
+            for place in &self.places {
+                if let Some(running) = &lock(place).running
+                    && let Some(how) = ended(running.pid)
+                {
+                    return format!("{} ended by itself: {how:?}", running.name);
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Everything goes on and everybody is there.
@@ -250,9 +273,16 @@ fn command(forebay: &Path) -> Command {
     command
 }
 
+/// How a child ended, if it has. It is left to be reaped, so that its id stays its own.
+fn ended(pid: u32) -> Option<WaitStatus> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?);
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    waitid(Id::Pid(pid), look).ok().filter(|status| *status != WaitStatus::StillAlive)
+}
+
 fn signal(pid: u32, signal: Signal) {
     // The child is not reaped before it is dropped, so the id is still its own; one that ended by
-    // itself is found missing by the judge.
+    // itself is found by whoever watches for it (`one_falls`), or missing by the judge.
     let _gone = i32::try_from(pid).map(|pid| kill(Pid::from_raw(pid), signal));
 }
 

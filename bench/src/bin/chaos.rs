@@ -7,10 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use bench::chaos::mutant::Mutant;
-use bench::chaos::{Outcome, Request, durable, outage, short, soak, strict};
+use bench::chaos::{Outcome, Request, durable, outage, poison, short, soak, strict};
 use bench::cluster;
 use bench::report::{figures, say};
-use clap::{Parser, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
 
 /// Break the service on purpose, and judge what it left behind.
 #[derive(Parser, Debug)]
@@ -47,16 +48,32 @@ enum Name {
     Strict,
     /// A killed process's runs go on where they were.
     Durable,
-    /// The database crashes and connections are cut: nothing is lost, nothing fails by it.
+    /// The database crashes, connections are cut, the engine is away: nothing is lost, nothing fails by it.
     Outage,
+    /// Executions that break what runs them: each ends with its reason, the others do not notice.
+    Poison,
     /// Minutes of load: nothing wears out.
     Soak,
     /// A short form of each, and of each mutant.
     Short,
 }
 
+impl Name {
+    /// The mutants that it must find.
+    fn mutants(self) -> &'static [Mutant] {
+        match self {
+            Name::Strict => &Mutant::OF_STRICT,
+            Name::Outage => &Mutant::OF_OUTAGE,
+            Name::Durable | Name::Poison | Name::Soak | Name::Short => &[],
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.mutant.is_some_and(|mutant| !args.name.mutants().contains(&mutant)) {
+        Args::command().error(ErrorKind::ArgumentConflict, "this run does not know that mutant").exit();
+    }
     match run(args) {
         Ok(outcome) if outcome.broken.is_empty() => ExitCode::SUCCESS,
         Ok(outcome) => {
@@ -83,7 +100,8 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
         match args.name {
             Name::Strict => strict::run(&request, args.mutant).await,
             Name::Durable => durable::run(&request).await,
-            Name::Outage => outage::run(&request).await,
+            Name::Outage => outage::run(&request, args.mutant).await,
+            Name::Poison => poison::run(&request).await,
             Name::Soak => soak::run(&request, args.minutes).await,
             Name::Short => short::run(&request).await,
         }

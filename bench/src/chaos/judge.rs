@@ -10,6 +10,8 @@
 //! - An execution begins once, ends once, and only its owner writes facts of it.
 //! - One request number runs under one execution id.
 //!
+//! Attempts are counted; whether there should have been any is the run's to say.
+//!
 //! What a process that was paused beyond its lease had already sent, or sends in the moment it
 //! wakes, cannot be called back: it is counted apart.
 
@@ -53,6 +55,8 @@ pub(super) struct Verdict {
     pub(super) number_twice: usize,
     /// Rewound, or changed after the end.
     pub(super) illegal: usize,
+    /// Starts that were held against their items.
+    pub(super) attempts: usize,
     pub(super) slots_taken: usize,
     /// The first findings, in words.
     pub(super) told: Vec<String>,
@@ -78,8 +82,8 @@ impl Verdict {
 pub(super) fn judge(evidence: &Evidence<'_>) -> Verdict {
     let mut replay = Replay { owners: owners(evidence), ..Replay::default() };
     let mut moments = moments(evidence.deliveries).into_iter().peekable();
-    for entry in evidence.log {
-        while let Some(moment) = moments.next_if(|moment| moment.is_before(entry)) {
+    for (entry, at) in evidence.log.iter().zip(times(evidence.log)) {
+        while let Some(moment) = moments.next_if(|moment| moment.is_before(at)) {
             replay.moment(evidence, &moment);
         }
         replay.entry(evidence, entry);
@@ -102,9 +106,20 @@ struct Moment {
 impl Moment {
     /// An end is noted before the slot is freed, a begin after it was taken: so at the same
     /// microsecond an end goes first and a begin last.
-    fn is_before(&self, entry: &Entry) -> bool {
-        if self.begins { self.at < entry.at } else { self.at <= entry.at }
+    fn is_before(&self, entry: i64) -> bool {
+        if self.begins { self.at < entry } else { self.at <= entry }
     }
+}
+
+/// When each entry was written, at the latest. The log's order is that of the numbers, and a writer
+/// draws its number before it reads the clock: one that had to wait in between notes a late time, and
+/// was all the same before everybody with a higher number.
+fn times(log: &[Entry]) -> Vec<i64> {
+    let mut times: Vec<i64> = log.iter().map(|entry| entry.at).collect();
+    for later in (1..times.len()).rev() {
+        times[later - 1] = times[later - 1].min(times[later]);
+    }
+    times
 }
 
 fn moments(deliveries: &[Delivery]) -> Vec<Moment> {
@@ -170,6 +185,10 @@ impl Replay {
             What::Rewound { execution } | What::Revived { execution } => {
                 self.verdict.illegal += 1;
                 self.verdict.tell(|| format!("execution {execution} went back: {:?}", entry.what));
+            }
+            What::Attempt { execution } => {
+                self.verdict.attempts += 1;
+                self.verdict.tell(|| format!("execution {execution} was counted an attempt"));
             }
             What::Zombie { execution, name } => {
                 self.verdict.zombie_facts += 1;

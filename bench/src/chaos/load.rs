@@ -1,5 +1,5 @@
-//! Requests for executions: most in batches straight into the store, some over HTTP in bursts that
-//! reach every process at once, so that all of them claim for one workspace together.
+//! Requests for executions: in batches straight into the store; over HTTP in bursts that reach every process
+//! at once, so that all of them claim for one workspace together; or over HTTP at a steady pace, each to one.
 //!
 //! Invariants
 //! - Every request has a number of its own; its execution sends it to the receiver.
@@ -128,6 +128,34 @@ impl Load {
         }
         asked.join_all().await;
     }
+
+    /// One start every so often, at the processes in turn, but for the one to be left alone.
+    pub(super) async fn steady(self: Arc<Self>, steady: Steady, mut random: Random, stop: CancellationToken) {
+        let mut asked = JoinSet::new();
+        let mut ticks = tokio::time::interval(steady.every);
+        for turn in 0.. {
+            tokio::select! { _ = ticks.tick() => {}, () = stop.cancelled() => break }
+            let left_alone = steady.left_alone.load(Ordering::Relaxed);
+            let places: Vec<usize> = steady.api.healthy().into_iter().filter(|place| *place != left_alone).collect();
+            let Some(place) = places.get(turn % places.len().max(1)).copied() else { continue };
+            let tenant = &steady.tenants[random.below(steady.tenants.len())];
+            let (definition, n) = (tenant.definitions[0].id, self.number());
+            let ask = Ask { workspace: tenant.id, definition, input: json!({ "n": n }), key: format!("n{n}") };
+            let (load, api) = (Arc::clone(&self), steady.api.clone());
+            asked.spawn(async move { load.note(api.start(place, &ask).await) });
+            while asked.try_join_next().is_some() {}
+        }
+        asked.join_all().await;
+    }
+}
+
+/// Whom a steady load is for, and at whom it comes.
+pub(super) struct Steady {
+    pub(super) api: Api,
+    pub(super) tenants: Arc<[Tenant]>,
+    pub(super) every: Duration,
+    /// The place of the process that gets none of it.
+    pub(super) left_alone: Arc<AtomicUsize>,
 }
 
 /// Whom bursts are for, and how often they come.

@@ -48,6 +48,10 @@ pub(super) enum What {
     Revived {
         execution: Uuid,
     },
+    /// An attempt was counted.
+    Attempt {
+        execution: Uuid,
+    },
     /// A fact from a process that did not own the run.
     Zombie {
         execution: Uuid,
@@ -121,6 +125,7 @@ fn entry(row: &Row) -> anyhow::Result<Entry> {
         "ended" => What::Ended { execution: id() },
         "rewound" => What::Rewound { execution: id() },
         "revived" => What::Revived { execution: id() },
+        "attempt" => What::Attempt { execution: id() },
         "zombie" => What::Zombie { execution: id(), name: text() },
         "workspace" => What::Workspace { id: id(), tier: text(), limit: number(), closed: other() != 0 },
         "definition" => What::Definition { id: id(), concurrency: number(), key_concurrency: other() },

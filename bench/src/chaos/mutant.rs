@@ -1,11 +1,11 @@
 //! Wrong versions of the service, each of which the judge must find: the proof that it can.
 //!
-//! Every run, mutant or not, has one thing put into the database: a record can be made to arrive late
+//! Every run of `strict`, mutant or not, has one thing put into the database: a record can be made to arrive late
 //! (`late.sql`), which is how a zombie's last word comes after its successor has begun.
 //!
 //! Invariants
-//! - A mutant changes only the run's own database; texts are changed where they say what is
-//!   expected, or not at all.
+//! - A mutant changes only the run's own database, or what its engine answers; texts are changed where
+//!   they say what is expected, or not at all.
 //! - The schedule of a mutant's run is the one of a run without it.
 
 use std::time::Duration;
@@ -33,10 +33,13 @@ pub enum Mutant {
     NoClaimFence,
     /// A silent process's requests are made again under new ids.
     NewIdOnRepeat,
+    /// An engine that is away is taken for one that refuses the item.
+    RefusalOnOutage,
 }
 
 impl Mutant {
-    pub const ALL: [Mutant; 6] = [
+    /// Those that `strict` must find.
+    pub const OF_STRICT: [Mutant; 6] = [
         Mutant::NoLock,
         Mutant::LockInClaim,
         Mutant::UnfencedLimit,
@@ -44,6 +47,8 @@ impl Mutant {
         Mutant::NoClaimFence,
         Mutant::NewIdOnRepeat,
     ];
+    /// Those that `outage` must find.
+    pub const OF_OUTAGE: [Mutant; 1] = [Mutant::RefusalOnOutage];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -53,6 +58,7 @@ impl Mutant {
             Mutant::FreeOnTimeout => "free-on-timeout",
             Mutant::NoClaimFence => "no-claim-fence",
             Mutant::NewIdOnRepeat => "new-id-on-repeat",
+            Mutant::RefusalOnOutage => "refusal-on-outage",
         }
     }
 
@@ -71,6 +77,8 @@ impl Mutant {
             }
             Mutant::FreeOnTimeout => include_str!("../../sql/free_on_timeout.sql").to_owned(),
             Mutant::NewIdOnRepeat => include_str!("../../sql/new_id_on_repeat.sql").to_owned(),
+            // The database knows nothing of it.
+            Mutant::RefusalOnOutage => String::new(),
         };
         client.batch_execute(&text).await.with_context(|| format!("apply the mutant {}", self.name()))
     }

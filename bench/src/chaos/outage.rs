@@ -1,35 +1,29 @@
-//! Outage: the database crashes and comes back, connections are cut in the middle of things, and
-//! whatever was accepted ends once, as if nothing had happened.
+//! Outage: what the service stands on goes away and comes back, and whatever was accepted ends once, as if
+//! nothing had happened. Two acts, each on a service of its own: `database` and `engine`.
 //!
 //! Invariants
 //! - Accepted means that the client saw a 202. It asks again, with the same key, until it does.
-//! - A crash is a real one: a server process is killed, and the server throws everybody out and
-//!   recovers from its log.
 //! - Nobody helps: no process is restarted.
+//! - What an outage cost is counted by triggers: an attempt leaves no trace on an item that is gone.
 //!
 //! Not here: killed processes of ours (`strict`, `durable`).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod database;
+mod engine;
+mod remote;
+mod told;
+
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 use store::connect::Client;
-use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::judge::{Evidence, judge};
-use super::load::{Burst, Load};
-use super::setup::{Setup, Stage, Tenant};
+use super::load::Load;
+use super::mutant::Mutant;
+use super::setup::Setup;
 use super::{Leases, Outcome, Request, log, ms, seconds};
-use crate::cluster::Commits;
-use crate::random::Random;
-use crate::receiver::{Policy, Receiver};
-use crate::report::{machine, progress, say};
-use crate::service::{Fleet, now_us};
+use crate::report::{machine, say};
 
 const PROCESSES: usize = 3;
 const TENANTS: usize = 12;
@@ -47,6 +41,10 @@ struct Size {
     /// Connections are cut this often, in ms.
     cut_every: (u64, u64),
     burst_every: Duration,
+    /// The engine is away for so long.
+    away: Duration,
+    /// The load before that, and after.
+    around: Duration,
 }
 
 impl Size {
@@ -54,194 +52,200 @@ impl Size {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of times")]
         let restarts = ((20.0 * request.scale).ceil() as usize).max(1);
         match request.short {
-            false => Size { restarts, every: (5_000, 9_000), cut_every: (300, 1_500), burst_every: ms(40) },
-            true => Size { restarts: 2, every: (2_000, 3_000), cut_every: (300, 900), burst_every: ms(60) },
+            false => Size {
+                restarts,
+                every: (5_000, 9_000),
+                cut_every: (300, 1_500),
+                burst_every: ms(40),
+                away: Duration::from_secs(120).mul_f64(request.scale).max(Duration::from_secs(10)),
+                around: Duration::from_secs(10),
+            },
+            true => Size {
+                restarts: 2,
+                every: (2_000, 3_000),
+                cut_every: (300, 900),
+                burst_every: ms(60),
+                away: Duration::from_secs(6),
+                around: Duration::from_secs(2),
+            },
         }
     }
 }
 
-/// Runs it.
-pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
-    let (size, leases) = (Size::of(request), Leases::of(request.short));
-    say(format!(
-        "outage: {PROCESSES} processes, {} crashes of the database, cut connections, seed {}",
-        size.restarts, request.seed
-    ));
-    let machine = machine();
-    let policy = Policy { seed: request.seed, fast: (2, 20), slow: (100, 400), slow_every: 12, repeat: ms(50) };
-    let stage = Stage { proxied: true, commits: Commits::Flushed, ..Stage::new(PROCESSES, leases, policy) };
-    let setup = Setup::start(request, stage).await?;
-    let tenants: Arc<[Tenant]> = setup.tenants(TENANTS, &documents(&setup.receiver)).await?.into();
-    // The load is even over the workspaces: a smaller tier's would only wait.
-    setup.client.batch_execute("UPDATE workspace SET limit_override = 10").await.context("set the limits")?;
+/// What an act came to: what it counted, what it alone has to tell, and what did not hold.
+#[derive(Debug, Default)]
+struct Act {
+    tally: Tally,
+    told: Value,
+    broken: Vec<String>,
+}
+
+/// Runs it; of a mutant, the act that is to find it.
+pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
+    let (size, leases, machine) = (Size::of(request), Leases::of(request.short), machine());
+    let name = mutant.map_or("none", Mutant::name);
+    say(format!("outage: {PROCESSES} processes, seed {}, mutant {name}", request.seed));
     let began = Instant::now();
-    let run = Run { setup, size, seed: request.seed, load: Arc::new(Load::new(0)), unready: Arc::default() };
-    let crashes = run.trouble(tenants).await?;
-    run.quiet().await?;
-    let (mut figures, broken) = run.audit(&crashes).await?;
-    figures["run"] = json!("outage");
-    figures["seed"] = json!(request.seed);
-    figures["seconds"] = json!(seconds(began.elapsed()));
-    figures["machine"] = machine;
-    figures["settings"] = json!({ "processes": PROCESSES, "workspaces": TENANTS, "short": request.short, "scale": request.scale, "leases": leases.json() });
-    figures["broken"] = json!(broken);
-    if let Some(logs) = run.setup.stop(request.keep_logs || !broken.is_empty()).await? {
-        say(format!("the processes' logs are in {}", logs.display()));
+    let database = match mutant {
+        None => database::act(request, size).await?,
+        Some(_) => Act::default(),
+    };
+    let engine = engine::act(request, size, mutant).await?;
+    let broken = [database.broken, engine.broken].concat();
+    let tally = database.tally.and(&engine.tally);
+    let mut figures = json!({
+        "run": "outage",
+        "restarts": 0, "cuts": 0, "accepted": tally.accepted, "terminal": tally.accepted - tally.lost, "lost": tally.lost,
+        "doubled": tally.doubled, "failed_by_outage": tally.failed, "recovery_max_s": tenths(tally.recovery_s),
+        "attempts": tally.attempts, "slots_left": tally.slots_left, "over_cap": tally.over_cap,
+        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name), "machine": machine,
+        "settings": {
+            "processes": PROCESSES, "workspaces": TENANTS, "short": request.short, "scale": request.scale,
+            "leases": leases.json(),
+        },
+        "broken": broken,
+    });
+    for (name, value) in [database.told, engine.told].iter().filter_map(Value::as_object).flatten() {
+        figures[name] = value.clone();
     }
     Ok(Outcome { broken, figures })
 }
 
-fn documents(receiver: &Receiver) -> Vec<Value> {
-    let call = |node: &str| json!({ "kind": "HTTP_REQUEST", "with": receiver.node(node, false) });
-    let mut two = json!({ "a": call("a"), "pause": { "kind": "DELAY", "with": { "for": "300ms" }, "needs": "a" }, "b": call("b") });
-    two["b"]["needs"] = json!("pause");
-    vec![json!({ "version": 1, "name": "outage", "nodes": two })]
+/// What an act left behind.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Tally {
+    accepted: i64,
+    lost: i64,
+    doubled: i64,
+    /// Ended otherwise than they would have without the outage.
+    failed: i64,
+    attempts: i64,
+    slots_left: i64,
+    over_cap: i64,
+    /// The longest time from an outage's end, or a crash, to the next end of an execution.
+    recovery_s: f64,
 }
 
-struct Run {
-    setup: Setup,
-    size: Size,
-    seed: u64,
-    load: Arc<Load>,
-    /// How often a process said that it was not ready.
-    unready: Arc<AtomicUsize>,
-}
-
-impl Run {
-    /// The load with crashes and cuts beside it; answers when each crash was.
-    async fn trouble(&self, tenants: Arc<[Tenant]>) -> anyhow::Result<Vec<i64>> {
-        let stop = CancellationToken::new();
-        let mut random = Random::new(self.seed);
-        let burst = Burst { api: self.setup.api.clone(), tenants, every: self.size.burst_every };
-        let loading = tokio::spawn(Arc::clone(&self.load).bursts(burst, Random::new(self.seed ^ 7), stop.clone()));
-        let watching = tokio::spawn(watch(Arc::clone(&self.setup.fleet), Arc::clone(&self.unready), stop.clone()));
-        let cutting =
-            tokio::spawn(cut(self.setup.proxy.clone(), self.size.cut_every, Random::new(self.seed ^ 9), stop.clone()));
-        let mut crashes = Vec::new();
-        for crash in 1..=self.size.restarts {
-            tokio::time::sleep(ms(random.between(self.size.every.0, self.size.every.1))).await;
-            crashes.push(self.crash().await?);
-            progress(format!("crash {crash} of {}, accepted {}", self.size.restarts, self.load.count()));
-            if crash % 5 == 0 {
-                say(format!("crash {crash} of {}, accepted {}", self.size.restarts, self.load.count()));
-            }
-        }
-        tokio::time::sleep(ms(self.size.every.0)).await;
-        stop.cancel();
-        loading.await.context("the load broke off")?;
-        cutting.await.context("cutting broke off")?;
-        watching.await.context("watching broke off")?;
-        Ok(crashes)
-    }
-
-    /// Kills a process of the server and waits until the server takes connections again.
-    async fn crash(&self) -> anyhow::Result<i64> {
-        let client = self.connect().await?;
-        let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await?.get(0);
-        let at = now_us();
-        kill(Pid::from_raw(pid), Signal::SIGKILL).context("kill a process of the database")?;
-        drop(client);
-        self.connect().await.map(|_| at)
-    }
-
-    /// Connects, however long it takes.
-    async fn connect(&self) -> anyhow::Result<Client> {
-        let began = Instant::now();
-        loop {
-            match self.setup.cluster.target()?.connect().await {
-                Ok(client) => return Ok(client),
-                Err(error) if began.elapsed() > Duration::from_secs(60) => {
-                    return Err(error).context("the database never came back");
-                }
-                Err(_) => tokio::time::sleep(ms(20)).await,
-            }
-        }
-    }
-
-    async fn quiet(&self) -> anyhow::Result<()> {
-        say("quiet: whatever was accepted ends");
-        let client = self.connect().await?;
-        let open = "SELECT count(*) FROM workflow_execution WHERE completed_at IS NULL";
-        let (mut last, mut since) = (i64::MAX, Instant::now());
-        loop {
-            let left: i64 = client.query_one(open, &[]).await?.get(0);
-            if left < last {
-                (last, since) = (left, Instant::now());
-            }
-            if left == 0 || since.elapsed() > PATIENCE {
-                break;
-            }
-            tokio::time::sleep(ms(100)).await;
-        }
-        Ok(())
-    }
-
-    async fn audit(&self, crashes: &[i64]) -> anyhow::Result<(Value, Vec<String>)> {
+impl Tally {
+    /// Counts. `outages` are the moments from which recovery counts, in µs.
+    async fn of(setup: &Setup, client: &Client, load: &Load, outages: &[i64]) -> anyhow::Result<Tally> {
         say("audit: replaying the log");
-        let client = self.connect().await?;
-        let accepted: Vec<Uuid> = self.load.accepted();
+        let accepted = load.accepted();
         let unended = "SELECT count(*) FROM unnest($1::uuid[]) AS a (id) LEFT JOIN workflow_execution e ON e.id = a.id
                         WHERE e.completed_at IS NULL";
-        let lost: i64 = client.query_one(unended, &[&accepted]).await?.get(0);
         let failed = "SELECT count(*) FROM workflow_execution WHERE completed_at IS NOT NULL AND status <> 'COMPLETED'";
-        let failed: i64 = client.query_one(failed, &[]).await?.get(0);
-        let slots: i64 = client.query_one("SELECT count(*) FROM execution_queue WHERE stage = 5", &[]).await?.get(0);
-        let recovery = self.recovery(&client, crashes).await?;
-        let (entries, processes) = (log::load(&client).await?, log::processes(&client).await?);
-        let deliveries = self.setup.receiver.deliveries();
+        let slots = "SELECT count(*) FROM execution_queue WHERE stage = 5";
+        let (entries, processes) = (log::load(client).await?, log::processes(client).await?);
+        let deliveries = setup.receiver.deliveries();
         let verdict = judge(&Evidence { log: &entries, deliveries: &deliveries, pauses: &[], processes: &processes });
         for finding in &verdict.told {
             say(format!("  found: {finding}"));
         }
-        let unready = self.unready.load(Ordering::Relaxed);
-        let checks = [
-            ("lost", lost > 0 || accepted.is_empty()),
-            ("doubled", verdict.double_started() > 0),
-            ("failed_by_outage", failed > 0),
-            ("slots_left", slots > 0),
-            ("over_cap", verdict.over_cap() > 0),
-            ("recovery", recovery > RECOVERY.as_secs_f64()),
-            ("readiness", unready == 0),
-        ];
-        let figures = json!({
-            "restarts": crashes.len(), "cuts": self.setup.proxy.as_ref().map_or(0, super::proxy::Proxy::cuts),
-            "accepted": accepted.len(), "terminal": i64::try_from(accepted.len())? - lost, "lost": lost,
-            "doubled": verdict.double_started(), "failed_by_outage": failed, "recovery_max_s": (recovery * 10.0).round() / 10.0,
-            "slots_left": slots, "over_cap": verdict.over_cap(), "unready_seen": unready,
-        });
-        Ok((figures, checks.into_iter().filter(|(_, broke)| *broke).map(|(name, _)| name.to_owned()).collect()))
+        Ok(Tally {
+            accepted: i64::try_from(accepted.len())?,
+            lost: client.query_one(unended, &[&accepted]).await?.get(0),
+            doubled: i64::try_from(verdict.double_started())?,
+            failed: client.query_one(failed, &[]).await?.get(0),
+            attempts: i64::try_from(verdict.attempts)?,
+            slots_left: client.query_one(slots, &[]).await?.get(0),
+            over_cap: i64::try_from(verdict.over_cap())?,
+            recovery_s: recovery(client, outages).await?,
+        })
     }
 
-    /// The longest time from a crash to the next end of an execution, in seconds.
-    async fn recovery(&self, client: &Client, crashes: &[i64]) -> anyhow::Result<f64> {
-        let sql = "SELECT coalesce(max(extract(epoch FROM n.at) - c.at / 1000000.0), 0)::float8
-                     FROM unnest($1::bigint[]) AS c (at)
-                    CROSS JOIN LATERAL (SELECT coalesce(min(e.completed_at), now()) AS at FROM workflow_execution e
-                                         WHERE e.completed_at > to_timestamp(c.at / 1000000.0)) n";
-        Ok(client.query_one(sql, &[&crashes]).await?.get(0))
-    }
-}
-
-async fn cut(proxy: Option<super::proxy::Proxy>, every: (u64, u64), mut random: Random, stop: CancellationToken) {
-    let Some(proxy) = proxy else { return };
-    loop {
-        let pause = ms(random.between(every.0, every.1));
-        tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => return }
-        // Now and then everybody, mostly a few.
-        proxy.cut(if random.one_in(5) { 1 } else { 3 });
-    }
-}
-
-/// Asks everybody whether they are ready, and counts who is not.
-async fn watch(fleet: Arc<Fleet>, unready: Arc<AtomicUsize>, stop: CancellationToken) {
-    let http = reqwest::Client::new();
-    while !stop.is_cancelled() {
-        for base in (0..fleet.len()).filter_map(|place| fleet.base(place)) {
-            let answer = http.get(format!("{base}/readyz")).timeout(Duration::from_secs(5)).send().await;
-            if answer.is_ok_and(|answer| answer.status().as_u16() == 503) {
-                unready.fetch_add(1, Ordering::Relaxed);
-            }
+    fn and(self, other: &Tally) -> Tally {
+        Tally {
+            accepted: self.accepted + other.accepted,
+            lost: self.lost + other.lost,
+            doubled: self.doubled + other.doubled,
+            failed: self.failed + other.failed,
+            attempts: self.attempts + other.attempts,
+            slots_left: self.slots_left + other.slots_left,
+            over_cap: self.over_cap + other.over_cap,
+            recovery_s: self.recovery_s.max(other.recovery_s),
         }
-        tokio::time::sleep(ms(50)).await;
+    }
+
+    /// What does not hold, with what the act itself found.
+    fn broken(&self, act: &str, more: &[(&str, bool)]) -> Vec<String> {
+        let checks = [
+            ("lost", self.lost > 0 || self.accepted == 0),
+            ("doubled", self.doubled > 0),
+            ("failed_by_outage", self.failed > 0),
+            ("attempts", self.attempts > 0),
+            ("slots_left", self.slots_left > 0),
+            ("over_cap", self.over_cap > 0),
+            ("recovery", self.recovery_s > RECOVERY.as_secs_f64()),
+        ];
+        let broke = checks.iter().chain(more).filter(|(_, broke)| *broke);
+        broke.map(|(name, _)| format!("{act}: {name}")).collect()
+    }
+}
+
+/// The longest time from one of these moments to the next end of an execution, in seconds.
+async fn recovery(client: &Client, outages: &[i64]) -> anyhow::Result<f64> {
+    let sql = "SELECT coalesce(max(extract(epoch FROM n.at) - o.at / 1000000.0), 0)::float8
+                 FROM unnest($1::bigint[]) AS o (at)
+                CROSS JOIN LATERAL (SELECT coalesce(min(e.completed_at), now()) AS at FROM workflow_execution e
+                                     WHERE e.completed_at > to_timestamp(o.at / 1000000.0)) n";
+    Ok(client.query_one(sql, &[&outages]).await?.get(0))
+}
+
+/// Waits until whatever was accepted has ended, or nothing ends any more.
+async fn quiet(client: &Client) -> anyhow::Result<()> {
+    say("quiet: whatever was accepted ends");
+    let open = "SELECT count(*) FROM workflow_execution WHERE completed_at IS NULL";
+    let (mut last, mut since) = (i64::MAX, Instant::now());
+    loop {
+        let left: i64 = client.query_one(open, &[]).await?.get(0);
+        if left < last {
+            (last, since) = (left, Instant::now());
+        }
+        if left == 0 || since.elapsed() > PATIENCE {
+            return Ok(());
+        }
+        tokio::time::sleep(ms(100)).await;
+    }
+}
+
+/// The load is even over the workspaces: a smaller tier's would only wait.
+async fn even_limits(setup: &Setup) -> anyhow::Result<()> {
+    Ok(setup.client.batch_execute("UPDATE workspace SET limit_override = 10").await?)
+}
+
+/// Stops an act; its processes' logs are kept if something is to be found out.
+async fn stop(setup: Setup, keep_logs: bool) -> anyhow::Result<()> {
+    if let Some(logs) = setup.stop(keep_logs).await? {
+        say(format!("the processes' logs are in {}", logs.display()));
+    }
+    Ok(())
+}
+
+fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_an_outage_cost_is_told_with_the_act_that_found_it() {
+        let good = Tally { accepted: 3, recovery_s: 29.0, ..Tally::default() };
+        let broken = |change: fn(&mut Tally)| {
+            let mut tally = good.clone();
+            change(&mut tally);
+            tally.broken("engine", &[("readiness", false)]).join(" ")
+        };
+        assert_eq!(broken(|_| {}), "");
+        assert_eq!(broken(|tally| tally.accepted = 0), "engine: lost");
+        assert_eq!(broken(|tally| tally.lost = 1), "engine: lost");
+        assert_eq!(broken(|tally| tally.doubled = 1), "engine: doubled");
+        assert_eq!(broken(|tally| tally.failed = 1), "engine: failed_by_outage");
+        assert_eq!(broken(|tally| tally.attempts = 1), "engine: attempts");
+        assert_eq!(broken(|tally| tally.slots_left = 1), "engine: slots_left");
+        assert_eq!(broken(|tally| tally.over_cap = 1), "engine: over_cap");
+        assert_eq!(broken(|tally| tally.recovery_s = 31.0), "engine: recovery");
+        assert_eq!(good.broken("database", &[("readiness", true)]), ["database: readiness"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use store::Store;
@@ -137,6 +137,15 @@ impl Setup {
             });
         }
         Ok(Tenant { id, tier, definitions })
+    }
+
+    /// Does this while every process lives. One that ends by itself leaves nothing to be judged: what asks
+    /// it would ask for ever.
+    pub(super) async fn while_all_live<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        tokio::select! {
+            done = work => done,
+            fallen = self.fleet.one_falls() => bail!("{fallen}; the processes' logs are in {}", self.logs.display()),
+        }
     }
 
     /// How many accepted executions have not ended.

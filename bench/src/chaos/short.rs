@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::mutant::Mutant;
-use super::{Outcome, Request, durable, outage, soak, strict};
+use super::{Outcome, Request, durable, outage, poison, soak, strict};
 use crate::report::{machine, say};
 
 /// Runs them one after the other.
@@ -15,7 +15,8 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
     let whole = [
         strict::run(&request, None).await?,
         durable::run(&request).await?,
-        outage::run(&request).await?,
+        outage::run(&request, None).await?,
+        poison::run(&request).await?,
         soak::run(&request, 0.3).await?,
     ];
     for outcome in whole {
@@ -28,8 +29,11 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
         runs.push(outcome.figures);
     }
     let mut caught = Vec::new();
-    for mutant in Mutant::ALL {
-        let outcome = strict::run(&request, Some(mutant)).await?;
+    for mutant in Mutant::OF_STRICT.into_iter().chain(Mutant::OF_OUTAGE) {
+        let outcome = match Mutant::OF_OUTAGE.contains(&mutant) {
+            true => outage::run(&request, Some(mutant)).await?,
+            false => strict::run(&request, Some(mutant)).await?,
+        };
         say(format!("the mutant {} was caught by: {}", mutant.name(), outcome.broken.join(", ")));
         match outcome.broken.is_empty() {
             true => broken.push(format!("mutant {} was not caught", mutant.name())),

@@ -43,6 +43,7 @@ fn check(limit: i32, story: &[&str], expected: &[(&str, usize)]) {
                     "freed" => What::Freed(ticket(id)),
                     "begun" => What::Begun { execution, owner: Some(Uuid::from_u128(50)) },
                     "owned" => What::Owned { execution, owner: Some(Uuid::from_u128(51)) },
+                    "attempt" => What::Attempt { execution },
                     _ => workspace(i32::try_from(id).expect("a limit")),
                 };
                 log.push(Entry { at: number(at), what });
@@ -62,6 +63,7 @@ fn check(limit: i32, story: &[&str], expected: &[(&str, usize)]) {
         ("zombie", verdict.zombie_sends),
         ("begun", verdict.begun_twice),
         ("number", verdict.number_twice),
+        ("attempt", verdict.attempts),
     ];
     let found: Vec<(&str, usize)> = found.into_iter().filter(|(_, count)| *count > 0).collect();
     assert_eq!(found, expected, "{story:?}");
@@ -87,6 +89,12 @@ fn a_request_in_flight_without_a_slot_is_found() {
 }
 
 #[test]
+fn a_writer_that_waited_between_its_number_and_its_time_hides_nobodys_slot() {
+    check(2, &["9 taken 1", "1 taken 2", "hit 2-3 2", "4 freed 2", "12 freed 1"], &[]);
+    check(2, &["9 taken 1", "1 taken 2", "hit 2-5 2", "4 freed 2"], &[("outside", 1)]);
+}
+
+#[test]
 fn what_a_paused_process_had_sent_is_counted_apart() {
     let story = ["1 taken 1", "1 begun 1", "pause 2-9", "6 owned 1", "7 freed 1", "hit 9-10 1"];
     check(1, &story, &[("zombie", 1)]);
@@ -98,4 +106,9 @@ fn what_a_paused_process_had_sent_is_counted_apart() {
 fn a_second_beginning_and_a_second_id_are_found() {
     check(1, &["1 taken 1", "1 begun 1", "2 begun 1"], &[("begun", 1)]);
     check(2, &["1 taken 1", "1 taken 2", "hit 2-3 1", "hit 2-3 2"], &[("number", 1)]);
+}
+
+#[test]
+fn every_attempt_is_counted() {
+    check(1, &["1 taken 1", "2 attempt 1", "2 freed 1", "3 taken 1", "4 attempt 1"], &[("attempt", 2)]);
 }

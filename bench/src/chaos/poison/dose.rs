@@ -1,0 +1,67 @@
+//! The sorts of poison: what each is made of, and the reason it must end with.
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use store::connect::Client;
+use uuid::Uuid;
+
+use crate::receiver::Receiver;
+
+/// What a build with the feature `test-engine` panics of.
+const PANIC: &str = "forebay-test-panic";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Poison {
+    /// Its output has a NUL.
+    Nul,
+    /// Its graph was stored by hand, and is none.
+    Graph,
+    /// Its node panics.
+    Panic,
+    /// Its process is killed each time it runs.
+    Killer,
+}
+
+impl Poison {
+    pub(super) const ALL: [Poison; 4] = [Poison::Nul, Poison::Graph, Poison::Panic, Poison::Killer];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Poison::Nul => "nul",
+            Poison::Graph => "graph",
+            Poison::Panic => "panic",
+            Poison::Killer => "killer",
+        }
+    }
+
+    /// What fails it.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Poison::Nul => "UNSTORABLE_OUTPUT",
+            Poison::Graph => "BAD_GRAPH",
+            Poison::Panic => "EXECUTION_ERROR",
+            Poison::Killer => "CRASH_LOOP",
+        }
+    }
+
+    pub(super) fn document(self, receiver: &Receiver) -> Value {
+        let call = |path: &str| json!({ "kind": "HTTP_REQUEST", "with": { "url": receiver.url(path) }, "retry": { "max_attempts": 1 } });
+        let node = match self {
+            Poison::Nul => call("/nul"),
+            // Spoilt once it is stored.
+            Poison::Graph => json!({ "kind": "LOG", "with": { "message": "hello" } }),
+            Poison::Panic => call(&format!("/{PANIC}")),
+            Poison::Killer => call("/deadly"),
+        };
+        json!({ "version": 1, "name": self.name(), "nodes": { "poison": node } })
+    }
+
+    /// Does by hand what nobody could publish.
+    pub(super) async fn spoil(self, client: &Client, definition: Uuid) -> anyhow::Result<()> {
+        if self == Poison::Graph {
+            let sql = "UPDATE workflow_definition_version SET graph = '{\"nodes\": [{\"key\": \"a\"}]}' WHERE workflow_definition_id = $1";
+            client.execute(sql, &[&definition]).await.context("spoil a graph")?;
+        }
+        Ok(())
+    }
+}
