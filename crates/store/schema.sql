@@ -181,7 +181,7 @@ BEGIN
                ws.paused OR ws.deleted_at IS NOT NULL AS closed,
                CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
                     ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
-          FROM unnest(p_workspaces, p_wanted) AS t(id, want)
+          FROM (SELECT t.id, max(t.want) AS want FROM unnest(p_workspaces, p_wanted) AS t(id, want) GROUP BY t.id) t
          -- LIMIT 1: always a primary-key probe, never a scan.
          CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = t.id LIMIT 1) ws
          CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier
@@ -190,12 +190,13 @@ BEGIN
          WHERE ws.shard = ANY (v_shards)),
     c AS MATERIALIZED (
         SELECT q.* FROM w CROSS JOIN LATERAL (
-            SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated
+            SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated,
+                   q.attempt_count, q.in_doubt, greatest(q.created_at, q.available_at) AS since
               FROM execution_queue q
              WHERE q.shard = w.shard AND q.workspace_id = w.id AND q.stage = 0
              ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
     -- A missing definition must not block its workspace's head: it is claimed, then failed.
-    k AS MATERIALIZED (
+    k AS (
         SELECT c.*, d.id IS NULL OR d.deleted_at IS NOT NULL AS gone,
                CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
                c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
@@ -204,16 +205,19 @@ BEGIN
                        AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
                  <= coalesce(d.key_concurrency, 1) AS key_ok
           FROM c LEFT JOIN workflow_definition d ON d.id = c.def),
-    g AS MATERIALIZED (
+    g AS (
         SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
                  + (SELECT count(*) FROM execution_queue r
                      WHERE r.shard = k.shard AND r.workspace_id = k.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = k.def) <= dlim) AS ok
           FROM k),
     x AS MATERIALIZED (
-        SELECT g.*, e.id IS NOT NULL AS begun
+        SELECT g.*, e.id IS NOT NULL AS begun, e.version_id, e.owner_epoch, e.input, e.trigger, e.begun_of, e.deadline_at,
+               e.trace_context
           FROM g LEFT JOIN LATERAL (
-            SELECT e.id FROM workflow_execution e
+            SELECT e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at AS begun_of, e.trace_context,
+                   least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0)) AS deadline_at
+              FROM workflow_execution e
              WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics
                AND p_engine IS NOT NULL AND g.ok AND NOT g.gone
                FOR UPDATE SKIP LOCKED) e ON true),
@@ -227,37 +231,30 @@ BEGIN
     a AS (
         UPDATE execution_queue q
            SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = clock_timestamp(),
-               status = CASE WHEN x.begun THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN x.begun THEN clock_timestamp() END,
-               gated = q.gated OR x.dlim IS NOT NULL
-          FROM x WHERE q.id = x.id AND x.ok AND q.status = 'PENDING'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, x.gone, x.begun,
-                  greatest(q.created_at, q.available_at) AS since),
+               status = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN clock_timestamp() END,
+               gated = q.gated OR q.workflow_definition_id = ANY (ARRAY(SELECT DISTINCT x.def FROM x WHERE x.dlim IS NOT NULL))
+         WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.ok)) AND q.status = 'PENDING'),
     s AS (
-        UPDATE execution_queue q SET gated = true, stage = CASE WHEN x.key_ok THEN 3 ELSE 2 END
-          FROM x WHERE q.id = x.id AND NOT x.ok AND (x.gated OR NOT x.key_ok) AND q.status = 'PENDING'),
+        UPDATE execution_queue q
+           SET gated = true,
+               stage = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND x.key_ok)) THEN 3 ELSE 2 END
+         WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND (x.gated OR NOT x.key_ok))) AND q.status = 'PENDING'),
     e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = clock_timestamp(),
                deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-          FROM a WHERE e.id = a.id AND a.begun AND e.status = 'PENDING'
-        RETURNING e.id, a.workspace_id, a.workflow_definition_id, a.attempt_count, a.in_doubt, a.since,
-                  e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at, e.trace_context)
-    SELECT 'item', e.workspace_id, e.id, e.workflow_definition_id, e.version_id, e.attempt_count, e.in_doubt, false, false,
-           true, e.owner_epoch, e.input, e.trigger, e.created_at,
-           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
-           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int, e.trace_context,
-           (extract(epoch FROM clock_timestamp() - e.since) * 1000)::bigint
-      FROM e
-    UNION ALL
-    SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, o.version_id, a.attempt_count, a.in_doubt, a.gone,
-           coalesce(o.semantics > p_semantics, false), false, NULL, NULL, NULL, NULL, NULL,
-           NULL, NULL, NULL, NULL, NULL, NULL, o.trace_context,
-           (extract(epoch FROM clock_timestamp() - a.since) * 1000)::bigint
-      FROM a LEFT JOIN LATERAL (
-            SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o WHERE o.id = a.id LIMIT 1) o ON true
-     WHERE NOT a.begun
+         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING')
+    SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
+           coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
+           (extract(epoch FROM x.deadline_at - clock_timestamp()) * 1000)::bigint,
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
+           coalesce(x.trace_context, o.trace_context), (extract(epoch FROM clock_timestamp() - x.since) * 1000)::bigint
+      FROM x LEFT JOIN LATERAL (
+            SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o
+             WHERE o.id = x.id AND NOT x.begun LIMIT 1) o ON true
+     WHERE x.ok
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            w.running + coalesce(m.taken, 0), w.lim,
@@ -343,17 +340,23 @@ BEGIN
               FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
       JOIN r ON r.ws = t.ws AND t.rn > r.room;
 
-    WITH t AS (
+    WITH t AS MATERIALIZED (
         SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
                              p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
             AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version, rerun, ord)),
-    d AS MATERIALIZED (
-        SELECT t.*, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
-          FROM t JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
+    -- A batch is mostly of one definition: it is looked up once.
+    v AS MATERIALIZED (
+        SELECT t.ws, t.def, t.version, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
+          FROM (SELECT DISTINCT t.ws, t.def, t.version FROM t) t
+          JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
           JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
           JOIN workflow_definition_version v
             ON v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id
-         WHERE d.status <> 'DRAFT' AND NOT t.id = ANY (refused)),
+         WHERE d.status <> 'DRAFT'),
+    d AS MATERIALIZED (
+        SELECT t.*, v.pinned, v.timeout_ms, v.limited
+          FROM t JOIN v ON v.ws = t.ws AND v.def = t.def AND v.version IS NOT DISTINCT FROM t.version
+         WHERE NOT t.id = ANY (refused)),
     e AS (
         INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
             priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,
@@ -516,19 +519,24 @@ BEGIN
     END IF;
 
     WITH d AS (
-        DELETE FROM execution_queue q USING unnest(p_ids, p_outcomes) AS t(id, outcome)
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.outcome IN ('COMPLETED', 'CANCELED')
+        DELETE FROM execution_queue q
+         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
+                                  WHERE t.outcome IN ('COMPLETED', 'CANCELED')))
+           AND q.status <> 'FAILED'
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     f AS (
         UPDATE execution_queue q
-           SET status = 'FAILED', stage = 9, last_error = coalesce(t.error ->> 'message', t.outcome)
-          FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error)
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.outcome IN ('FAILED', 'TIMED_OUT')
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed,
-                  t.error),
+           SET status = 'FAILED', stage = 9,
+               last_error = (SELECT coalesce(t.error ->> 'message', t.outcome)
+                               FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error) WHERE t.id = q.id LIMIT 1)
+         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
+                                  WHERE t.outcome IN ('FAILED', 'TIMED_OUT')))
+           AND q.status <> 'FAILED'
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     a AS (
         INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, f.error FROM f),
+        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, t.error
+          FROM f JOIN unnest(p_ids, p_errors) AS t(id, error) ON t.id = f.id),
     y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
           UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
     SELECT coalesce(array_agg(y.id), '{}') AS ids, array_agg(y.freed) AS freed,
@@ -642,14 +650,17 @@ DECLARE
     -- By the run's place: what it had settled so far, or -1 if it is not held; and whose it is.
     seqs bigint[];
     owners uuid[];
+    places tid[];
     ends record;
 BEGIN
-    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord),
+    -- The rows are changed below where they were found here, locked: a join by id may be planned the
+    -- wrong way round while statistics say that the table is empty, and then reads all of it.
+    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord), array_agg(coalesce(e.ctid, '(0,0)') ORDER BY t.ord),
            array_agg(coalesce(e.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY t.ord)
-      INTO seqs, owners
+      INTO seqs, places, owners
       FROM (SELECT * FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
       LEFT JOIN LATERAL (
-           SELECT e.last_seq, e.workspace_id FROM workflow_execution e
+           SELECT e.ctid, e.last_seq, e.workspace_id FROM workflow_execution e
             WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
               FOR UPDATE) e ON true;
 
@@ -684,11 +695,13 @@ BEGIN
          WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
         RETURNING n.execution_id, n.seq)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
-    -- once, below: it cannot be repeated, because it is over then.
+    -- once, below: its facts cannot be repeated, because it is over then.
     UPDATE workflow_execution e SET last_seq = s.seq
-      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n
-             WHERE n.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY n.execution_id) s
-     WHERE e.id = s.execution_id AND NOT EXISTS (SELECT 1 FROM unnest(e_runs) AS t(run) WHERE r_ids[t.run] = e.id AND seqs[t.run] >= 0);
+      FROM (SELECT t.place, max(n.seq) AS seq
+              FROM n JOIN unnest(r_ids, places) WITH ORDINALITY AS t(id, place, ord)
+                ON t.id = n.execution_id AND seqs[t.ord] >= 0 AND NOT t.ord = ANY (e_runs)
+             WHERE n.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY t.place) s
+     WHERE e.ctid = s.place;
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
@@ -697,8 +710,8 @@ BEGIN
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
                wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
                                                             WHERE o.execution_id = e.id AND o.completed_at IS NULL))
-          FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
-         WHERE e.id = t.id AND t.park AND seqs[t.ord] >= 0;
+         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
+                                  WHERE t.park AND seqs[t.ord] >= 0));
     END IF;
 
     WITH e AS (
@@ -707,7 +720,7 @@ BEGIN
                duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
-         WHERE e.id = r_ids[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
+         WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
         RETURNING e.id, e.status, e.error)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors INTO ends FROM e;
     IF ends.ids IS NULL THEN

@@ -72,7 +72,7 @@ impl Mutant {
                 format!("{claim}\n{}", fences("DISABLE"))
             }
             Mutant::NoClaimFence => {
-                let record = replaced("record", &[LATE_RECORD, (OWNED, "e.status = 'RUNNING'")])?;
+                let record = replaced("record", &[LATE_RECORD, OWNED])?;
                 format!("{record}\n{}", replaced("begin", &[(GRANTED, "WHEN e.status = 'RUNNING' THEN 'granted'")])?)
             }
             Mutant::FreeOnTimeout => include_str!("../../sql/free_on_timeout.sql").to_owned(),
@@ -118,8 +118,8 @@ pub(super) async fn restore(client: &Client) -> anyhow::Result<()> {
 }
 
 const LATE_RECORD: (&str, &str) = (
-    "BEGIN\n    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord),",
-    "BEGIN\n    PERFORM chaos_arrive();\n    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord),",
+    "BEGIN\n    -- The rows are changed below",
+    "BEGIN\n    PERFORM chaos_arrive();\n    -- The rows are changed below",
 );
 /// Both ways to the lock: to wait for it, and to ask for several.
 const LOCK: (&str, &str) = ("PERFORM pg_advisory_xact_lock(7001, v_shards[1]);", "NULL;");
@@ -135,7 +135,10 @@ const HELD: (&str, &str) = (
     "c AS MATERIALIZED (\n        SELECT q.* FROM w CROSS JOIN LATERAL (",
     "hold AS MATERIALIZED (SELECT pg_sleep(HOLD)::text AS held FROM (SELECT count(*) FROM w) n),\n    c AS MATERIALIZED (\n        SELECT q.* FROM hold CROSS JOIN w CROSS JOIN LATERAL (",
 );
-const OWNED: &str = "e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'";
+const OWNED: (&str, &str) = (
+    "e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'\n              FOR UPDATE",
+    "e.status = 'RUNNING'\n              FOR UPDATE",
+);
 const GRANTED: &str = "WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'";
 
 /// A function's text with each needle replaced; each must be there exactly once.
@@ -165,7 +168,7 @@ mod tests {
     #[test]
     fn every_needle_is_in_the_text_it_is_to_change() {
         replaced("claim", &[LOCK, TRY_LOCK, LATE, AFTER_LATE, HELD]).expect("the claim");
-        replaced("record", &[LATE_RECORD, (OWNED, "")]).expect("the record");
+        replaced("record", &[LATE_RECORD, OWNED]).expect("the record");
         replaced("begin", &[(GRANTED, "")]).expect("the begin");
     }
 }

@@ -44,8 +44,8 @@ const SAME_ROWS: [&str; 3] = [
      UPDATE execution_queue q SET status = 'DISPATCHED', stage = 5, claim_id = $3::uuid, claimed_by = $3::uuid,
             claimed_at = clock_timestamp(), dispatched_at = clock_timestamp() FROM c WHERE q.id = c.id RETURNING q.id",
     "WITH n AS (INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq,
-                    output, started_at, completed_at, duration_ms)
-                SELECT id, 'say', 0, $2::uuid, 'COMPLETED', 1, 1, '{\"message\": \"hello\"}', clock_timestamp(),
+                    input, output, started_at, completed_at, duration_ms)
+                SELECT id, 'say', 0, $2::uuid, 'COMPLETED', 1, 1, '{\"message\": \"hello\"}', '{\"message\": \"hello\"}', clock_timestamp(),
                        clock_timestamp(), 0 FROM unnest($1::uuid[]) AS id),
      e AS (UPDATE workflow_execution SET status = 'COMPLETED', output = '{}', completed_at = clock_timestamp(),
                   duration_ms = 1, last_seq = 1, owner = NULL WHERE id = ANY($1::uuid[]))

@@ -17,7 +17,7 @@ use crate::measure::served::Service;
 use crate::measure::world::{Tenant, World};
 
 const ITEMS: usize = 40_000;
-const TENANTS: usize = 20;
+const TENANTS: usize = 40;
 /// What a workspace may run at once: an ENTERPRISE's.
 const LIMIT: i32 = 20;
 /// How many batches are accepted at once.

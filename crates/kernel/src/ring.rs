@@ -69,9 +69,15 @@ impl Ring {
     /// Takes the next workspaces out of the ring, to be asked for at most `batch` items in all: no
     /// more of them than the batch can give their due, except that the last may be cut short.
     pub fn take(&mut self, batch: i32) -> Vec<Ask> {
+        self.take_of(batch, usize::MAX)
+    }
+
+    /// The same, of no more than so many workspaces.
+    pub fn take_of(&mut self, batch: i32, workspaces: usize) -> Vec<Ask> {
         let mut taken: Vec<(WorkspaceId, Due)> = Vec::new();
         let (mut weights, mut rests) = (0i32, 0i32);
         while weights.saturating_add(rests) < batch
+            && taken.len() < workspaces
             && let Some(workspace) = self.turn.pop_front()
         {
             let weight = self.weights.remove(&workspace).unwrap_or(1);

@@ -9,7 +9,8 @@
 //! - No more is claimed than the engine can hold; a full engine is busy, not unavailable. While the
 //!   engine is unavailable nothing is (`breaker`).
 //! - While a claim is under way the next turn gathers behind it: the busier the process, the fewer
-//!   commits an item costs. Only one that a slow claim kept waiting goes beside it.
+//!   commits an item costs. Only one that a slow claim kept waiting goes beside it; or, when turns are
+//!   as large as they may be, the other half of the ring.
 //! - One claim of a shard is under way at a time. Claims of several shards wait for none of them: what
 //!   somebody else is claiming from is asked again on its own, and keeps no other shard back.
 //! - A claim once sent is waited for, also when told to stop: what it took is handed over.
@@ -268,7 +269,8 @@ impl Dispatcher {
             return false;
         }
         self.last_turn += 1;
-        let asks = self.ring.take(self.batch.min(room));
+        let some = if self.is_saturated() { self.ring.len().div_ceil(2) } else { usize::MAX };
+        let asks = self.ring.take_of(self.batch.min(room), some);
         self.turns.insert(self.last_turn, Turn::new(self.batch, asks.len()));
         for ask in asks {
             self.outstanding += ask.want;
@@ -278,10 +280,16 @@ impl Dispatcher {
         true
     }
 
+    /// Is more waiting than a turn may ask for?
+    fn is_saturated(&self) -> bool {
+        self.batch >= self.starter.settings.batch_max
+    }
+
     /// May another claim go out now?
     fn may_claim(&self) -> bool {
         match self.claims {
             0 => true,
+            1 if self.is_saturated() => true,
             1..PARALLEL_CLAIMS => self.last_claim.elapsed() >= SLOW,
             _ => false,
         }

@@ -18,8 +18,9 @@
 -- never stood at one is left where it is, to be moved in bulk: a claim that moved it would pay for
 -- the backlog. waited_ms is how long an item could have started before it did.
 --
--- Each step adds columns to the one before it. To join two of them would read one whole for every row
--- of the other: with a hundred items that cost more than the claim.
+-- Each step adds columns to the one before it, and rows are changed by an array of their ids. A join
+-- may be planned the wrong way round while statistics say that the queue is empty, and then reads all
+-- of it. What is changed was locked before, in the state that the change leaves.
 CREATE OR REPLACE FUNCTION fb_claim_3(
     p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
 RETURNS TABLE (
@@ -47,7 +48,7 @@ BEGIN
                ws.paused OR ws.deleted_at IS NOT NULL AS closed,
                CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
                     ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
-          FROM unnest(p_workspaces, p_wanted) AS t(id, want)
+          FROM (SELECT t.id, max(t.want) AS want FROM unnest(p_workspaces, p_wanted) AS t(id, want) GROUP BY t.id) t
          -- LIMIT 1: always a primary-key probe, never a scan.
          CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = t.id LIMIT 1) ws
          CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier
@@ -56,12 +57,13 @@ BEGIN
          WHERE ws.shard = ANY (v_shards)),
     c AS MATERIALIZED (
         SELECT q.* FROM w CROSS JOIN LATERAL (
-            SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated
+            SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated,
+                   q.attempt_count, q.in_doubt, greatest(q.created_at, q.available_at) AS since
               FROM execution_queue q
              WHERE q.shard = w.shard AND q.workspace_id = w.id AND q.stage = 0
              ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
     -- A missing definition must not block its workspace's head: it is claimed, then failed.
-    k AS MATERIALIZED (
+    k AS (
         SELECT c.*, d.id IS NULL OR d.deleted_at IS NOT NULL AS gone,
                CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
                c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
@@ -70,16 +72,19 @@ BEGIN
                        AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
                  <= coalesce(d.key_concurrency, 1) AS key_ok
           FROM c LEFT JOIN workflow_definition d ON d.id = c.def),
-    g AS MATERIALIZED (
+    g AS (
         SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
                  + (SELECT count(*) FROM execution_queue r
                      WHERE r.shard = k.shard AND r.workspace_id = k.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = k.def) <= dlim) AS ok
           FROM k),
     x AS MATERIALIZED (
-        SELECT g.*, e.id IS NOT NULL AS begun
+        SELECT g.*, e.id IS NOT NULL AS begun, e.version_id, e.owner_epoch, e.input, e.trigger, e.begun_of, e.deadline_at,
+               e.trace_context
           FROM g LEFT JOIN LATERAL (
-            SELECT e.id FROM workflow_execution e
+            SELECT e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at AS begun_of, e.trace_context,
+                   least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0)) AS deadline_at
+              FROM workflow_execution e
              WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics
                AND p_engine IS NOT NULL AND g.ok AND NOT g.gone
                FOR UPDATE SKIP LOCKED) e ON true),
@@ -93,37 +98,30 @@ BEGIN
     a AS (
         UPDATE execution_queue q
            SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = clock_timestamp(),
-               status = CASE WHEN x.begun THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN x.begun THEN clock_timestamp() END,
-               gated = q.gated OR x.dlim IS NOT NULL
-          FROM x WHERE q.id = x.id AND x.ok AND q.status = 'PENDING'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt, x.gone, x.begun,
-                  greatest(q.created_at, q.available_at) AS since),
+               status = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN clock_timestamp() END,
+               gated = q.gated OR q.workflow_definition_id = ANY (ARRAY(SELECT DISTINCT x.def FROM x WHERE x.dlim IS NOT NULL))
+         WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.ok)) AND q.status = 'PENDING'),
     s AS (
-        UPDATE execution_queue q SET gated = true, stage = CASE WHEN x.key_ok THEN 3 ELSE 2 END
-          FROM x WHERE q.id = x.id AND NOT x.ok AND (x.gated OR NOT x.key_ok) AND q.status = 'PENDING'),
+        UPDATE execution_queue q
+           SET gated = true,
+               stage = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND x.key_ok)) THEN 3 ELSE 2 END
+         WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND (x.gated OR NOT x.key_ok))) AND q.status = 'PENDING'),
     e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = clock_timestamp(),
                deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-          FROM a WHERE e.id = a.id AND a.begun AND e.status = 'PENDING'
-        RETURNING e.id, a.workspace_id, a.workflow_definition_id, a.attempt_count, a.in_doubt, a.since,
-                  e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at, e.deadline_at, e.trace_context)
-    SELECT 'item', e.workspace_id, e.id, e.workflow_definition_id, e.version_id, e.attempt_count, e.in_doubt, false, false,
-           true, e.owner_epoch, e.input, e.trigger, e.created_at,
-           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint,
-           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int, e.trace_context,
-           (extract(epoch FROM clock_timestamp() - e.since) * 1000)::bigint
-      FROM e
-    UNION ALL
-    SELECT 'item', a.workspace_id, a.id, a.workflow_definition_id, o.version_id, a.attempt_count, a.in_doubt, a.gone,
-           coalesce(o.semantics > p_semantics, false), false, NULL, NULL, NULL, NULL, NULL,
-           NULL, NULL, NULL, NULL, NULL, NULL, o.trace_context,
-           (extract(epoch FROM clock_timestamp() - a.since) * 1000)::bigint
-      FROM a LEFT JOIN LATERAL (
-            SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o WHERE o.id = a.id LIMIT 1) o ON true
-     WHERE NOT a.begun
+         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING')
+    SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
+           coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
+           (extract(epoch FROM x.deadline_at - clock_timestamp()) * 1000)::bigint,
+           NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
+           coalesce(x.trace_context, o.trace_context), (extract(epoch FROM clock_timestamp() - x.since) * 1000)::bigint
+      FROM x LEFT JOIN LATERAL (
+            SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o
+             WHERE o.id = x.id AND NOT x.begun LIMIT 1) o ON true
+     WHERE x.ok
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            w.running + coalesce(m.taken, 0), w.lim,

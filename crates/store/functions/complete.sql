@@ -47,7 +47,7 @@ BEGIN
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $fn$;
 
--- What follows the end of executions, in the transaction that ended them: open nodes settled, the
+-- What follows the end of executions, each named once, in the transaction that ended them: open nodes settled, the
 -- ticket gone or FAILED whatever its status, the audit row, and room for what waited behind it.
 CREATE OR REPLACE FUNCTION fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_actor text)
 RETURNS TABLE (execution uuid, ticket boolean, freed boolean)
@@ -76,19 +76,24 @@ BEGIN
     END IF;
 
     WITH d AS (
-        DELETE FROM execution_queue q USING unnest(p_ids, p_outcomes) AS t(id, outcome)
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.outcome IN ('COMPLETED', 'CANCELED')
+        DELETE FROM execution_queue q
+         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
+                                  WHERE t.outcome IN ('COMPLETED', 'CANCELED')))
+           AND q.status <> 'FAILED'
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     f AS (
         UPDATE execution_queue q
-           SET status = 'FAILED', stage = 9, last_error = coalesce(t.error ->> 'message', t.outcome)
-          FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error)
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND t.outcome IN ('FAILED', 'TIMED_OUT')
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed,
-                  t.error),
+           SET status = 'FAILED', stage = 9,
+               last_error = (SELECT coalesce(t.error ->> 'message', t.outcome)
+                               FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error) WHERE t.id = q.id LIMIT 1)
+         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
+                                  WHERE t.outcome IN ('FAILED', 'TIMED_OUT')))
+           AND q.status <> 'FAILED'
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     a AS (
         INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, f.error FROM f),
+        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, t.error
+          FROM f JOIN unnest(p_ids, p_errors) AS t(id, error) ON t.id = f.id),
     y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
           UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
     SELECT coalesce(array_agg(y.id), '{}') AS ids, array_agg(y.freed) AS freed,

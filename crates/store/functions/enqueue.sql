@@ -37,17 +37,23 @@ BEGIN
               FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
       JOIN r ON r.ws = t.ws AND t.rn > r.room;
 
-    WITH t AS (
+    WITH t AS MATERIALIZED (
         SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
                              p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
             AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version, rerun, ord)),
-    d AS MATERIALIZED (
-        SELECT t.*, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
-          FROM t JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
+    -- A batch is mostly of one definition: it is looked up once.
+    v AS MATERIALIZED (
+        SELECT t.ws, t.def, t.version, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
+          FROM (SELECT DISTINCT t.ws, t.def, t.version FROM t) t
+          JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
           JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
           JOIN workflow_definition_version v
             ON v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id
-         WHERE d.status <> 'DRAFT' AND NOT t.id = ANY (refused)),
+         WHERE d.status <> 'DRAFT'),
+    d AS MATERIALIZED (
+        SELECT t.*, v.pinned, v.timeout_ms, v.limited
+          FROM t JOIN v ON v.ws = t.ws AND v.def = t.def AND v.version IS NOT DISTINCT FROM t.version
+         WHERE NOT t.id = ANY (refused)),
     e AS (
         INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
             priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,

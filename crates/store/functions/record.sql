@@ -24,14 +24,17 @@ DECLARE
     -- By the run's place: what it had settled so far, or -1 if it is not held; and whose it is.
     seqs bigint[];
     owners uuid[];
+    places tid[];
     ends record;
 BEGIN
-    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord),
+    -- The rows are changed below where they were found here, locked: a join by id may be planned the
+    -- wrong way round while statistics say that the table is empty, and then reads all of it.
+    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord), array_agg(coalesce(e.ctid, '(0,0)') ORDER BY t.ord),
            array_agg(coalesce(e.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY t.ord)
-      INTO seqs, owners
+      INTO seqs, places, owners
       FROM (SELECT * FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
       LEFT JOIN LATERAL (
-           SELECT e.last_seq, e.workspace_id FROM workflow_execution e
+           SELECT e.ctid, e.last_seq, e.workspace_id FROM workflow_execution e
             WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
               FOR UPDATE) e ON true;
 
@@ -66,11 +69,13 @@ BEGIN
          WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
         RETURNING n.execution_id, n.seq)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
-    -- once, below: it cannot be repeated, because it is over then.
+    -- once, below: its facts cannot be repeated, because it is over then.
     UPDATE workflow_execution e SET last_seq = s.seq
-      FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n
-             WHERE n.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY n.execution_id) s
-     WHERE e.id = s.execution_id AND NOT EXISTS (SELECT 1 FROM unnest(e_runs) AS t(run) WHERE r_ids[t.run] = e.id AND seqs[t.run] >= 0);
+      FROM (SELECT t.place, max(n.seq) AS seq
+              FROM n JOIN unnest(r_ids, places) WITH ORDINALITY AS t(id, place, ord)
+                ON t.id = n.execution_id AND seqs[t.ord] >= 0 AND NOT t.ord = ANY (e_runs)
+             WHERE n.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY t.place) s
+     WHERE e.ctid = s.place;
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
@@ -79,8 +84,8 @@ BEGIN
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
                wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
                                                             WHERE o.execution_id = e.id AND o.completed_at IS NULL))
-          FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
-         WHERE e.id = t.id AND t.park AND seqs[t.ord] >= 0;
+         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
+                                  WHERE t.park AND seqs[t.ord] >= 0));
     END IF;
 
     WITH e AS (
@@ -89,7 +94,7 @@ BEGIN
                duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
-         WHERE e.id = r_ids[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
+         WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
         RETURNING e.id, e.status, e.error)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors INTO ends FROM e;
     IF ends.ids IS NULL THEN

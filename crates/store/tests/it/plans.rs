@@ -227,6 +227,7 @@ async fn plans_made_while_the_queue_was_empty_are_not_kept_when_it_fills() {
         world.client.batch_execute(&made).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));
     }
     wait(&world, workspace, definition, 0, "NULL").await;
+    world.client.batch_execute("SELECT pg_stat_force_next_flush()").await.expect("statistics told");
     assert!(world.store.tell_planner().await.expect("told") > 0);
     for (name, _, params) in calls {
         let buffers = touched(&world, &format!("EXECUTE {name}({params})"), &[]).await;
