@@ -24,6 +24,9 @@ use crate::client::Format;
 use crate::exit::Exit;
 use crate::telemetry::Telemetry;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs your customers' workflows, each customer within its limit, and loses nothing
 #[derive(Parser, Debug)]
 #[command(name = "forebay", version, disable_help_subcommand = true)]

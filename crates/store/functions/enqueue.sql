@@ -45,10 +45,12 @@ BEGIN
     v AS MATERIALIZED (
         SELECT t.ws, t.def, t.version, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
           FROM (SELECT DISTINCT t.ws, t.def, t.version FROM t) t
-          JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
-          JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
-          JOIN workflow_definition_version v
-            ON v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id
+         -- LIMIT 1: always a primary-key probe, never a scan.
+         CROSS JOIN LATERAL (SELECT * FROM workflow_definition d
+                              WHERE d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL LIMIT 1) d
+         CROSS JOIN LATERAL (SELECT 1 FROM workspace w WHERE w.id = t.ws AND w.deleted_at IS NULL LIMIT 1) w
+         CROSS JOIN LATERAL (SELECT * FROM workflow_definition_version v
+                              WHERE v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id LIMIT 1) v
          WHERE d.status <> 'DRAFT'),
     d AS MATERIALIZED (
         SELECT t.*, v.pinned, v.timeout_ms, v.limited
@@ -65,7 +67,7 @@ BEGIN
           FROM d ORDER BY d.ws, d.idempotency, d.ord
         ON CONFLICT DO NOTHING
         RETURNING id),
-    h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id IN (SELECT e.id FROM e)),
+    h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id = ANY (ARRAY(SELECT e.id FROM e))),
     a AS (
         INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
         SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
