@@ -32,6 +32,7 @@ pub mod retention;
 pub mod run;
 pub mod sample;
 mod sql;
+pub mod taken;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod workspace;
