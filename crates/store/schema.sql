@@ -110,7 +110,8 @@ BEGIN
         SELECT q.id FROM execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
     UPDATE workflow_execution e
-       SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process, owner_epoch = owner_epoch + 1,
+       SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
+           engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
            started_at = clock_timestamp(),
            deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
      WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics;
@@ -348,10 +349,12 @@ BEGIN
     v AS MATERIALIZED (
         SELECT t.ws, t.def, t.version, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
           FROM (SELECT DISTINCT t.ws, t.def, t.version FROM t) t
-          JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
-          JOIN workspace w ON w.id = t.ws AND w.deleted_at IS NULL
-          JOIN workflow_definition_version v
-            ON v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id
+         -- LIMIT 1: always a primary-key probe, never a scan.
+         CROSS JOIN LATERAL (SELECT * FROM workflow_definition d
+                              WHERE d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL LIMIT 1) d
+         CROSS JOIN LATERAL (SELECT 1 FROM workspace w WHERE w.id = t.ws AND w.deleted_at IS NULL LIMIT 1) w
+         CROSS JOIN LATERAL (SELECT * FROM workflow_definition_version v
+                              WHERE v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id LIMIT 1) v
          WHERE d.status <> 'DRAFT'),
     d AS MATERIALIZED (
         SELECT t.*, v.pinned, v.timeout_ms, v.limited
@@ -368,7 +371,7 @@ BEGIN
           FROM d ORDER BY d.ws, d.idempotency, d.ord
         ON CONFLICT DO NOTHING
         RETURNING id),
-    h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id IN (SELECT e.id FROM e)),
+    h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id = ANY (ARRAY(SELECT e.id FROM e))),
     a AS (
         INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
         SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
@@ -781,6 +784,61 @@ BEGIN
            (SELECT coalesce(sum(w.lim), 0)::bigint FROM w),
            (SELECT coalesce(max(r.age), 0) FROM r WHERE r.has_slot),
            (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);
+END $$;
+
+CREATE FUNCTION public.fb_take_1(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_input jsonb) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb;
+        RETURN;
+    END IF;
+    INSERT INTO workflow_execution_node AS n (execution_id, node, workspace_id, status, attempt, fence, input, started_at)
+    SELECT e.id, p_node, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp()
+      FROM workflow_execution e WHERE e.id = p_execution
+    ON CONFLICT (execution_id, node, iteration) DO UPDATE
+       SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
+           next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
+     WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
+    RETURN QUERY
+    SELECT true, n.status, n.label, n.attempt, n.fence,
+           (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error
+      FROM workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0;
+END $$;
+
+CREATE FUNCTION public.fb_tell_1(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, false;
+        RETURN;
+    END IF;
+    PERFORM 1 FROM workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.fence = p_fence
+       AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT true, false;
+        RETURN;
+    END IF;
+    PERFORM 1 FROM fb_record_3(
+        p_owner, ARRAY[p_execution], ARRAY[p_epoch], ARRAY[false],
+        ARRAY[1], ARRAY[p_node], ARRAY[0], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
+        ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error],
+        '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
+    RETURN QUERY SELECT true, true;
 END $$;
 
 CREATE FUNCTION public.fb_uuid7() RETURNS uuid

@@ -9,13 +9,14 @@
 
 mod keep;
 mod root_key;
+mod temporal;
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
-use server::config::Settings;
+use server::config::{EngineKind, Settings};
 use server::{Options, Role, Server, wire};
 use store::Store;
 use store::connect::Target;
@@ -30,6 +31,7 @@ use crate::profile::{Dev, Profile};
 use crate::serve::{hung_up, start_error, stopped};
 use crate::settings::{Database, Origin, Service, Sources};
 use keep::Kept;
+pub(crate) use temporal::child_main as temporal_child;
 
 /// Run everything on this machine: a database of its own, the API, the engine, a demo
 #[derive(Args, Debug)]
@@ -53,6 +55,9 @@ pub(crate) struct DevArgs {
     /// Where PostgreSQL's programs are, if not in a usual place
     #[arg(long, value_name = "DIRECTORY", env = "FOREBAY_PG_BIN")]
     postgres_bin: Option<PathBuf>,
+    /// What runs executions: embedded, or temporal, which is used if it runs and else started if it is installed
+    #[arg(long, value_name = "ENGINE", value_parser = ["embedded", "temporal"])]
+    engine: Option<String>,
 }
 
 /// The demo: a workspace per tier, and the example workflows in each.
@@ -76,7 +81,10 @@ struct Running {
 
 impl DevArgs {
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
-        let effective = self.sources.load(&Database::default(), &self.service)?;
+        let mut effective = self.sources.load(&Database::default(), &self.service)?;
+        if let Some(engine) = &self.engine {
+            effective.settings.engine.kind = engine.clone().try_into().map_err(usage)?;
+        }
         let program = hint::program();
         match effective.origin("database.url") {
             Origin::Default => Ok(effective.settings),
@@ -93,6 +101,19 @@ impl DevArgs {
     pub(crate) async fn run(self, mut settings: Settings) -> anyhow::Result<()> {
         let database = Embedded::start(self.database()?).await.map_err(|error| self.explained(error))?;
         settings.database.url = database.url();
+        let temporal = match settings.engine.kind {
+            EngineKind::Temporal => {
+                let kept = (!self.ephemeral).then(|| database.data_dir().to_owned());
+                match temporal::ensure(&mut settings, kept.as_deref()).await {
+                    Ok(started) => started,
+                    Err(error) => {
+                        database.stop().await?;
+                        return Err(error);
+                    }
+                }
+            }
+            _ => None,
+        };
         let running = match self.start(settings, &database).await {
             Ok(running) => running,
             Err(error) => {
@@ -104,6 +125,9 @@ impl DevArgs {
         if let Err(error) = &demo {
             output::note(format!("the demo could not be made: {error:#}"))?;
         }
+        if let Some(temporal) = &temporal {
+            output::line(format!("\nTemporal's own UI: {}", temporal.ui))?;
+        }
         self.welcome(&running, &database)?;
         tokio::select! {
             () = stopped() => {}
@@ -112,6 +136,7 @@ impl DevArgs {
         // Whoever read this may be gone, as a terminal that was closed is: all the same it must stop in order.
         let _ = output::note("stopping…");
         running.service.stop().await;
+        drop(temporal);
         let left = running.kept.as_ref().map_or(Ok(()), Kept::leave);
         database.stop().await?;
         left

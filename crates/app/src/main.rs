@@ -43,6 +43,7 @@ struct Cli {
 enum Command {
     Dev(dev::DevArgs),
     Serve(serve::ServeArgs),
+    Worker(serve::WorkerArgs),
     Migrate(serve::MigrateArgs),
     Config(serve::ConfigArgs),
     /// Make a root key for `serve`, on standard output; Forebay stores it nowhere
@@ -59,6 +60,12 @@ enum Command {
     Completion {
         shell: clap_complete::Shell,
     },
+    /// Starts the Temporal of `dev` so that it never outlives its parent
+    #[command(hide = true)]
+    TemporalChild {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Starts the database server of `dev` so that it never outlives its parent
     #[command(hide = true)]
     PostgresChild {
@@ -68,7 +75,8 @@ enum Command {
 }
 
 /// What `serve` logs unless told otherwise: libraries speak up only when something is wrong.
-const SERVE_LOGS: &str = "info,refinery_core=warn,tokio_postgres=warn";
+const SERVE_LOGS: &str = "info,refinery_core=warn,tokio_postgres=warn,temporalio_client=warn,temporalio_common=warn,\
+temporalio_sdk=warn,temporalio_sdk_core=warn";
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -84,6 +92,9 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<Exit> {
     if let Command::PostgresChild { args } = cli.command {
         match store::embedded::child_main(args)? {}
+    }
+    if let Command::TemporalChild { args } = cli.command {
+        match dev::temporal_child(args)? {}
     }
     // Two TLS providers in one process would make the first TLS connection panic: this is the one.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
@@ -104,12 +115,19 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             telemetry.stop();
             ended.map(done)
         }
+        Command::Worker(args) => {
+            let settings = args.settings()?;
+            let telemetry = Telemetry::start(&settings.log, SERVE_LOGS)?;
+            let ended = runtime.block_on(args.run(settings));
+            telemetry.stop();
+            ended.map(done)
+        }
         Command::Migrate(args) => runtime.block_on(args.run()).map(done),
         Command::Config(args) => args.run().map(done),
         Command::RootKey => output::line(store::key::Secret::generate()?.expose()).map(done),
         Command::Client(command) => Ok(runtime.block_on(command.run())),
         Command::Completion { shell } => complete(shell).map(done),
-        Command::PostgresChild { .. } => Ok(Exit::Error),
+        Command::PostgresChild { .. } | Command::TemporalChild { .. } => Ok(Exit::Error),
     }
 }
 

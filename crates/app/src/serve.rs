@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::exit::{as_usage, usage};
 use crate::output;
-use crate::settings::{Database, Service, Sources};
+use crate::settings::{Database, Logging, Service, Sources};
 
 /// Run Forebay over a PostgreSQL of your own
 #[derive(Args, Debug)]
@@ -28,6 +28,20 @@ pub(crate) struct ServeArgs {
     /// What this process does: api, dispatcher, worker
     #[arg(long, value_delimiter = ',', default_value = "api,dispatcher,worker", value_parser = read_role)]
     roles: Vec<Role>,
+}
+
+/// Do the work of executions that run on Temporal, beside other workers
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example:\n  forebay worker --database-url postgresql://forebay@db/forebay --set engine.kind=temporal --set engine.temporal.address=http://temporal:7233\n\nAs many as you like, anywhere that reaches the database and Temporal. It is `forebay serve --roles worker`. Told to stop, it takes nothing more; what it cannot finish, another worker does. With --set http.signals_listen=ADDRESS it answers /healthz, /readyz and /metrics."
+)]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    sources: Sources,
+    #[command(flatten)]
+    database: Database,
+    #[command(flatten)]
+    log: Logging,
 }
 
 /// Bring the database up to this version, and stop
@@ -65,23 +79,38 @@ impl ServeArgs {
     }
 
     pub(crate) async fn run(self, settings: Settings) -> anyhow::Result<()> {
-        let roles: BTreeSet<Role> = self.roles.into_iter().collect();
-        let started = Server::start(settings, Options { roles, ..Options::default() }).await;
-        let service = started.map_err(start_error)?;
-        if let Some(address) = service.address {
-            output::line(format!("Forebay listens on http://{address}"))?;
-        }
-        output::line("ready")?;
-        let broken = tokio::select! {
-            () = stopped() => false,
-            () = service.broken() => true,
-        };
-        service.stop().await;
-        if broken {
-            bail!("a part of the service broke off; the log says which");
-        }
-        Ok(())
+        serve(settings, self.roles.into_iter().collect()).await
     }
+}
+
+impl WorkerArgs {
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        let service = Service { logging: self.log.clone(), ..Service::default() };
+        Ok(self.sources.load(&self.database, &service)?.settings)
+    }
+
+    pub(crate) async fn run(self, settings: Settings) -> anyhow::Result<()> {
+        serve(settings, BTreeSet::from([Role::Worker])).await
+    }
+}
+
+/// Runs the service until it is told to stop.
+async fn serve(settings: Settings, roles: BTreeSet<Role>) -> anyhow::Result<()> {
+    let started = Server::start(settings, Options { roles, ..Options::default() }).await;
+    let service = started.map_err(start_error)?;
+    if let Some(address) = service.address {
+        output::line(format!("Forebay listens on http://{address}"))?;
+    }
+    output::line("ready")?;
+    let broken = tokio::select! {
+        () = stopped() => false,
+        () = service.broken() => true,
+    };
+    service.stop().await;
+    if broken {
+        bail!("a part of the service broke off; the log says which");
+    }
+    Ok(())
 }
 
 /// Why the service does not start; what was given wrongly is wrong usage.

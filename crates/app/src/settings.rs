@@ -43,7 +43,14 @@ pub(crate) struct Database {
 pub(crate) struct Service {
     /// Where the API listens, such as 127.0.0.1:7400 (the setting http.listen)
     #[arg(long, value_name = "ADDRESS", env = "FOREBAY_HTTP_LISTEN", value_parser = read_address)]
-    listen: Option<String>,
+    pub(crate) listen: Option<String>,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
+}
+
+/// What is logged, and how.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Logging {
     /// What is logged: error, warn, info, debug, or a filter such as info,store=debug (the setting log.filter)
     #[arg(long, value_name = "FILTER", env = "FOREBAY_LOG")]
     log: Option<String>,
@@ -110,8 +117,8 @@ impl Sources {
         let named = [
             ("database.url", variable("database.url"), database.database_url.as_ref()),
             ("http.listen", variable("http.listen"), service.listen.as_ref()),
-            ("log.filter", "FOREBAY_LOG".to_owned(), service.log.as_ref()),
-            ("log.format", variable("log.format"), service.log_format.as_ref()),
+            ("log.filter", "FOREBAY_LOG".to_owned(), service.logging.log.as_ref()),
+            ("log.format", variable("log.format"), service.logging.log_format.as_ref()),
         ];
         for (key, variable, value) in named {
             let Some(text) = value else { continue };

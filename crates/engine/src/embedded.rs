@@ -12,7 +12,6 @@ mod held;
 mod permits;
 mod run;
 mod suspects;
-mod versions;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -35,10 +34,10 @@ use tracing::Instrument as _;
 
 use crate::outbound::Outbound;
 use crate::pulse::Pulse;
+use crate::versions::Versions;
 use crate::{Described, Engine, say};
 use permits::Permits;
 use run::Message;
-use versions::Versions;
 use writer::Writer;
 
 /// The name that executions note.
@@ -327,7 +326,7 @@ impl Engine for Embedded {
             };
             Ok(match found.status {
                 execution::Status::Pending => Described::Unknown,
-                execution::Status::Running => Described::Running,
+                execution::Status::Running => Described::Running { stuck: None },
                 outcome => Described::Closed(End { outcome, output: found.output, error: None }),
             })
         })

@@ -8,13 +8,18 @@
 //! Not here: SQL (`store`), claiming and the background loops (`server`).
 
 pub mod embedded;
+pub mod ending;
+#[cfg(feature = "mutants")]
+pub mod mutant;
 pub mod nodes;
 pub mod outbound;
 pub mod pulse;
+pub mod scope;
 pub mod signals;
 #[cfg(feature = "test-engine")]
 pub mod test_engine;
 pub mod trace;
+pub mod versions;
 
 use futures_util::future::BoxFuture;
 use kernel::ids::{ExecutionId, ProcessId};
@@ -26,7 +31,10 @@ use store::run::End;
 #[derive(Clone, Debug)]
 pub enum Described {
     Unknown,
-    Running,
+    Running {
+        /// It does not go on, and will not by itself: why.
+        stuck: Option<String>,
+    },
     /// It is over there.
     Closed(End),
 }

@@ -9,13 +9,14 @@
 
 mod http_request;
 
+use kernel::definition;
 use kernel::expression::Scope;
-use kernel::failure::Failure;
+use kernel::failure::{Class, Failure};
 use kernel::ids::Label;
 use kernel::kind::{self, Config};
 use serde_json::{Value, json};
 
-pub use http_request::{Call, DEFAULT_TIMEOUT, perform as http_request};
+pub use http_request::{Call, perform as http_request, timeout};
 
 /// What a node produced.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +26,11 @@ pub struct Done {
 }
 
 impl Done {
+    /// What a wait that is over produced.
+    pub fn waited() -> Done {
+        Done::plain(json!({}))
+    }
+
     fn plain(output: Value) -> Done {
         Done { output, took: None }
     }
@@ -36,6 +42,13 @@ pub enum Work {
     Done(Done),
     HttpRequest(kind::http_request::Config),
     Delay(kind::delay::Config),
+}
+
+/// Makes a node ready: its input with every template resolved, and what is left to do.
+pub fn ready(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), Failure> {
+    let input = kind::resolve(spec.kind, &spec.with, scope)?;
+    let work = work(kind::prepare(spec.kind, input.clone())?, scope)?;
+    Ok((input, work))
 }
 
 /// Does what can be done at once, and says what cannot.
@@ -65,6 +78,14 @@ pub const PANIC: &str = "forebay-test-panic";
 #[cfg(feature = "test-engine")]
 fn panic_if_told(words: &str) {
     assert!(!words.contains(PANIC), "a test told this node to panic");
+}
+
+/// The same result, or the failure that it cannot be stored.
+pub fn storable(done: Done) -> Result<Done, Failure> {
+    match is_storable(&done.output) {
+        true => Ok(done),
+        false => Err(Failure::new(Class::UnstorableOutput, "the output holds a NUL character, which cannot be stored")),
+    }
 }
 
 /// Can the database hold this value? A NUL in a text or a key cannot be stored as JSON.

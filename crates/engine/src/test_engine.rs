@@ -139,7 +139,7 @@ impl Engine for TestEngine {
                 Err(error) => Err(error.to_string()),
                 Ok(text) => Ok(match execution::Status::parse(text.trim()) {
                     Some(outcome) if outcome.is_terminal() => Described::Closed(end(outcome)),
-                    _ => Described::Running,
+                    _ => Described::Running { stuck: None },
                 }),
             }
         })

@@ -47,13 +47,18 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Light kinds only compute: repeating one after a crash is harmless, so an engine may perform
-    /// it before its start is stored.
-    pub fn is_light(self) -> bool {
+    /// How engines perform this kind: the one table that all of them read.
+    pub fn manner(self) -> Manner {
         match self {
-            Kind::Condition | Kind::Transform | Kind::Log | Kind::Fail => true,
-            Kind::HttpRequest | Kind::Delay => false,
+            Kind::Condition | Kind::Transform | Kind::Log | Kind::Fail => Manner::Computes,
+            Kind::HttpRequest => Manner::Calls,
+            Kind::Delay => Manner::Waits,
         }
+    }
+
+    /// Light kinds only compute.
+    pub fn is_light(self) -> bool {
+        self.manner() == Manner::Computes
     }
 
     /// The labels this kind may take; none for a kind that does not branch.
@@ -71,6 +76,20 @@ impl Kind {
             _ => Policy::DEFAULT,
         }
     }
+}
+
+/// How a kind is performed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// It only computes: repeating it after a crash is harmless, so an engine may perform it before
+    /// its start is stored. Embedded: at once, within the run. Temporal: in a local activity, several at a time.
+    Computes,
+    /// It calls out: its start is stored before anything is sent. Embedded: a task of its own. Temporal: an
+    /// activity, or a local one if its timeout is short.
+    Calls,
+    /// It waits for a time that is stored. Embedded: a timer, and nothing at all while the run is parked.
+    /// Temporal: a durable timer of the workflow.
+    Waits,
 }
 
 /// When a node with several incoming edges may start.

@@ -41,6 +41,8 @@ pub struct Facts {
     pub begun: bool,
     /// What keeps the service from starting anything at all.
     pub engine: EngineState,
+    /// Why the engine cannot go on with it, if it cannot.
+    pub stuck: Option<String>,
 }
 
 /// Whether the engine takes starts.
@@ -104,6 +106,10 @@ pub enum Waiting {
     Turn,
     /// It was handed to the engine, and no worker has picked it up yet.
     Starting,
+    /// It runs in an engine elsewhere that cannot go on with it.
+    Stuck {
+        error: String,
+    },
 }
 
 /// An item's place and why it is there; nothing for one that runs or has ended.
@@ -112,6 +118,7 @@ pub fn explain(facts: &Facts) -> Option<Waiting> {
         Status::Pending => Some(waiting(facts)),
         // It keeps its claim and its slot while the engine is out of reach.
         Status::Claimed => Some(unavailable(&facts.engine).unwrap_or(Waiting::Starting)),
+        Status::Dispatched if let Some(error) = &facts.stuck => Some(Waiting::Stuck { error: error.clone() }),
         Status::Dispatched if !facts.begun => Some(Waiting::Starting),
         Status::Dispatched | Status::Failed | Status::Gone => None,
     }
@@ -192,6 +199,7 @@ impl Waiting {
             }
             Waiting::EngineFull => "the engine holds as many runs as it can".to_owned(),
             Waiting::Turn => "it is about to start".to_owned(),
+            Waiting::Stuck { error } => format!("the engine cannot go on with it: {error}"),
             Waiting::Starting => "it was handed to the engine and no worker has picked it up yet".to_owned(),
         }
     }

@@ -15,6 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::definition::OnError;
 use crate::ids::Label;
 
 /// A node's status as stored and shown.
@@ -60,6 +61,17 @@ pub enum End {
 }
 
 impl End {
+    /// The end that a stored node came to; none for one that is open.
+    pub fn stored(status: Status, label: Option<Label>, on_error: OnError) -> Option<End> {
+        match status {
+            Status::Completed => Some(End::Completed { took: label }),
+            Status::Failed | Status::Unknown => Some(End::Failed { continues: on_error == OnError::Continue }),
+            Status::Skipped => Some(End::Skipped),
+            Status::Canceled => Some(End::Canceled),
+            Status::Pending | Status::Running | Status::Retrying => None,
+        }
+    }
+
     pub fn status(&self) -> Status {
         match self {
             End::Completed { .. } => Status::Completed,

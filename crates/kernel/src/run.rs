@@ -34,6 +34,8 @@ pub enum Event {
     NodeFailed { node: NodeIx, attempt: u32, failure: Failure },
     /// The wait before this attempt at the node is over.
     RetryDue { node: NodeIx, attempt: u32 },
+    /// The node settled so, and that is stored: whoever performed it kept its attempts itself.
+    NodeSettled { node: NodeIx, end: node::End },
     /// A node in flight was stopped before it had a result.
     NodeAborted { node: NodeIx },
     /// Somebody wants the execution to end early.
@@ -187,6 +189,11 @@ impl Run {
             Event::NodeFailed { node, attempt, failure } => {
                 if self.states[node] == (State::Running { attempt }) {
                     self.failed(node, attempt, &failure, &mut effects);
+                }
+            }
+            Event::NodeSettled { node, end } => {
+                if matches!(self.states[node], State::Running { .. } | State::Waiting { .. }) {
+                    self.settle(node, end, &mut effects);
                 }
             }
             Event::NodeAborted { node } => {

@@ -6,7 +6,9 @@
 //!
 //! Not here: where values come from (`app` reads flags, environment and file, in that order).
 
+mod engine_kind;
 mod reasons;
+mod temporal;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +16,9 @@ use std::time::Duration;
 use engine::outbound::Allow;
 use serde::{Deserialize, Serialize};
 
+pub use engine_kind::EngineKind;
 pub use reasons::REASONS;
+pub use temporal::Temporal;
 
 /// All settings of the service.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -109,41 +113,7 @@ pub struct Engine {
     pub max_runs: usize,
     pub max_calls: usize,
     pub reconcile_after_ms: u64,
-}
-
-/// What runs executions, as it is written in the settings.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum EngineKind {
-    #[default]
-    Embedded,
-    /// The directory of an engine that misbehaves on order.
-    #[cfg(feature = "test-engine")]
-    Test(std::path::PathBuf),
-}
-
-impl TryFrom<String> for EngineKind {
-    type Error = String;
-    fn try_from(text: String) -> Result<EngineKind, String> {
-        #[cfg(feature = "test-engine")]
-        if let Some(directory) = text.strip_prefix("test:") {
-            return Ok(EngineKind::Test(directory.into()));
-        }
-        match text.as_str() {
-            "embedded" => Ok(EngineKind::Embedded),
-            _ => Err(format!("there is no engine {text:?}: use \"embedded\"")),
-        }
-    }
-}
-
-impl From<EngineKind> for String {
-    fn from(kind: EngineKind) -> String {
-        match kind {
-            EngineKind::Embedded => "embedded".to_owned(),
-            #[cfg(feature = "test-engine")]
-            EngineKind::Test(directory) => format!("test:{}", directory.display()),
-        }
-    }
+    pub temporal: Temporal,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -241,7 +211,13 @@ impl Default for Process {
 
 impl Default for Engine {
     fn default() -> Self {
-        Engine { kind: EngineKind::default(), max_runs: 1_000, max_calls: 256, reconcile_after_ms: 30_000 }
+        Engine {
+            kind: EngineKind::default(),
+            max_runs: 1_000,
+            max_calls: 256,
+            reconcile_after_ms: 30_000,
+            temporal: Temporal::default(),
+        }
     }
 }
 
@@ -309,7 +285,7 @@ impl Settings {
         if self.engine.max_runs == 0 || self.engine.max_calls == 0 {
             return fail("engine.max_runs", "must be at least 1, as must engine.max_calls");
         }
-        Ok(())
+        self.engine.temporal.check()
     }
 
     /// The database for what needs a session of its own.
@@ -323,6 +299,7 @@ impl Settings {
         if let Some(key) = &mut shown.auth.root_key {
             "***".clone_into(key);
         }
+        shown.engine.temporal.mask();
         shown.database.url = mask_url(&shown.database.url);
         shown.database.direct_url = shown.database.direct_url.as_deref().map(mask_url);
         shown
@@ -423,6 +400,8 @@ mod tests {
     fn no_secret_is_shown() {
         let mut settings = Settings::default();
         settings.auth.root_key = Some("fbk_secret".to_owned());
+        settings.engine.temporal.api_key = Some("hunter2".to_owned());
+        settings.engine.temporal.encryption_key = Some("hunter2".to_owned());
         settings.database.url = "postgresql://user:hunter2@db/forebay?sslmode=require".to_owned();
         settings.database.direct_url = Some(settings.database.url.clone());
         let shown = format!("{settings:?} {}", serde_json::to_string(&settings.masked()).expect("json"));

@@ -31,6 +31,7 @@ mod strict;
 mod workspaces;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -73,6 +74,10 @@ pub(crate) struct ApiParts {
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
     pub(crate) engine: Option<Arc<dyn Engine>>,
+    /// The engine, wherever its items are handed to it: told of cancels.
+    pub(crate) told: Option<Arc<dyn Engine>>,
+    /// Whether the worker of an engine elsewhere polls, in a process that is one.
+    pub(crate) polls: Option<Arc<AtomicBool>>,
     pub(crate) breaker: Breaker,
     pub(crate) findings: Findings,
     pub(crate) pulse: Arc<Pulse>,

@@ -9,6 +9,7 @@
 //!
 //! Not here: the verdicts (`kernel::reconcile`); the embedded engine, whose runs are rows of ours.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,25 +32,51 @@ use crate::waiters::Waiters;
 /// The most runs asked about in one pass.
 const MOST: i64 = 500;
 
-/// What the last pass found wrong, for readiness. Cheap to clone.
+/// What passes found wrong, for readiness and for whoever asks about a run. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Findings(Arc<Mutex<Option<String>>>);
+pub(crate) struct Findings(Arc<Mutex<Found>>);
+
+#[derive(Debug, Default)]
+struct Found {
+    trouble: Option<String>,
+    /// Runs that their engine cannot go on with, and why.
+    stuck: BTreeMap<ExecutionId, String>,
+}
 
 impl Findings {
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).trouble.clone()
+    }
+
+    /// Why the engine cannot go on with a run, if it cannot.
+    pub(crate) fn stuck(&self, execution: ExecutionId) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).stuck.get(&execution).cloned()
     }
 
     fn set(&self, trouble: Option<String>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known != trouble
+        if known.trouble != trouble
             && let Some(trouble) = &trouble
         {
             tracing::error!(trouble, "The engine and the queue do not agree");
         }
-        *known = trouble;
+        known.trouble = trouble;
+    }
+
+    /// Notes which of these runs are stuck; a look from the first run on forgets those of the look before.
+    fn note(&self, anew: bool, judged: &[Judged]) -> usize {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if anew {
+            known.stuck.clear();
+        }
+        let stuck = judged.iter().filter_map(|one| Some((one.run.execution, one.stuck.clone()?)));
+        known.stuck.extend(stuck.take(MOST_NOTED));
+        known.stuck.len()
     }
 }
+
+/// The most stuck runs of one pass that are known by name.
+const MOST_NOTED: usize = 1_000;
 
 pub(crate) struct Reconciler {
     pub(crate) store: Store,
@@ -72,6 +99,8 @@ struct Judged {
     /// How it ends, if it does.
     end: Option<End>,
     unknown: bool,
+    /// Why the engine cannot go on with it, if it cannot.
+    stuck: Option<String>,
 }
 
 impl Reconciler {
@@ -103,7 +132,8 @@ impl Reconciler {
             self.go_on_from(None);
             return Ok(None);
         }
-        self.carry_out(judged).await?;
+        let failing = self.findings.note(from.is_none(), &judged);
+        self.carry_out(judged, failing).await?;
         self.go_on_from(next);
         Ok(next.map(|_| Duration::ZERO))
     }
@@ -113,11 +143,10 @@ impl Reconciler {
     }
 
     async fn judge(&self, run: HandedOver) -> Result<Judged, String> {
-        let described = self.engine.describe(run.execution).await?;
-        let (there, end) = match described {
-            Described::Unknown => (There::Unknown, None),
-            Described::Running => (There::Running, None),
-            Described::Closed(end) => (There::Closed(end.outcome), Some(end)),
+        let (there, end, stuck) = match self.engine.describe(run.execution).await? {
+            Described::Unknown => (There::Unknown, None, None),
+            Described::Running { stuck } => (There::Running, None, stuck),
+            Described::Closed(end) => (There::Closed(end.outcome), Some(end), None),
         };
         let verdict = reconcile::judge(run.status, there);
         let end = match verdict {
@@ -125,14 +154,22 @@ impl Reconciler {
             Verdict::Lost => Some(lost()),
             Verdict::Leave | Verdict::NotBegun => None,
         };
-        Ok(Judged { run, verdict, end, unknown: there == There::Unknown })
+        Ok(Judged { run, verdict, end, unknown: there == There::Unknown, stuck })
     }
 
-    async fn carry_out(&self, judged: Vec<Judged>) -> Result<(), store::Error> {
-        let idle = judged.iter().filter(|judged| judged.verdict == Verdict::NotBegun).count();
-        self.findings.set((idle > 0).then(|| {
+    async fn carry_out(&self, judged: Vec<Judged>, failing: usize) -> Result<(), store::Error> {
+        let idle = judged.iter().filter(|one| one.verdict == Verdict::NotBegun && one.stuck.is_none()).count();
+        for (why, count) in [("idle", idle), ("failing", failing)] {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            ::metrics::gauge!(metrics::STUCK.name, "why" => why).set(count);
+        }
+        let failing = (failing > 0).then(|| {
+            format!("{failing} runs do not go on, because their workers fail: are they of this version, with its keys?")
+        });
+        let idle = (idle > 0).then(|| {
             format!("{idle} started executions were picked up by no worker: does any poll the engine's task queue?")
-        }));
+        });
+        self.findings.set(failing.or(idle));
         for Judged { run, verdict, end, .. } in judged {
             if run.canceling {
                 // The engine may not have heard of it: the request was made at another process.

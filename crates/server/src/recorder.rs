@@ -54,6 +54,11 @@ fn describe() {
                 if *metric == metrics::BREAKER_STATE {
                     ::metrics::gauge!(metric.name).set(0.0);
                 }
+                if *metric == metrics::STUCK {
+                    for why in ["idle", "failing"] {
+                        ::metrics::gauge!(metric.name, "why" => why).set(0.0);
+                    }
+                }
             }
             Kind::Histogram(_) => ::metrics::describe_histogram!(metric.name, metric.help),
         }

@@ -25,11 +25,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::Settings;
+use crate::config::{EngineKind, Settings};
 use crate::heartbeat::Alive;
 use crate::hints;
 use crate::recorder;
 use crate::role::Role;
+use engines::{Duties, Worker};
 use parts::{Parts, Targets};
 
 pub use error::StartError;
@@ -47,6 +48,8 @@ pub struct Server {
     /// Starts under way.
     starts: TaskTracker,
     embedded: Option<Embedded>,
+    /// Of an engine elsewhere.
+    worker: Worker,
     /// How long runs may take to reach a stored fact.
     drain: Duration,
     target: Target,
@@ -72,10 +75,7 @@ impl Server {
         if settings.database.url.is_empty() {
             return Err(StartError::NoDatabase);
         }
-        let works = options.roles.contains(&Role::Dispatcher) && settings.workflow.engine.enabled;
-        if options.roles.contains(&Role::Dispatcher) != options.roles.contains(&Role::Worker) {
-            return Err(StartError::SplitRoles);
-        }
+        let duties = duties(&settings, &options.roles)?;
         let configured = settings.auth.root_key.as_deref().map(Secret::parse).transpose()?;
         let (target, direct) = (Target::new(&settings.database.url)?, Target::new(settings.direct_url())?);
         match settings.database.migrate {
@@ -92,7 +92,7 @@ impl Server {
         let own = address.filter(|_| options.allow_own).and_then(|address| address.to_string().parse().ok());
         settings.outbound.allow.extend(own);
         let work = Store::new(&target, settings.database.work_connections)?;
-        let mut parts = Parts::new(settings, Targets { pooled: target, direct }, work, works)?;
+        let mut parts = Parts::new(settings, Targets { pooled: target, direct }, work, duties)?;
         recorder::recorder();
         parts.tasks.spawn(recorder::fold(parts.stop.clone()));
         let heartbeat = parts.heartbeat(&options).map_err(StartError::Thread)?;
@@ -101,6 +101,7 @@ impl Server {
             parts.work.end_all_but(first).await?;
         }
         parts.spawn_loops();
+        parts.spawn_hints(api);
         if let Some(listener) = listener {
             if api && configured.is_none() && !parts.work.has_root_key().await? {
                 tracing::warn!(
@@ -115,6 +116,7 @@ impl Server {
             tasks: parts.tasks,
             starts: parts.starts,
             embedded: parts.embedded,
+            worker: parts.worker,
             drain: parts.settings.process.drain(),
             target: parts.targets.direct,
             store: parts.work,
@@ -140,8 +142,9 @@ impl Server {
             }
         };
         let starts = tokio::time::timeout(self.drain, self.starts.wait());
+        let worker = std::mem::take(&mut self.worker).stop();
         // A start without an answer stays claimed; whoever takes it over repeats it.
-        let ((), _in_time) = tokio::join!(runs, starts);
+        let ((), _in_time, ()) = tokio::join!(runs, starts, worker);
         self.say_goodbye().await;
         self.tasks.close();
         if tokio::time::timeout(ANSWERS_WITHIN, self.tasks.wait()).await.is_err() {
@@ -160,6 +163,16 @@ impl Server {
             Err(error) => tracing::warn!(error = %error, "Could not say goodbye; others go on after the lease"),
         }
     }
+}
+
+/// What this process has to do with the engine. Runs of the embedded engine live where they are claimed.
+fn duties(settings: &Settings, roles: &BTreeSet<Role>) -> Result<Duties, StartError> {
+    let (dispatches, works) = (roles.contains(&Role::Dispatcher), roles.contains(&Role::Worker));
+    if dispatches != works && settings.engine.kind != EngineKind::Temporal {
+        return Err(StartError::SplitRoles);
+    }
+    let on = settings.workflow.engine.enabled;
+    Ok(Duties { dispatches: dispatches && on, works: works && on })
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -3,7 +3,8 @@
 -- repeatable. Answers: granted (it was PENDING with a slot, or it is RUNNING for this owner),
 -- ended (terminal, or another run has it), not_yet (no slot), gone (no such execution).
 --
--- p_where: the place (a cluster and namespace) that the run lives in, where that is not this database.
+-- p_where: the place (a cluster and namespace) that the run lives in, where that is not this database. The owner is then
+-- the engine's own run: another one under the same name is told that it has ended.
 CREATE OR REPLACE FUNCTION fb_begin_2(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics int)
 RETURNS TABLE (
     execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb,
@@ -20,7 +21,8 @@ BEGIN
         SELECT q.id FROM execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
     UPDATE workflow_execution e
-       SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process, owner_epoch = owner_epoch + 1,
+       SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
+           engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
            started_at = clock_timestamp(),
            deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
      WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics;

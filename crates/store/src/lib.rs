@@ -33,6 +33,7 @@ pub mod run;
 pub mod sample;
 mod sql;
 mod statistics;
+pub mod taken;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod workspace;

@@ -17,7 +17,7 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 10] = [
+pub const FUNCTIONS: [(&str, &str); 11] = [
     ("backlog", include_str!("../functions/backlog.sql")),
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
@@ -25,6 +25,7 @@ pub const FUNCTIONS: [(&str, &str); 10] = [
     ("begin", include_str!("../functions/begin.sql")),
     ("complete", include_str!("../functions/complete.sql")),
     ("record", include_str!("../functions/record.sql")),
+    ("node", include_str!("../functions/node.sql")),
     ("beat", include_str!("../functions/beat.sql")),
     ("lists", include_str!("../functions/lists.sql")),
     ("sample", include_str!("../functions/sample.sql")),

@@ -60,6 +60,7 @@ fn ticket(row: &Row) -> Result<Ticket, Error> {
         held_by: row.try_get::<_, Vec<Uuid>>("held_by")?.into_iter().map(ExecutionId).collect(),
         begun: false,
         engine: EngineState::Takes,
+        stuck: None,
     };
     Ok(Ticket {
         item: QueueItemId(row.try_get("id")?),

@@ -108,6 +108,15 @@ pub struct StoredNode {
     pub next_in: Option<Duration>,
 }
 
+/// A run that its owner may go on with, and whether it should.
+#[derive(Clone, Debug)]
+pub struct Owned {
+    pub begun: Begun,
+    pub canceling: bool,
+    /// It is to be ended, not gone on with.
+    pub terminating: bool,
+}
+
 /// A run to go on with: what it is, and the nodes it left.
 #[derive(Debug)]
 pub struct Loaded {
@@ -256,21 +265,9 @@ impl Store {
         let rows = self.query(sql!("workflow_execution/load_runs"), &[&ids, &process.0]).await?;
         let mut nodes = self.load_nodes(&ids).await?;
         let loaded = |row: &Row| {
-            let execution = ExecutionId(row.try_get("id")?);
-            let begun = Begun {
-                execution,
-                workspace: WorkspaceId(row.try_get("workspace_id")?),
-                definition: DefinitionId(row.try_get("workflow_definition_id")?),
-                version: VersionId(row.try_get("version_id")?),
-                epoch: row.try_get("owner_epoch")?,
-                input: row.try_get::<_, Option<Value>>("input")?.unwrap_or_default(),
-                trigger: row.try_get("trigger")?,
-                created_at: row.try_get("created_at")?,
-                deadline_in: millis(row.try_get("deadline_in_ms")?),
-                trace: trace(row.try_get("trace_context")?, execution),
-            };
-            let nodes = nodes.remove(&execution).unwrap_or_else(|| Ok(Vec::new()));
-            Ok(Loaded { begun, canceling: row.try_get("canceling")?, terminating: row.try_get("terminating")?, nodes })
+            let Owned { begun, canceling, terminating } = owned_run(row)?;
+            let nodes = nodes.remove(&begun.execution).unwrap_or_else(|| Ok(Vec::new()));
+            Ok(Loaded { begun, canceling, terminating, nodes })
         };
         rows.iter().map(loaded).collect()
     }
@@ -301,13 +298,30 @@ pub(crate) fn ended(row: &Row) -> Result<Ended, Error> {
     })
 }
 
+pub(crate) fn owned_run(row: &Row) -> Result<Owned, Error> {
+    let execution = ExecutionId(row.try_get("id")?);
+    let begun = Begun {
+        execution,
+        workspace: WorkspaceId(row.try_get("workspace_id")?),
+        definition: DefinitionId(row.try_get("workflow_definition_id")?),
+        version: VersionId(row.try_get("version_id")?),
+        epoch: row.try_get("owner_epoch")?,
+        input: row.try_get::<_, Option<Value>>("input")?.unwrap_or_default(),
+        trigger: row.try_get("trigger")?,
+        created_at: row.try_get("created_at")?,
+        deadline_in: millis(row.try_get("deadline_in_ms")?),
+        trace: trace(row.try_get("trace_context")?, execution),
+    };
+    Ok(Owned { begun, canceling: row.try_get("canceling")?, terminating: row.try_get("terminating")? })
+}
+
 fn recorded(row: &Row) -> Result<Recorded, Error> {
     let freed: bool = row.try_get("freed")?;
     let workspace = row.try_get::<_, Option<Uuid>>("workspace")?.map(WorkspaceId);
     Ok(Recorded { held: row.try_get("held")?, ended: row.try_get("ended")?, freed: workspace.filter(|_| freed) })
 }
 
-fn stored_node(row: &Row) -> Result<StoredNode, Error> {
+pub(crate) fn stored_node(row: &Row) -> Result<StoredNode, Error> {
     let corrupt = |what: &dyn std::fmt::Display| Error::Corrupt(format!("a node row: {what}"));
     let label: Option<&str> = row.try_get("label")?;
     let error: Option<Value> = row.try_get("error")?;
@@ -324,12 +338,12 @@ fn stored_node(row: &Row) -> Result<StoredNode, Error> {
 }
 
 /// A failure as it was stored; a class that only a newer build knows is read as the general one.
-fn failure(stored: Value) -> Failure {
+pub(crate) fn failure(stored: Value) -> Failure {
     let message = stored["message"].as_str().unwrap_or_default().to_owned();
     serde_json::from_value(stored).unwrap_or_else(|_| Failure::new(Class::ExecutionError, message))
 }
 
-fn json(failure: &Failure) -> Value {
+pub(crate) fn json(failure: &Failure) -> Value {
     serde_json::to_value(failure).unwrap_or_else(|_| Value::String(failure.message.clone()))
 }
 
@@ -337,6 +351,6 @@ pub(crate) fn uuids(runs: &[ExecutionId]) -> Vec<Uuid> {
     runs.iter().map(|run| run.0).collect()
 }
 
-fn whole_ms(duration: Duration) -> i64 {
+pub(crate) fn whole_ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

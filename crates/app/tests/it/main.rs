@@ -26,4 +26,5 @@ mod signals;
 mod source_documents;
 mod story;
 mod support;
+mod temporal;
 mod tidy;

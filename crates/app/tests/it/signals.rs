@@ -242,8 +242,8 @@ fn told(metric: &Metric, text: &str) -> bool {
     let labelled = |sample: &&str| labels.iter().all(|label| sample.contains(&format!("{label}=\"")));
     let above_zero = |sample: &&str| sample.rsplit(' ').next().is_some_and(|value| value != "0");
     // Nobody shares the lock table here, and a gauge may have fallen again.
-    // Their causes have tests of their own: `exclusive`, `reconciler`, the store's `retention`.
-    let elsewhere = [metrics::LOCK_FAILURES, metrics::RECONCILED, metrics::RETIRED];
+    // Their causes have tests of their own: `exclusive`, `reconciler`, `temporal`, the store's `retention`.
+    let elsewhere = [metrics::LOCK_FAILURES, metrics::RECONCILED, metrics::STUCK, metrics::RETIRED];
     let may_be_zero = elsewhere.contains(metric) || metric.kind == Kind::Gauge;
     text.contains(&format!("# TYPE {name} {}\n", kind.name()))
         && text.contains(&format!("# HELP {name} {}\n", help.replace('\\', "\\\\")))

@@ -14,6 +14,7 @@ pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod scene;
 pub(crate) mod server;
+pub(crate) mod temporal;
 pub(crate) mod tenant;
 pub(crate) mod terminal;
 

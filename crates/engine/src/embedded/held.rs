@@ -21,8 +21,9 @@ use tokio::sync::mpsc;
 
 use super::run::{Driver, Message};
 use super::writer::Told;
-use super::{Left, Shared, versions};
-use crate::trace;
+use super::{Left, Shared};
+use crate::ending::counted;
+use crate::{trace, versions};
 
 impl Shared {
     /// Runs it until it leaves; a panic is its own.
@@ -80,7 +81,7 @@ impl Shared {
             Record { execution: begun.execution, epoch: begun.epoch, facts: Vec::new(), end: Some(end), park: false };
         match self.writer.record(process, record).await {
             Some(Told::Recorded(recorded)) if recorded.held => {
-                count(outcome, class);
+                counted(outcome, class);
                 Left::Ended { freed: recorded.freed }
             }
             _ => Left::Lost,
@@ -121,13 +122,4 @@ pub(super) fn span(begun: &Begun) -> tracing::Span {
     );
     trace::put_below(&span, begun.trace);
     span
-}
-
-/// Counts an end once it is stored.
-pub(super) fn count(outcome: execution::Status, class: Option<Class>) {
-    ::metrics::counter!(metrics::RUNS_ENDED.name, "outcome" => outcome.name()).increment(1);
-    if matches!(outcome, execution::Status::Failed | execution::Status::TimedOut) {
-        let reason = class.map_or("UNKNOWN", Class::name);
-        ::metrics::counter!(metrics::FAILED.name, "reason" => reason).increment(1);
-    }
 }

@@ -26,7 +26,7 @@ use kernel::ids::ProcessId;
 use kernel::plan::NodeIx;
 use kernel::run::{Effect, Event, Open, Run, Stop};
 use kernel::{kind, node};
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::admission::Begun;
 use store::run::{End, NodeFact, StoredNode};
 use tokio::sync::mpsc;
@@ -34,10 +34,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::versions::Version;
 use super::{LONGEST_SLEEP, Left, Shared};
 use crate::nodes::{self, Call, Done, Work};
+use crate::scope::scope;
 use crate::trace;
+use crate::versions::Version;
 
 /// A run is given up by its process when nothing happens for longer than this.
 const PARK_AFTER: Duration = Duration::from_secs(5);
@@ -137,20 +138,14 @@ impl Driver {
         for row in stored {
             let Some(node) = self.version.plan.index_of(&row.node) else { continue };
             self.attempts.insert(node, row.attempt);
-            let continues = self.version.plan.node(node).on_error == kernel::definition::OnError::Continue;
-            let end = match row.status {
-                node::Status::Completed => node::End::Completed { took: row.label },
-                node::Status::Failed | node::Status::Unknown => node::End::Failed { continues },
-                node::Status::Skipped => node::End::Skipped,
-                node::Status::Canceled => node::End::Canceled,
-                node::Status::Pending | node::Status::Running | node::Status::Retrying => {
-                    let waiting = row.status == node::Status::Retrying;
-                    if let Some(wait) = row.next_in {
-                        self.timers.insert(node, now + wait);
-                    }
-                    open.push(Open { node, attempt: row.attempt.max(1), waiting });
-                    continue;
+            let on_error = self.version.plan.node(node).on_error;
+            let Some(end) = node::End::stored(row.status, row.label, on_error) else {
+                if let Some(wait) = row.next_in {
+                    self.timers.insert(node, now + wait);
                 }
+                let waiting = row.status == node::Status::Retrying;
+                open.push(Open { node, attempt: row.attempt.max(1), waiting });
+                continue;
             };
             self.remember(node, &end, row.output.unwrap_or_default(), row.error.as_ref());
             if let (node::End::Failed { .. }, Some(failure)) = (&end, row.error) {
@@ -222,22 +217,16 @@ impl Driver {
         self.attempts.insert(node, attempt);
         let span = self.begin(node, attempt);
         let _within = span.clone().entered();
-        let spec = &self.version.definition.nodes[node];
-        let input = match kind::resolve(spec.kind, &spec.with, &self.scope) {
-            Ok(input) => input,
-            Err(failure) => return self.ended(node, Err(failure)),
-        };
-        let work = kind::prepare(spec.kind, input.clone()).and_then(|config| nodes::work(config, &self.scope));
-        let timeout = spec.timeout_ms.map_or(nodes::DEFAULT_TIMEOUT, Duration::from_millis);
-        match work {
+        let version = Arc::clone(&self.version);
+        let spec = &version.definition.nodes[node];
+        match nodes::ready(spec, &self.scope) {
             Err(failure) => self.ended(node, Err(failure)),
-            Ok(Work::Done(done)) => self.ended(node, Ok(done)),
-            Ok(Work::Delay(config)) => self.delay(node, attempt, input, config),
-            Ok(Work::HttpRequest(config)) => {
+            Ok((_, Work::Done(done))) => self.ended(node, Ok(done)),
+            Ok((input, Work::Delay(config))) => self.delay(node, attempt, input, config),
+            Ok((input, Work::HttpRequest(config))) => {
                 self.running(node, attempt, Some(input), None);
-                let token = format!("{}/{}/0", self.begun.execution, self.run.key(node));
                 let trace = trace::of(&span).unwrap_or(self.begun.trace);
-                self.calls.push((node, Call { config, workspace: self.begun.workspace, token, timeout, trace }));
+                self.calls.push((node, Call::new(config, spec, &self.begun, trace)));
             }
         }
     }
@@ -265,12 +254,9 @@ impl Driver {
 
     fn ended(&mut self, node: NodeIx, result: Result<Done, Failure>) {
         self.tell(node, if result.is_ok() { "completed" } else { "failed" }, None);
-        let result = result.and_then(|done| match nodes::is_storable(&done.output) {
-            true => Ok(done),
-            false => {
-                Err(Failure::new(Class::UnstorableOutput, "the output holds a NUL character, which cannot be stored"))
-            }
-        });
+        let result = result.and_then(nodes::storable);
+        #[cfg(feature = "mutants")]
+        let result = result.map(crate::mutant::done);
         self.timers.remove(&node);
         let attempt = self.attempts.get(&node).copied().unwrap_or(1);
         let event = match &result {
@@ -360,25 +346,11 @@ impl Driver {
         for node in due {
             self.timers.remove(&node);
             if self.run.in_flight().any(|running| running == node) {
-                self.ended(node, Ok(Done { output: json!({}), took: None }));
+                self.ended(node, Ok(Done::waited()));
             } else {
                 let attempt = self.attempts.get(&node).copied().unwrap_or(1);
                 self.apply(Event::RetryDue { node, attempt });
             }
         }
-    }
-}
-
-fn scope(begun: &Begun, version: &Version) -> Scope {
-    Scope {
-        inputs: Arc::new(begun.input.clone()),
-        nodes: BTreeMap::new(),
-        trigger: Arc::new(begun.trigger.clone()),
-        execution: json!({
-            "id": begun.execution,
-            "created_at": begun.created_at.to_string(),
-            "workflow": version.definition.name,
-        }),
-        workspace: json!({ "id": begun.workspace }),
     }
 }

@@ -8,18 +8,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernel::definition;
 use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
 use kernel::kind::http_request::{Body, Config, Method};
 use kernel::trace::TraceParent;
 use serde_json::json;
+use store::admission::Begun;
 
 use super::Done;
 use crate::outbound::{self, Outbound, Request, Response};
 use crate::pulse::Pulse;
 
 /// The longest a call may take unless its author says otherwise.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A call to be made for a node.
 #[derive(Debug)]
@@ -30,6 +32,19 @@ pub struct Call {
     pub timeout: Duration,
     /// What the other side is told it is called for.
     pub trace: TraceParent,
+}
+
+impl Call {
+    /// The call of a node in a run; its token is the same at every attempt, whoever makes it.
+    pub fn new(config: Config, spec: &definition::Node, begun: &Begun, trace: TraceParent) -> Call {
+        let token = format!("{}/{}/0", begun.execution, spec.key);
+        Call { config, workspace: begun.workspace, token, timeout: timeout(spec), trace }
+    }
+}
+
+/// How long a call of this node may take.
+pub fn timeout(spec: &definition::Node) -> Duration {
+    spec.timeout_ms.map_or(DEFAULT_TIMEOUT, Duration::from_millis)
 }
 
 /// Makes the call.

@@ -1,6 +1,8 @@
 //! Tests of the engine: against a real database, real listeners, and processes that give up.
 
 mod conformance;
+mod host;
+mod mutants;
 mod outbound;
 mod runs;
 mod world;

@@ -48,7 +48,10 @@ async fn a_cancel_stops_the_call_in_flight_and_frees_the_slot() {
     assert_eq!(canceled, Canceled::Requested(Some(process.id)));
     process.engine.cancel(id);
     let execution = world.ended(id).await;
-    assert_eq!(world.trace(&execution).await, "call CANCELED\nended CANCELED\n");
+    assert_eq!(
+        world.trace(&execution).await,
+        "call CANCELED\nended CANCELED\naudited execution.start\naudited execution.cancel\n"
+    );
     assert_eq!(world.leftovers().await, (0, 0));
 }
 
@@ -77,7 +80,10 @@ async fn a_long_wait_is_parked_and_woken_by_a_cancel() {
     assert_eq!(woken, [id]);
     process.engine.resume(process.id, &woken, false).await.expect("resumed");
     let execution = world.ended(id).await;
-    assert_eq!(world.trace(&execution).await, "wait CANCELED\nended CANCELED\n");
+    assert_eq!(
+        world.trace(&execution).await,
+        "wait CANCELED\nended CANCELED\naudited execution.start\naudited execution.cancel\n"
+    );
 }
 
 #[tokio::test]
@@ -173,7 +179,10 @@ async fn a_version_that_cannot_be_run_ends_its_execution_with_the_reason() {
     let process = world.process().await;
     world.dispatch(&process).await;
     let execution = world.ended(id).await;
-    assert_eq!(world.trace(&execution).await, "ended FAILED: BAD_GRAPH\n");
+    assert_eq!(
+        world.trace(&execution).await,
+        "ended FAILED: BAD_GRAPH\naudited execution.start\naudited queue_item.fail\n"
+    );
     assert_eq!(world.leftovers().await, (0, 0));
 }
 

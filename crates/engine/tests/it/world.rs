@@ -1,4 +1,6 @@
-//! A real database, a real engine and a receiver that is called for real.
+//! A real database and a receiver that is called for real: where scenarios are played, whichever engine plays them.
+//!
+//! Not here: the engine (`host`, one for each), the scenarios (`conformance`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,15 +13,12 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::any;
 use engine::Engine;
-use engine::embedded::{Embedded, NAME, Settings};
 use engine::outbound::{self, Outbound};
-use engine::pulse::Pulse;
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, ProcessId, WorkspaceId};
-use kernel::queue::Priority;
+use kernel::queue::{Answer, Priority};
 use kernel::ring::Ask;
-use kernel::{execution, parse};
+use kernel::{execution, node, parse};
 use serde_json::{Value, json};
-use store::admission::Silence;
 use store::definition::NewVersion;
 use store::enqueue::{Accepted, Start};
 use store::execution::{Execution, NodeRecord};
@@ -53,8 +52,8 @@ impl Receiver {
     }
 }
 
-/// `/ok` answers; `/status/503` answers that; `/flaky/2` fails twice, then answers; `/slow` takes its time;
-/// `/nul` answers with what no database can hold.
+/// `/ok` answers; `/status/503` answers that; `/flaky/2` fails twice, then answers; `/slow` takes its time, `/late/20` so
+/// many milliseconds; `/big` answers with a megabyte, `/nul` with what no database can hold.
 async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, headers: HeaderMap) -> impl IntoResponse {
     let token = headers.get("idempotency-key").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     receiver.tokens.lock().expect("whole").push(token);
@@ -69,13 +68,21 @@ async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, head
     let status = match parts.next() {
         Some("status") => StatusCode::from_u16(number(parts.next())).unwrap_or(StatusCode::OK),
         Some("flaky") if seen <= usize::from(number(parts.next())) => StatusCode::INTERNAL_SERVER_ERROR,
+        Some("late") => {
+            tokio::time::sleep(Duration::from_millis(number(parts.next()).into())).await;
+            StatusCode::OK
+        }
         Some("slow") => {
             tokio::time::sleep(Duration::from_secs(30)).await;
             StatusCode::OK
         }
         _ => StatusCode::OK,
     };
-    let body = if path == "nul" { json!({ "text": "a\0b" }) } else { json!({ "seen": seen }) };
+    let body = match path.as_str() {
+        "nul" => json!({ "text": "a\0b" }),
+        "big" => json!({ "text": "x".repeat(1_000_000) }),
+        _ => json!({ "path": format!("/{path}") }),
+    };
     (status, axum::Json(body))
 }
 
@@ -105,19 +112,78 @@ impl World {
         World { database, receiver, address, workspace }
     }
 
-    /// A process of its own, with its engine.
-    pub(crate) async fn process(&self) -> Process {
+    /// A process that claims, and what its nodes call out through.
+    pub(crate) async fn register(&self) -> (ProcessId, Outbound) {
         let id = ProcessId(new_id());
         let registration =
             Registration { id, host: "test".to_owned(), pid: 1, roles: vec![], version: "test".to_owned() };
         register(&self.database.client().await, &registration).await.expect("a registration");
         let allow = vec![self.address.to_string().parse().expect("an address")];
         let outbound = Outbound::new(outbound::Settings { allow, ..Default::default() }).expect("a guard");
-        let settings = Settings { max_runs: 100, max_calls: 100 };
-        let pulse = Arc::new(Pulse::new(Duration::from_secs(3600)));
-        let engine = Embedded::new(self.database.store.clone(), outbound, settings, pulse, Arc::new(|_, _| {}));
-        engine.assume(id);
-        Process { id, engine }
+        (id, outbound)
+    }
+
+    /// Claims what is ready, for an engine that begins with the claim or for one that is started then.
+    pub(crate) async fn claim(&self, process: ProcessId, engine: &dyn Engine) {
+        let asks = [Ask { workspace: self.workspace, want: 20 }];
+        let (claim, store) = (ClaimId(new_id()), &self.database.store);
+        let begins = engine.begins_with_claim().then(|| engine.name());
+        let claims = store.claim(&asks, claim, process, begins).await.expect("a claim");
+        for item in claims.items {
+            match item.begun {
+                Some(begun) => engine.adopt(process, vec![begun]),
+                None => {
+                    let answer = engine.start(process, item.item.execution()).await;
+                    assert!(matches!(answer, Answer::Started), "{answer:?}");
+                    store.dispatched(&[item.item], claim).await.expect("marked");
+                }
+            }
+        }
+    }
+
+    /// Plays a scenario once and answers with its trace.
+    pub(crate) async fn play(
+        &self,
+        process: ProcessId,
+        engine: &dyn Engine,
+        scenario: &Scenario,
+    ) -> (ExecutionId, String) {
+        let definition = self.publish(&scenario.document).await;
+        let id = self.enqueue(definition, scenario.input.clone()).await;
+        if scenario.act != Act::CancelFirst {
+            self.claim(process, engine).await;
+        }
+        self.act(id, engine, scenario.act).await;
+        let trace = self.end_of(id).await;
+        (id, if scenario.act == Act::Summed { summed(&trace) } else { trace })
+    }
+
+    /// The trace of an execution once it has ended and left nothing behind.
+    pub(crate) async fn end_of(&self, id: ExecutionId) -> String {
+        let execution = self.ended(id).await;
+        assert_eq!(self.leftovers().await, (0, 0), "no slot and no ticket is left");
+        self.trace(&execution).await
+    }
+
+    async fn act(&self, id: ExecutionId, engine: &dyn Engine, act: Act) {
+        match act {
+            Act::Nothing | Act::Summed => return,
+            Act::CancelFirst => {}
+            Act::CancelWhen { node, status } => self.until_node(id, node, status).await,
+        }
+        self.database.store.cancel(id, self.workspace, "test").await.expect("a cancel");
+        engine.cancel(id);
+    }
+
+    async fn until_node(&self, id: ExecutionId, node: &str, status: node::Status) {
+        for _ in 0..3_000 {
+            let nodes = self.database.store.nodes(id).await.expect("nodes");
+            if nodes.iter().any(|row| row.node == node && row.status == status) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{node} did not become {}", status.name());
     }
 
     /// Publishes a graph document, in which `BASE` stands for the receiver's address.
@@ -163,15 +229,6 @@ impl World {
         }
     }
 
-    /// Claims what is ready and hands it to the process's engine.
-    pub(crate) async fn dispatch(&self, process: &Process) {
-        let asks = [Ask { workspace: self.workspace, want: 20 }];
-        let claim = ClaimId(new_id());
-        let store = &self.database.store;
-        let claims = store.claim(&asks, claim, process.id, Some(NAME)).await.expect("a claim");
-        process.engine.adopt(process.id, claims.items.into_iter().filter_map(|item| item.begun).collect());
-    }
-
     /// Waits for the execution to end.
     pub(crate) async fn ended(&self, id: ExecutionId) -> Execution {
         self.until(id, |execution| execution.status.is_terminal()).await
@@ -188,25 +245,16 @@ impl World {
         panic!("{id} did not get there: {:?}", self.database.store.nodes(id).await);
     }
 
-    /// The process is gone; another takes its runs over.
-    pub(crate) async fn take_over(&self, from: Process) -> Process {
-        from.engine.abandon();
-        from.engine.gone().await;
-        self.database.store.end_process(from.id).await.expect("ended");
-        let to = self.process().await;
-        let silence = Silence { dead_after: Duration::from_secs(15), steady: false };
-        let store = &self.database.store;
-        let orphans = store.adopt_orphans(&[self.workspace.shard()], to.id, silence, NAME, 100).await.expect("orphans");
-        let ids: Vec<ExecutionId> = orphans.iter().map(|orphan| orphan.execution).collect();
-        to.engine.resume(to.id, &ids, false).await.expect("resumed");
-        to
-    }
-
-    /// What is stored of an execution, as a text to compare.
+    /// What is stored of an execution, as a text to compare: each node in the order in which they settled, the end, and
+    /// what the audit says. What a stop canceled is one commit, and listed by name; ids and times are left out.
     pub(crate) async fn trace(&self, execution: &Execution) -> String {
-        let mut lines: Vec<String> =
-            self.database.store.nodes(execution.id).await.expect("nodes").iter().map(node_line).collect();
+        let mut nodes = self.database.store.nodes(execution.id).await.expect("nodes");
+        nodes.sort_by_key(|node| (node.status == node::Status::Canceled).then(|| node.node.clone()));
+        let mut lines: Vec<String> = nodes.iter().map(node_line).collect();
         lines.push(end_line(execution));
+        let sql = "SELECT action FROM activity WHERE subject_id = $1 ORDER BY id";
+        let rows = self.database.client().await.query(sql, &[&execution.id.0]).await.expect("the audit");
+        lines.extend(rows.iter().map(|row| format!("audited {}", row.get::<_, &str>(0))));
         lines.join("\n") + "\n"
     }
 
@@ -218,21 +266,64 @@ impl World {
     }
 }
 
-pub(crate) struct Process {
-    pub(crate) id: ProcessId,
-    pub(crate) engine: Embedded,
+/// One execution to be played, and what it must come to.
+pub(crate) struct Scenario {
+    pub(crate) document: Value,
+    pub(crate) input: Value,
+    pub(crate) act: Act,
+}
+
+/// What somebody does while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Nothing,
+    /// Nothing; what ran side by side is told in sum.
+    Summed,
+    /// Cancels it before it is claimed.
+    CancelFirst,
+    /// Cancels it as soon as a node stands so.
+    CancelWhen {
+        node: &'static str,
+        status: node::Status,
+    },
 }
 
 fn node_line(node: &NodeRecord) -> String {
     let label = node.label.as_ref().map(|label| format!(" took {label}")).unwrap_or_default();
     let attempt = if node.attempt > 1 { format!(" at attempt {}", node.attempt) } else { String::new() };
     let class = node.error.as_ref().and_then(|error| error["type"].as_str()).map(|class| format!(": {class}"));
-    format!("{} {}{label}{attempt}{}", node.node, node.status.name(), class.unwrap_or_default())
+    let earlier = node.earlier.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
+    let earlier: Vec<&str> = earlier.iter().filter_map(|one| one["error"]["type"].as_str()).collect();
+    let earlier = if earlier.is_empty() { String::new() } else { format!(" after {}", earlier.join(", ")) };
+    let output = node.output.as_ref().map(|output| format!(" {}", shown(output))).unwrap_or_default();
+    format!("{} {}{label}{attempt}{earlier}{}{output}", node.node, node.status.name(), class.unwrap_or_default())
+}
+
+/// An output without what differs from call to call, and cut to a line.
+fn shown(output: &Value) -> String {
+    let mut output = output.clone();
+    if let Some(fields) = output.as_object_mut() {
+        fields.remove("headers");
+    }
+    let text = output.to_string();
+    match text.char_indices().nth(90) {
+        Some((at, _)) => format!("{}… {} bytes", &text[..at], text.len()),
+        None => text,
+    }
+}
+
+/// How many lines there are of each kind, whatever their names.
+fn summed(trace: &str) -> String {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for line in trace.lines() {
+        *counts.entry(line.split_once(' ').map_or(line, |(_, rest)| rest)).or_default() += 1;
+    }
+    counts.iter().map(|(line, count)| format!("{count} × {line}\n")).collect()
 }
 
 fn end_line(execution: &Execution) -> String {
     let class = execution.error.as_ref().and_then(|error| error["type"].as_str()).map(|class| format!(": {class}"));
-    let output = execution.output.as_ref().map(|output| format!(" {output}"));
+    let output = execution.output.as_ref().map(|output| format!(" {}", shown(output)));
     let status = match execution.status {
         execution::Status::Completed => "ended COMPLETED",
         execution::Status::Failed => "ended FAILED",

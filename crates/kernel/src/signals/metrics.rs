@@ -55,6 +55,9 @@ table! {
     RECONCILED: "engine_runs_reconciled_total" Counter, [],
         "Runs of an engine elsewhere that were ended here because that engine said so.",
         "A few are right. Steady: workers end runs without telling; look at their logs.";
+    STUCK: "engine_runs_stuck" Gauge, ["why"],
+        "Runs of an engine elsewhere that do not go on, in the shards this process looks after: handed over and picked up by no worker (idle), or whose own code keeps failing (failing).",
+        "idle: no worker polls the task queue, start one. failing: workers of another version, or without the key; the workers' logs say which.";
     RETIRED: "executions_retired_total" Counter, [],
         "Executions deleted because they ended longer ago than retention.execution_days.",
         "Nothing, unless it stays 0 while the database grows: look for warnings of the retention loop.";

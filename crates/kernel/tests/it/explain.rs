@@ -29,6 +29,7 @@ fn ready() -> Facts {
         held_by: vec![ExecutionId(uuid::Uuid::nil())],
         begun: false,
         engine: EngineState::Takes,
+        stuck: None,
     }
 }
 
@@ -41,6 +42,18 @@ fn check(cases: &[(&str, Facts)], expected: Expect) {
     let told = |facts: &Facts| explain(facts).map_or_else(|| "nothing".to_owned(), |reason| reason.message());
     let lines: String = cases.iter().map(|(case, facts)| format!("{case}: {}\n", told(facts))).collect();
     expected.assert_eq(&lines);
+}
+
+#[test]
+fn a_run_that_its_engine_cannot_go_on_with_says_why() {
+    let stuck = Facts { status: Status::Dispatched, begun: true, stuck: Some("its task fails".to_owned()), ..ready() };
+    check(
+        &[("stuck", stuck.clone()), ("ended", Facts { status: Status::Gone, ..stuck })],
+        expect![[r#"
+            stuck: the engine cannot go on with it: its task fails
+            ended: nothing
+        "#]],
+    );
 }
 
 #[test]

@@ -16,8 +16,9 @@ mod stops;
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
+use kernel::node;
 use kernel::plan::Plan;
-use kernel::run::{Effect, Run};
+use kernel::run::{Effect, Event, Run};
 
 use rows::{Rows, execution};
 
@@ -254,4 +255,19 @@ fn all_done_is_skipped_only_if_all_its_sources_are() {
         z ok: finish failed at a
     "#]],
     );
+}
+
+/// For a shell that keeps attempts itself: it tells how a node settled, whatever came before.
+#[test]
+fn a_node_that_settled_elsewhere_is_taken_as_it_is_and_once() {
+    let plan = Arc::new(graph::plan("a -> b"));
+    let (mut run, _) = Run::start(Arc::clone(&plan), execution());
+    let failed = Event::NodeSettled { node: 0, end: node::End::Failed { continues: false } };
+    let effects = run.apply(failed.clone());
+    assert_eq!(line(&plan, "a failed", &effects), "a failed: skip b, finish failed at a\n");
+    assert_eq!(run.apply(failed), []);
+    let (mut run, _) = Run::start(Arc::clone(&plan), execution());
+    assert_eq!(run.apply(Event::NodeSettled { node: 1, end: node::End::Skipped }), [], "it has not begun");
+    let effects = run.apply(Event::NodeSettled { node: 0, end: node::End::Completed { took: None } });
+    assert_eq!(line(&plan, "a ok", &effects), "a ok: perform b\n");
 }

@@ -150,7 +150,7 @@ pub(crate) async fn terminate(
             Status::Canceled
         }
         Terminated::Fenced(_) => {
-            if let Some(engine) = &api.engine {
+            if let Some(engine) = &api.told {
                 engine.terminate(id);
             }
             Status::Running

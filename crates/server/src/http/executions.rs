@@ -168,7 +168,7 @@ pub(crate) async fn cancel(
             Status::Canceled
         }
         Canceled::Requested(_) => {
-            if let Some(engine) = &api.engine {
+            if let Some(engine) = &api.told {
                 engine.cancel(id);
             }
             api.rouse.notify_waiters();

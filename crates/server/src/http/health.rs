@@ -1,6 +1,7 @@
 //! Is it alive, is it ready, how is it doing.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Json;
@@ -33,6 +34,11 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
     if api.engine.as_ref().is_some_and(|engine| engine.place().is_some()) {
         let found = api.findings.trouble().unwrap_or_else(|| "ok".to_owned());
         checks.insert("reconciler".to_owned(), found);
+    }
+    if let Some(polls) = &api.polls {
+        let polls = polls.load(Ordering::Relaxed);
+        let found = if polls { "ok" } else { "Temporal cannot be reached: nothing is picked up here" };
+        checks.insert("worker".to_owned(), found.to_owned());
     }
     let ready = database && alive && !api.stop.is_cancelled();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

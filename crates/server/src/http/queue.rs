@@ -43,6 +43,7 @@ pub(crate) async fn get(
         let mut facts = ticket.facts;
         facts.begun = execution.started_at.is_some();
         facts.engine = api.engine_state();
+        facts.stuck = api.findings.stuck(execution.id);
         item.status = facts.status;
         item.position = explain::position(&facts);
         item.waiting = explain::explain(&facts).map(|reason| WaitingReason { message: reason.message(), reason });

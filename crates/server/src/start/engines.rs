@@ -1,6 +1,10 @@
 //! Makes the engine that the settings name.
+//!
+//! Invariants
+//! - Only here is the Temporal engine known: a build without it says so when it is asked for.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use engine::Engine;
@@ -12,47 +16,184 @@ use tokio::sync::mpsc;
 
 use super::StartError;
 use crate::config::{EngineKind, Settings};
-use crate::hints::Hint;
+use crate::hints::{Hint, Hints};
 use crate::waiters::Waiters;
+
+/// What this process has to do with the engine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Duties {
+    /// Hands waiting items to it.
+    pub(super) dispatches: bool,
+    /// Does its work.
+    pub(super) works: bool,
+}
+
+/// What an engine is made of.
+pub(super) struct Parts<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) store: &'a Store,
+    pub(super) pulse: &'a Arc<Pulse>,
+    pub(super) dispatcher: &'a mpsc::UnboundedSender<Hint>,
+    pub(super) hints: &'a Hints,
+    pub(super) waiters: &'a Waiters,
+}
 
 /// The engine of a process; none in one that runs nothing.
 #[derive(Default)]
 pub(super) struct Engines {
+    /// To hand items to, in a process that dispatches.
     pub(super) engine: Option<Arc<dyn Engine>>,
+    /// To tell of cancels, in any process that can reach it.
+    pub(super) told: Option<Arc<dyn Engine>>,
     /// The same, if this process itself is the one that runs.
     pub(super) embedded: Option<Embedded>,
+    /// A worker of an engine elsewhere.
+    pub(super) worker: Worker,
 }
 
-pub(super) fn make(
-    settings: &Settings,
-    work: &Store,
-    pulse: &Arc<Pulse>,
-    hints: &mpsc::UnboundedSender<Hint>,
-    waiters: &Waiters,
-) -> Result<Engines, StartError> {
-    let (hints, waiters) = (hints.clone(), waiters.clone());
-    let on_left: embedded::OnLeft = Arc::new(move |execution, left| {
-        waiters.wake(execution);
-        // The one that ends an execution claims its workspace's next itself: hints on or off.
-        let hint = match left {
-            Left::Ended { freed: Some(workspace) } => Hint::Freed(workspace, Instant::now()),
-            Left::Ended { freed: None } | Left::Parked | Left::Released | Left::Lost => Hint::Room,
-        };
-        let _stopping = hints.send(hint);
-    });
+/// A worker of an engine elsewhere, in a process that is one.
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    #[cfg(feature = "temporal")]
+    inner: Option<temporal::Worker>,
+}
+
+impl Worker {
+    /// Whether it polls; none if there is no worker here.
+    pub(super) fn polls(&self) -> Option<Arc<AtomicBool>> {
+        #[cfg(feature = "temporal")]
+        return self.inner.as_ref().map(temporal::Worker::polls);
+        #[cfg(not(feature = "temporal"))]
+        None
+    }
+
+    /// Takes nothing more, and ends when what it performs has.
+    pub(super) async fn stop(self) {
+        #[cfg(feature = "temporal")]
+        if let Some(worker) = self.inner {
+            worker.stop().await;
+        }
+    }
+}
+
+pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartError> {
+    let settings = parts.settings;
     match &settings.engine.kind {
+        EngineKind::Embedded if !duties.dispatches => Ok(Engines::default()),
         EngineKind::Embedded => {
-            let allow = settings.outbound.allow.clone();
-            let outbound = Outbound::new(outbound::Settings { allow, ..Default::default() })?;
             let limits =
                 embedded::Settings { max_runs: settings.engine.max_runs, max_calls: settings.engine.max_calls };
-            let embedded = Embedded::new(work.clone(), outbound, limits, Arc::clone(pulse), on_left);
-            Ok(Engines { engine: Some(Arc::new(embedded.clone())), embedded: Some(embedded) })
+            let (store, pulse) = (parts.store.clone(), Arc::clone(parts.pulse));
+            let embedded = Embedded::new(store, outbound(settings)?, limits, pulse, on_left(parts, duties));
+            Ok(Engines { embedded: Some(embedded.clone()), ..serving(Arc::new(embedded)) })
         }
         #[cfg(feature = "test-engine")]
+        EngineKind::Test(_) if !duties.dispatches => Ok(Engines::default()),
+        #[cfg(feature = "test-engine")]
         EngineKind::Test(directory) => {
-            let engine = engine::test_engine::TestEngine::open(directory, work.clone(), on_left);
-            Ok(Engines { engine: Some(Arc::new(engine.map_err(StartError::TestEngine)?)), embedded: None })
+            let engine = engine::test_engine::TestEngine::open(directory, parts.store.clone(), on_left(parts, duties));
+            Ok(serving(Arc::new(engine.map_err(StartError::TestEngine)?)))
         }
+        #[cfg(feature = "temporal")]
+        EngineKind::Temporal => temporal::make(parts, duties),
+        #[cfg(not(feature = "temporal"))]
+        EngineKind::Temporal => Ok(Engines::default()),
+    }
+}
+
+fn serving(engine: Arc<dyn Engine>) -> Engines {
+    Engines { told: Some(Arc::clone(&engine)), engine: Some(engine), ..Engines::default() }
+}
+
+fn outbound(settings: &Settings) -> Result<Outbound, outbound::Error> {
+    Outbound::new(outbound::Settings { allow: settings.outbound.allow.clone(), ..Default::default() })
+}
+
+/// The one that ends an execution claims its workspace's next itself: hints on or off. One that does not dispatch tells
+/// those that do.
+fn on_left(parts: &Parts<'_>, duties: Duties) -> embedded::OnLeft {
+    let (dispatcher, hints, waiters) = (parts.dispatcher.clone(), parts.hints.clone(), parts.waiters.clone());
+    Arc::new(move |execution, left| {
+        waiters.wake(execution);
+        match left {
+            Left::Ended { freed: Some(workspace) } if !duties.dispatches => hints.ready(workspace),
+            _ if !duties.dispatches => {}
+            Left::Ended { freed: Some(workspace) } => {
+                let _stopping = dispatcher.send(Hint::Freed(workspace, Instant::now()));
+            }
+            Left::Ended { freed: None } | Left::Parked | Left::Released | Left::Lost => {
+                let _stopping = dispatcher.send(Hint::Room);
+            }
+        }
+    })
+}
+
+#[cfg(feature = "temporal")]
+mod temporal {
+    //! The Temporal engine: a client in every process that may have something to tell it, a worker where asked for.
+
+    pub(super) use ::temporal::Worker;
+    use ::temporal::{Hands, Keys, Settings, Temporal, Tls};
+
+    use super::{Arc, Duties, Engine, Engines, Parts, StartError, on_left, outbound};
+    use crate::config::{Invalid, ms};
+
+    pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartError> {
+        let settings = settings(parts.settings)?;
+        let client: Arc<dyn Engine> =
+            Arc::new(Temporal::new(settings.clone(), parts.store.clone(), on_left(parts, duties)));
+        let mut made = Engines { told: Some(Arc::clone(&client)), ..Engines::default() };
+        if duties.dispatches {
+            made.engine = Some(client);
+        }
+        if duties.works {
+            let hands = Hands {
+                store: parts.store.clone(),
+                outbound: outbound(parts.settings)?,
+                pulse: Arc::clone(parts.pulse),
+                on_left: on_left(parts, duties),
+            };
+            made.worker.inner = Some(Worker::start(settings, hands).map_err(StartError::Thread)?);
+        }
+        Ok(made)
+    }
+
+    fn settings(all: &crate::config::Settings) -> Result<Settings, StartError> {
+        let given = &all.engine.temporal;
+        let keys = match &given.encryption_key {
+            Some(text) => Keys::parse(text).map_err(|problem| Invalid {
+                key: "engine.temporal.encryption_key",
+                problem: format!("{problem}; make one with `openssl rand -hex 32`"),
+            })?,
+            None => Keys::default(),
+        };
+        let pair = (
+            file("engine.temporal.client_cert_file", given.client_cert_file.as_deref())?,
+            file("engine.temporal.client_key_file", given.client_key_file.as_deref())?,
+        );
+        let tls = Tls {
+            ca_pem: file("engine.temporal.ca_file", given.ca_file.as_deref())?,
+            server_name: given.server_name.clone(),
+            client_pem: pair.0.zip(pair.1),
+        };
+        Ok(Settings {
+            address: given.address.clone(),
+            namespace: given.namespace.clone(),
+            task_queue: given.task_queue.clone(),
+            api_key: given.api_key.clone(),
+            tls,
+            keys,
+            local_below: ms(given.local_activity_below_ms),
+            max_calls: all.engine.max_calls,
+            heartbeat: ms(given.heartbeat_ms),
+            drain: all.process.drain(),
+        })
+    }
+
+    fn file(key: &'static str, path: Option<&str>) -> Result<Option<Vec<u8>>, StartError> {
+        let read = |path: &str| {
+            std::fs::read(path).map_err(|error| Invalid { key, problem: format!("cannot read {path}: {error}") })
+        };
+        Ok(path.map(read).transpose()?)
     }
 }

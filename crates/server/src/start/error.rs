@@ -33,9 +33,11 @@ pub enum StartError {
     #[cfg(feature = "test-engine")]
     #[error("open the test engine")]
     TestEngine(#[source] std::io::Error),
-    #[error("start the heartbeat thread")]
+    #[error("start a thread")]
     Thread(#[source] std::io::Error),
-    #[error("roles dispatcher and worker go together with the embedded engine: give both or neither")]
+    #[error(
+        "roles dispatcher and worker go together with the embedded engine: give both or neither, or set engine.kind to temporal"
+    )]
     SplitRoles,
     #[error(transparent)]
     Store(#[from] store::Error),

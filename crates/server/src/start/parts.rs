@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::engines::{self, Engines};
+use super::engines::{self, Duties, Engines, Worker};
 use super::{Options, StartError};
 use crate::breaker::Breaker;
 use crate::config::{Settings, ms};
@@ -53,7 +53,7 @@ pub(super) struct Parts {
     pub(super) settings: Settings,
     pub(super) targets: Targets,
     pub(super) work: Store,
-    works: bool,
+    duties: Duties,
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
     pub(super) alive: (watch::Sender<Option<Alive>>, watch::Receiver<Option<Alive>>),
@@ -64,7 +64,9 @@ pub(super) struct Parts {
     remote: Option<mpsc::UnboundedReceiver<kernel::ids::WorkspaceId>>,
     waiters: Waiters,
     engine: Option<Arc<dyn Engine>>,
+    told: Option<Arc<dyn Engine>>,
     pub(super) embedded: Option<Embedded>,
+    pub(super) worker: Worker,
     breaker: Breaker,
     findings: Findings,
     pub(super) starts: TaskTracker,
@@ -73,25 +75,33 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn new(settings: Settings, targets: Targets, work: Store, works: bool) -> Result<Parts, StartError> {
+    pub(super) fn new(settings: Settings, targets: Targets, work: Store, duties: Duties) -> Result<Parts, StartError> {
         let (local_send, local) = mpsc::unbounded_channel();
         let (remote_send, remote) = mpsc::unbounded_channel();
         let listens = settings.dispatch.hints;
         // With one dispatcher at a time, the one that may is told, wherever it is.
-        let here = works && !settings.dispatch.exclusive;
+        let here = duties.dispatches && !settings.dispatch.exclusive;
         let hints =
             Hints::new((here && listens).then(|| local_send.clone()), (!here && listens).then_some(remote_send));
         let pulse = Arc::new(Pulse::new(ms(settings.process.claims_after_ms)));
         let waiters = Waiters::default();
-        let Engines { engine, embedded } = match works {
-            true => engines::make(&settings, &work, &pulse, &local_send, &waiters)?,
+        let of = engines::Parts {
+            settings: &settings,
+            store: &work,
+            pulse: &pulse,
+            dispatcher: &local_send,
+            hints: &hints,
+            waiters: &waiters,
+        };
+        let Engines { engine, told, embedded, worker } = match settings.workflow.engine.enabled {
+            true => engines::make(&of, duties)?,
             false => Engines::default(),
         };
         Ok(Parts {
             settings,
             targets,
             work,
-            works,
+            duties,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             alive: watch::channel(None),
@@ -102,7 +112,9 @@ impl Parts {
             remote: Some(remote),
             waiters,
             engine,
+            told,
             embedded,
+            worker,
             breaker: Breaker::new(),
             findings: Findings::default(),
             starts: TaskTracker::new(),
@@ -112,7 +124,12 @@ impl Parts {
     }
 
     pub(super) fn heartbeat(&self, options: &Options) -> std::io::Result<std::thread::JoinHandle<()>> {
-        let roles = options.roles.iter().filter(|role| self.works || **role == Role::Api);
+        let has = |role: &&Role| match role {
+            Role::Api => true,
+            Role::Dispatcher => self.duties.dispatches,
+            Role::Worker => self.duties.works,
+        };
+        let roles = options.roles.iter().filter(has);
         let registration = Registration {
             id: ProcessId(store::new_id()),
             host: host(),
@@ -125,7 +142,7 @@ impl Parts {
             target: self.targets.direct.clone(),
             settings: self.settings.process.clone(),
             registration,
-            dispatches: self.works,
+            dispatches: self.duties.dispatches,
             pulse: Arc::clone(&self.pulse),
             engine: self.engine.clone(),
             embedded: self.embedded.clone(),
@@ -277,6 +294,15 @@ impl Parts {
         self.tasks.spawn(async move { repeat(name, every, &rouse, &stop, || pass(Arc::clone(&it))).await });
     }
 
+    /// Tells dispatchers elsewhere of what this process accepted or ended.
+    pub(super) fn spawn_hints(&mut self, api: bool) {
+        let dispatch = &self.settings.dispatch;
+        let elsewhere = (!self.duties.dispatches || dispatch.exclusive) && (api || self.duties.works);
+        if let (true, true, Some(inbox)) = (elsewhere, dispatch.hints, self.remote.take()) {
+            self.tasks.spawn(hints::send(self.targets.direct.clone(), inbox, self.stop.clone()));
+        }
+    }
+
     /// Answers over HTTP: the whole API, or only how this process is doing.
     pub(super) fn spawn_api(
         &mut self,
@@ -284,11 +310,6 @@ impl Parts {
         root_key: Option<Secret>,
         whole: bool,
     ) -> Result<(), StartError> {
-        let dispatch = &self.settings.dispatch;
-        let elsewhere = (!self.works || dispatch.exclusive) && whole;
-        if let (true, true, Some(inbox)) = (elsewhere, dispatch.hints, self.remote.take()) {
-            self.tasks.spawn(hints::send(self.targets.direct.clone(), inbox, self.stop.clone()));
-        }
         let api = Arc::new(http::ApiParts {
             store: Store::new(&self.targets.pooled, self.settings.database.api_connections)?,
             settings: self.settings.clone(),
@@ -297,6 +318,8 @@ impl Parts {
             waiters: self.waiters.clone(),
             work: self.work.clone(),
             engine: self.engine.clone(),
+            told: self.told.clone(),
+            polls: self.worker.polls(),
             breaker: self.breaker.clone(),
             findings: self.findings.clone(),
             pulse: Arc::clone(&self.pulse),

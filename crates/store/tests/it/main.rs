@@ -30,5 +30,6 @@ mod source_documents;
 mod sql_contract;
 mod statements;
 mod support;
+mod taken;
 mod takeover;
 mod terminate;

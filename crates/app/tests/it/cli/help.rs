@@ -48,13 +48,17 @@ async fn commands_list_only_flags_that_mean_something_for_them() {
     let only_here = [
         (
             "--server",
-            vec!["dev", "serve", "migrate", "config", "root-key", "validate", "completion", "profile use"],
+            vec!["dev", "serve", "worker", "migrate", "config", "root-key", "validate", "completion", "profile use"],
             false,
         ),
-        ("--output", vec!["dev", "serve", "migrate", "config", "root-key", "completion", "profile use"], false),
-        ("--log", vec!["dev", "serve", "config"], true),
+        (
+            "--output",
+            vec!["dev", "serve", "worker", "migrate", "config", "root-key", "completion", "profile use"],
+            false,
+        ),
+        ("--log", vec!["dev", "serve", "worker", "config"], true),
         ("--listen", vec!["dev", "serve", "config"], true),
-        ("--database-url", vec!["serve", "migrate", "config"], true),
+        ("--database-url", vec!["serve", "worker", "migrate", "config"], true),
     ];
     let all = all().await;
     for (flag, commands, has) in only_here {
@@ -89,50 +93,51 @@ async fn the_program_explains_itself() {
     check(
         &["-h"],
         expect![[r#"
-        Runs your customers' workflows, each customer within its limit, and loses nothing
+            Runs your customers' workflows, each customer within its limit, and loses nothing
 
-        Usage: forebay <COMMAND>
+            Usage: forebay <COMMAND>
 
-        Commands:
-          dev         Run everything on this machine: a database of its own, the API, the engine, a demo
-          serve       Run Forebay over a PostgreSQL of your own
-          migrate     Bring the database up to this version, and stop
-          config      Print the effective settings as TOML, each with its reason; secrets are masked
-          root-key    Make a root key for `serve`, on standard output; Forebay stores it nowhere
-          workspace   Create, list and change workspaces
-          key         Make, list and revoke keys
-          workflow    List workflows
-          validate    Check workflow files without a server
-          apply       Publish workflow files: a new version of each that changed
-          run         Start a workflow, and watch it if you like
-          ls          List executions, newest first
-          get         Show an execution: how it stands, what it made, why it failed
-          watch       Follow an execution to its end
-          rerun       Run an ended execution again, from the start: a new one, linked to it
-          cancel      Cancel an execution, waiting or running
-          terminate   End an execution by force: its nodes are broken off
-          queue       Show a queue item: its place in line, why it waits, who holds what it waits for
-          top         Watch the workspaces: what runs, what may, what waits and for how long
-          pause       Let nothing more of a workspace or a workflow start; what runs goes on
-          resume      Let a paused workspace or workflow go on
-          delete      Delete a workspace or a workflow, after asking
-          activity    List what was done, by whom and to what, newest first
-          profile     Keep servers and their keys under names
-          completion  Print a script that completes commands in your shell
+            Commands:
+              dev         Run everything on this machine: a database of its own, the API, the engine, a demo
+              serve       Run Forebay over a PostgreSQL of your own
+              worker      Do the work of executions that run on Temporal, beside other workers
+              migrate     Bring the database up to this version, and stop
+              config      Print the effective settings as TOML, each with its reason; secrets are masked
+              root-key    Make a root key for `serve`, on standard output; Forebay stores it nowhere
+              workspace   Create, list and change workspaces
+              key         Make, list and revoke keys
+              workflow    List workflows
+              validate    Check workflow files without a server
+              apply       Publish workflow files: a new version of each that changed
+              run         Start a workflow, and watch it if you like
+              ls          List executions, newest first
+              get         Show an execution: how it stands, what it made, why it failed
+              watch       Follow an execution to its end
+              rerun       Run an ended execution again, from the start: a new one, linked to it
+              cancel      Cancel an execution, waiting or running
+              terminate   End an execution by force: its nodes are broken off
+              queue       Show a queue item: its place in line, why it waits, who holds what it waits for
+              top         Watch the workspaces: what runs, what may, what waits and for how long
+              pause       Let nothing more of a workspace or a workflow start; what runs goes on
+              resume      Let a paused workspace or workflow go on
+              delete      Delete a workspace or a workflow, after asking
+              activity    List what was done, by whom and to what, newest first
+              profile     Keep servers and their keys under names
+              completion  Print a script that completes commands in your shell
 
-        Options:
-          -h, --help     Print help (see more with '--help')
-          -V, --version  Print version
+            Options:
+              -h, --help     Print help (see more with '--help')
+              -V, --version  Print version
 
-        Exit codes:
-          0    done; with run --watch, rerun --watch and watch: the execution COMPLETED
-          1    an error
-          2    wrong usage: arguments, settings, or an input that cannot be read
-          3    the execution ended, but not COMPLETED
-          4    not authorised: no key, a wrong key, or not allowed
-          5    timed out waiting; the execution goes on
-          130  interrupted; the execution goes on
-    "#]],
+            Exit codes:
+              0    done; with run --watch, rerun --watch and watch: the execution COMPLETED
+              1    an error
+              2    wrong usage: arguments, settings, or an input that cannot be read
+              3    the execution ended, but not COMPLETED
+              4    not authorised: no key, a wrong key, or not allowed
+              5    timed out waiting; the execution goes on
+              130  interrupted; the execution goes on
+        "#]],
     )
     .await;
     let long = Cli::new().ok(&["--help"]).await;

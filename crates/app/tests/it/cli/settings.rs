@@ -46,7 +46,7 @@ async fn a_setting_that_cannot_work_stops_the_start_and_is_named() {
             ! For more information, try '--help'.
             = 2
             $ forebay serve --database-url postgresql:///x --roles dispatcher
-            ! error: roles dispatcher and worker go together with the embedded engine: give both or neither
+            ! error: roles dispatcher and worker go together with the embedded engine: give both or neither, or set engine.kind to temporal
             = 2
         "#]],
     )

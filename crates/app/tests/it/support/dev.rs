@@ -55,6 +55,16 @@ impl Place {
         Dev { process, base }
     }
 
+    /// Starts it in an environment of `NAME=value`, and waits until it says that all is there.
+    pub(crate) async fn start_in(&self, environment: &[&str], arguments: &[&str]) -> Dev {
+        let mut command = self.user.command(&["dev", "--listen", "127.0.0.1:0"]);
+        command.envs(environment.iter().filter_map(|pair| pair.split_once('='))).args(arguments);
+        let mut process = Process::spawn("dev", command);
+        let base = process.says("Forebay runs at ").await;
+        process.says("Ctrl-C stops everything.").await;
+        Dev { process, base }
+    }
+
     /// The profile that commands of this user find.
     pub(crate) fn profile(&self) -> PathBuf {
         self.user.home().join(".config/forebay/dev.json")

@@ -6,7 +6,7 @@ use super::http::Api;
 use super::process::{Process, forebay};
 
 /// Lease times at a tenth, so that a death is noticed in a second and a half.
-const FAST: [&str; 5] = [
+pub(crate) const FAST: [&str; 5] = [
     "process.heartbeat_ms=100",
     "process.shards_after_ms=300",
     "process.claims_after_ms=1000",
@@ -41,6 +41,13 @@ impl Server {
         Server::spawn_in(database_url, root_key, settings, &[])
     }
 
+    /// Starts one with these roles, and does not wait.
+    pub(crate) fn spawn_as(roles: &str, database_url: &str, root_key: &Secret, settings: &[String]) -> Server {
+        let mut command = forebay();
+        command.args(["serve", "--roles", roles]);
+        Server::run(command, database_url, root_key, settings)
+    }
+
     /// Starts one in an environment, and does not wait.
     pub(crate) fn spawn_in(
         database_url: &str,
@@ -50,7 +57,12 @@ impl Server {
     ) -> Server {
         let mut command = forebay();
         command.envs(environment.iter().map(|(name, value)| (name, value)));
-        command.args(["serve", "--database-url", database_url, "--listen", "127.0.0.1:0"]);
+        command.arg("serve");
+        Server::run(command, database_url, root_key, settings)
+    }
+
+    fn run(mut command: std::process::Command, database_url: &str, root_key: &Secret, settings: &[String]) -> Server {
+        command.args(["--database-url", database_url, "--listen", "127.0.0.1:0"]);
         command.args(["--log", "info,server=debug"]);
         command.env("FOREBAY_AUTH_ROOT_KEY", root_key.expose());
         for setting in FAST.into_iter().chain(settings.iter().map(String::as_str)) {

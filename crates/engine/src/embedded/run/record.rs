@@ -7,23 +7,20 @@
 //!
 //! Not here: what is to be done (`super`), writing (`writer`).
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::expression::NodeScope;
 use kernel::failure::{Class, Failure};
 use kernel::plan::NodeIx;
 use kernel::run::Outcome;
-use kernel::template::Template;
 use kernel::{execution, node};
 use serde_json::Value;
 use store::run::{End, NodeFact, Record};
 use tokio::time::Instant;
 
 use super::super::Left;
-use super::super::held::count;
 use super::super::writer::{Told, size};
 use super::Driver;
+use crate::{ending, scope};
 
 impl Driver {
     pub(super) fn settle(&mut self, node: NodeIx, end: node::End) {
@@ -58,37 +55,8 @@ impl Driver {
     }
 
     pub(super) fn finish(&self, outcome: Outcome) -> End {
-        let plain = |outcome| End { outcome, output: None, error: None };
-        match outcome {
-            Outcome::Completed => match self.outputs() {
-                Ok(output) => End { outcome: execution::Status::Completed, output, error: None },
-                Err(failure) => End { outcome: execution::Status::Failed, output: None, error: Some(failure) },
-            },
-            Outcome::Failed { node } => {
-                let unknown = || Failure::new(Class::ExecutionError, "the node failed").at(self.run.key(node).clone());
-                let error = self.failures.get(&node).cloned().unwrap_or_else(unknown);
-                End { error: Some(error), ..plain(execution::Status::Failed) }
-            }
-            Outcome::Canceled => plain(execution::Status::Canceled),
-            Outcome::TimedOut => {
-                let error = Failure::new(Class::DeadlinePassed, "the execution ran longer than it may");
-                End { error: Some(error), ..plain(execution::Status::TimedOut) }
-            }
-            Outcome::Stalled => {
-                let error =
-                    Failure::new(Class::Stalled, "the graph stopped with unsettled nodes: a fault of Forebay's");
-                End { error: Some(error), ..plain(execution::Status::Failed) }
-            }
-        }
-    }
-
-    fn outputs(&self) -> Result<Option<Value>, Failure> {
-        let outputs = &self.version.definition.outputs;
-        if outputs.is_null() {
-            return Ok(None);
-        }
-        let unreadable = || Failure::new(Class::ValidationError, "outputs cannot be read");
-        Ok(Some(Template::parse(outputs).map_err(|_| unreadable())?.resolve(&self.scope)?))
+        let failure = |node| self.failures.get(&node).cloned();
+        ending::end(&outcome, &self.version, &self.scope, failure)
     }
 
     /// Records what happened, if anything did. Some if the run leaves this process.
@@ -113,7 +81,7 @@ impl Driver {
                 Some(Told::Recorded(recorded)) if !recorded.held => return Some(Left::Lost),
                 Some(Told::Recorded(recorded)) if ends || recorded.ended => {
                     if let Some((outcome, class)) = end {
-                        count(outcome, class);
+                        ending::counted(outcome, class);
                     }
                     return Some(Left::Ended { freed: recorded.freed });
                 }
@@ -142,6 +110,8 @@ impl Driver {
 
     /// Keeps one fact a node: the last, with the input an earlier one brought.
     pub(super) fn note(&mut self, mut fact: NodeFact) {
+        #[cfg(feature = "mutants")]
+        crate::mutant::fact(&mut fact);
         if let Some(at) = self.facts.iter().position(|known| known.node == fact.node) {
             let earlier = self.facts.remove(at);
             fact.input = fact.input.or(earlier.input);
@@ -153,10 +123,8 @@ impl Driver {
     pub(super) fn remember(&mut self, node: NodeIx, end: &node::End, output: Value, error: Option<&Failure>) {
         let key = self.run.key(node).clone();
         let kept = self.version.looked_at.contains(&key);
-        let error = error.filter(|_| kept).and_then(|error| serde_json::to_value(error).ok()).unwrap_or_default();
         let output = if kept { output } else { Value::Null };
-        let status = end.status().name().to_owned();
-        self.scope.nodes.insert(key, NodeScope { status, output: Arc::new(output), error: Arc::new(error) });
+        self.scope.nodes.insert(key, scope::seen(end.status(), output, error.filter(|_| kept)));
     }
 }
 

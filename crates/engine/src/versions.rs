@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kernel::definition::{Definition, Kind};
-use kernel::expression::{Part, Root};
+use kernel::definition::Definition;
+use kernel::expression::{Part, Path, Root};
 use kernel::ids::{NodeKey, VersionId};
-use kernel::plan::Plan;
+use kernel::plan::{NodeIx, Plan};
+use kernel::template::Survey;
 use kernel::{kind, parse, template};
 use store::Store;
 
@@ -18,7 +19,7 @@ const KEPT: usize = 1_000;
 
 /// A version, ready to run.
 #[derive(Debug)]
-pub(super) struct Version {
+pub struct Version {
     pub definition: Definition,
     pub plan: Arc<Plan>,
     /// The nodes whose output or error something looks at; the others' need not be kept.
@@ -27,7 +28,7 @@ pub(super) struct Version {
 
 /// Why a version cannot be run.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub enum Error {
     #[error("version {0} does not exist")]
     Missing(VersionId),
     #[error("version {id} cannot be run: {problems}")]
@@ -38,7 +39,7 @@ pub(super) enum Error {
 
 /// The versions of one process.
 #[derive(Debug, Default)]
-pub(super) struct Versions {
+pub struct Versions {
     kept: Mutex<Kept>,
 }
 
@@ -50,7 +51,7 @@ struct Kept {
 
 impl Versions {
     /// A version, from memory or from the store.
-    pub(super) async fn get(&self, store: &Store, id: VersionId) -> Result<Arc<Version>, Error> {
+    pub async fn get(&self, store: &Store, id: VersionId) -> Result<Arc<Version>, Error> {
         if let Some(version) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(&id) {
             return Ok(Arc::clone(version));
         }
@@ -74,20 +75,30 @@ impl Versions {
     }
 }
 
-fn looked_at(definition: &Definition) -> BTreeSet<NodeKey> {
-    let surveys = definition.nodes.iter().map(|node: &kernel::definition::Node| {
-        let kind: Kind = node.kind;
-        kind::references(kind, &node.with)
-    });
-    let mut found = BTreeSet::new();
-    for survey in surveys.chain([template::survey(&definition.outputs)]) {
-        for (_, path) in &survey.paths {
-            if let Ok((Root::Node { key, part }, _)) = path.root()
-                && part != Part::Status
-            {
-                found.extend(NodeKey::new(key).ok());
-            }
-        }
+impl Version {
+    /// The nodes that this one looks at, in whatever way.
+    pub fn looked_at_by(&self, node: NodeIx) -> BTreeSet<NodeKey> {
+        let node = &self.definition.nodes[node];
+        named(&kind::references(node.kind, &node.with), |_| true)
     }
-    found
+
+    /// The nodes that the outputs look at.
+    pub fn looked_at_by_outputs(&self) -> BTreeSet<NodeKey> {
+        named(&template::survey(&self.definition.outputs), |_| true)
+    }
+}
+
+fn looked_at(definition: &Definition) -> BTreeSet<NodeKey> {
+    let surveys = definition.nodes.iter().map(|node| kind::references(node.kind, &node.with));
+    let surveys = surveys.chain([template::survey(&definition.outputs)]);
+    surveys.flat_map(|survey| named(&survey, |part| part != Part::Status)).collect()
+}
+
+/// The nodes of which a survey found such a part.
+fn named(survey: &Survey, wanted: impl Fn(Part) -> bool) -> BTreeSet<NodeKey> {
+    let node = |(_, path): &(_, Path)| match path.root() {
+        Ok((Root::Node { key, part }, _)) if wanted(part) => NodeKey::new(key).ok(),
+        _ => None,
+    };
+    survey.paths.iter().filter_map(node).collect()
 }

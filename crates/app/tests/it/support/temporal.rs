@@ -1,0 +1,132 @@
+//! Forebay on a real Temporal: an API that dispatches, and workers in processes of their own.
+
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::process::{Process, forebay};
+use super::server::{FAST, Server};
+use super::{Receiver, Tenant, until};
+
+/// Where the test server is, and the program that talks to it.
+const SERVER: &str = "FOREBAY_TEST_TEMPORAL";
+const PROGRAM: &str = "FOREBAY_TEST_TEMPORAL_BIN";
+
+/// An API that dispatches to Temporal, and a tenant.
+pub(crate) struct Cluster {
+    pub(crate) database: store::testing::Database,
+    pub(crate) receiver: Receiver,
+    pub(crate) server: Server,
+    pub(crate) tenant: Tenant,
+    pub(crate) way: Way,
+    settings: Vec<String>,
+}
+
+impl Cluster {
+    /// A task queue of its own on the shared server, which is reached by a way that can be cut.
+    pub(crate) async fn new(settings: &[&str]) -> Cluster {
+        let way = Way::to_temporal().await;
+        let address = format!("engine.temporal.address=http://{}", way.address);
+        let queue = format!("engine.temporal.task_queue=test-{}", store::new_id());
+        // Slots are free again after a second, and calls are activities of their own.
+        let own = [
+            "engine.kind=temporal",
+            &address,
+            &queue,
+            "engine.temporal.heartbeat_ms=1000",
+            "engine.temporal.local_activity_below_ms=0",
+            "engine.reconcile_after_ms=1000",
+        ];
+        let (database, receiver) = (store::testing::Database::new().await, Receiver::start().await);
+        let settings = receiver.allowed(&[&own, settings].concat());
+        let key = store::key::Secret::generate().expect("randomness");
+        let mut server = Server::spawn_as("api,dispatcher", &database.url, &key, &settings);
+        server.ready().await;
+        let tenant = Tenant::new(server.api(), "PRO").await;
+        Cluster { database, receiver, server, tenant, way, settings }
+    }
+
+    /// A worker that polls.
+    pub(crate) async fn worker(&self) -> Process {
+        self.worker_with(&[]).await
+    }
+
+    pub(crate) async fn worker_with(&self, settings: &[&str]) -> Process {
+        let mut command = forebay();
+        command.args(["worker", "--database-url", &self.database.url, "--log", "info,temporal=debug"]);
+        let settings = self.settings.iter().map(String::as_str).chain(settings.iter().copied());
+        for setting in FAST.into_iter().chain(settings) {
+            command.args(["--set", setting]);
+        }
+        let mut worker = Process::spawn("worker", command);
+        worker.says("ready").await;
+        until("it polls", async || worker.stderr.contain("The Temporal worker polls").then_some(())).await;
+        worker
+    }
+
+    /// What one check of readiness says.
+    pub(crate) async fn check(&self, name: &str) -> String {
+        let ready = self.server.anonymous().get("/readyz").await.expect(200);
+        ready["checks"][name].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) async fn until_check(&self, name: &str, holds: impl Fn(&str) -> bool) -> String {
+        until(&format!("{name} says so"), async || Some(self.check(name).await).filter(|text| holds(text))).await
+    }
+}
+
+/// Talks to Temporal behind Forebay's back.
+pub(crate) async fn behind_our_back(arguments: &[&str]) -> String {
+    let program = std::env::var(PROGRAM).expect("./dev/test names it");
+    let address = server();
+    let mut command = tokio::process::Command::new(program);
+    command.args(arguments).args(["--address", address.trim_start_matches("http://")]);
+    let output = command.output().await.expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn server() -> String {
+    std::env::var(SERVER).unwrap_or_else(|_| panic!("{SERVER} is not set: run tests with ./dev/test"))
+}
+
+/// The way to Temporal, which can be cut: everything on it is dropped and nothing new gets through.
+pub(crate) struct Way {
+    address: SocketAddr,
+    up: watch::Sender<bool>,
+}
+
+impl Way {
+    async fn to_temporal() -> Way {
+        let target = server().trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let up = watch::Sender::new(true);
+        let state = up.subscribe();
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let (mut state, target) = (state.clone(), target.clone());
+                tokio::spawn(async move {
+                    if !*state.borrow_and_update() {
+                        return;
+                    }
+                    let Ok(mut far) = TcpStream::connect(target).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = state.wait_for(|up| !up) => {}
+                    }
+                });
+            }
+        });
+        Way { address, up }
+    }
+
+    pub(crate) fn cut(&self) {
+        self.up.send_replace(false);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.up.send_replace(true);
+    }
+}

@@ -1,0 +1,256 @@
+//! Executions on a real Temporal: workers in other processes, killed, stopped and missing; cancels, forced ends, and an
+//! engine that cannot be reached.
+//!
+//! Not here: what graphs come to (`engine`'s scenarios, which Temporal plays too).
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::support::cli::Cli;
+use crate::support::dev::Place;
+use crate::support::temporal::{Cluster, behind_our_back, server};
+use crate::support::tenant::text;
+use crate::support::until;
+use crate::tidy::repository::read;
+
+/// A workflow with one call that is held until the gate opens.
+async fn held(cluster: &Cluster) -> String {
+    cluster.tenant.apply("held", json!({ "call": cluster.receiver.node("/hold/a") })).await
+}
+
+async fn freed(cluster: &Cluster) {
+    until("its slot is free", async || (cluster.tenant.running().await == 0).then_some(())).await;
+}
+
+#[tokio::test]
+async fn nobody_can_tell_from_the_api_where_it_ran_but_by_the_engines_name() {
+    let cluster = Cluster::new(&[]).await;
+    let (_one, _two) = (cluster.worker().await, cluster.worker().await);
+    let nodes = json!({
+        "first": cluster.receiver.node("/ok/a"),
+        "second": cluster.receiver.after("first", "/ok/b"),
+        "wait": { "kind": "DELAY", "needs": "second", "with": { "for": "20ms" } },
+        "say": { "kind": "LOG", "needs": "wait", "with": { "message": "call ${{ nodes.second.output.body.call }}" } },
+    });
+    let definition = cluster.tenant.apply("graph", nodes).await;
+    for id in cluster.tenant.start_many(&definition, 8).await {
+        let ended = cluster.tenant.completed(&id).await;
+        assert_eq!(ended["engine"], "temporal", "{ended}");
+        let all = json!({ "first": "COMPLETED", "second": "COMPLETED", "wait": "COMPLETED", "say": "COMPLETED" });
+        assert_eq!(cluster.tenant.nodes(&id).await, all);
+    }
+    assert_eq!(cluster.receiver.calls("/ok/b").len(), 8);
+    assert_eq!((cluster.check("engine").await, cluster.check("reconciler").await), ("ok".into(), "ok".into()));
+    freed(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_killed_worker_costs_no_attempt_and_its_node_is_performed_by_another() {
+    let cluster = Cluster::new(&[]).await;
+    let mut dies = cluster.worker().await;
+    let id = cluster.tenant.start(&held(&cluster).await).await;
+    cluster.receiver.until_called("/hold/a", 1).await;
+    let _next = cluster.worker().await;
+    dies.sigkill();
+    cluster.receiver.until_called("/hold/a", 2).await;
+    cluster.receiver.open();
+    cluster.tenant.completed(&id).await;
+    let nodes = cluster.tenant.api.get(&format!("workflow/executions/{id}/nodes")).await.expect(200);
+    assert_eq!(nodes["items"][0]["attempt"], 1, "{nodes}");
+    let tokens = cluster.receiver.calls("/hold/a");
+    assert_eq!((tokens.len(), &tokens[0]), (2, &tokens[1]), "the same token");
+}
+
+#[tokio::test]
+async fn a_rolling_restart_of_workers_loses_nothing_and_costs_no_attempt() {
+    let cluster = Cluster::new(&[]).await;
+    let old = cluster.worker().await;
+    let nodes = json!({ "a": cluster.receiver.node("/slow/a"), "b": cluster.receiver.after("a", "/slow/b"),
+                        "c": cluster.receiver.after("b", "/slow/c") });
+    let definition = cluster.tenant.apply("slow", nodes).await;
+    let ids = cluster.tenant.start_many(&definition, 12).await;
+    cluster.receiver.until_called("/slow/b", 1).await;
+    let _new = cluster.worker().await;
+    old.signal(Signal::SIGTERM);
+    for id in &ids {
+        cluster.tenant.completed(id).await;
+        let nodes = cluster.tenant.api.get(&format!("workflow/executions/{id}/nodes")).await.expect(200);
+        let attempts: Vec<&Value> =
+            nodes["items"].as_array().expect("nodes").iter().map(|node| &node["attempt"]).collect();
+        assert_eq!(attempts, [1, 1, 1], "{nodes}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_temporal_and_the_call_in_flight() {
+    let cluster = Cluster::new(&[]).await;
+    let _worker = cluster.worker().await;
+    let id = cluster.tenant.start(&held(&cluster).await).await;
+    cluster.receiver.until_called("/hold/a", 1).await;
+    cluster.tenant.api.post(&format!("workflow/executions/{id}/cancel"), Value::Null).await.expect(202);
+    let ended = cluster.tenant.ended(&id).await;
+    assert_eq!((&ended["status"], &ended["error"]), (&json!("CANCELED"), &Value::Null), "{ended}");
+    assert_eq!(cluster.tenant.nodes(&id).await["call"], "CANCELED");
+    freed(&cluster).await;
+    let there = behind_our_back(&["workflow", "describe", "--workflow-id", &format!("execution-{id}")]).await;
+    assert!(there.to_uppercase().contains("CANCELED"), "{there}");
+}
+
+#[tokio::test]
+async fn a_forced_end_is_fenced_terminated_there_and_frees_the_slot() {
+    let cluster = Cluster::new(&[]).await;
+    let _worker = cluster.worker().await;
+    let id = cluster.tenant.start(&held(&cluster).await).await;
+    cluster.receiver.until_called("/hold/a", 1).await;
+    cluster.tenant.api.post(&format!("workflow/executions/{id}/terminate"), Value::Null).await.expect(202);
+    let ended = cluster.tenant.ended(&id).await;
+    assert_eq!((&ended["status"], &ended["error"]["type"]), (&json!("CANCELED"), &json!("TERMINATED")), "{ended}");
+    freed(&cluster).await;
+    cluster.receiver.open();
+    let after = cluster.tenant.start(&held(&cluster).await).await;
+    cluster.tenant.completed(&after).await;
+    assert_eq!(cluster.receiver.calls("/hold/a").len(), 2, "the terminated call was not made again");
+}
+
+#[tokio::test]
+async fn what_is_terminated_behind_our_back_is_found_recorded_and_its_slot_freed() {
+    let cluster = Cluster::new(&[]).await;
+    let _worker = cluster.worker().await;
+    let id = cluster.tenant.start(&held(&cluster).await).await;
+    cluster.receiver.until_called("/hold/a", 1).await;
+    let workflow = format!("execution-{id}");
+    behind_our_back(&["workflow", "terminate", "--workflow-id", &workflow, "--reason", "a test"]).await;
+    let ended = cluster.tenant.ended(&id).await;
+    assert_eq!((&ended["status"], &ended["error"]["type"]), (&json!("CANCELED"), &json!("TERMINATED")), "{ended}");
+    freed(&cluster).await;
+    assert_eq!(cluster.tenant.nodes(&id).await["call"], "CANCELED");
+}
+
+#[tokio::test]
+async fn an_engine_out_of_reach_opens_the_breaker_and_costs_no_attempt() {
+    let cluster = Cluster::new(&[]).await;
+    let _worker = cluster.worker().await;
+    let definition = cluster.tenant.light().await;
+    let before = cluster.tenant.start(&definition).await;
+    cluster.tenant.completed(&before).await;
+    cluster.way.cut();
+    let ids = cluster.tenant.start_many(&definition, 3).await;
+    let told = cluster.until_check("engine", |told| told.starts_with("unavailable since")).await;
+    assert!(told.contains("Temporal"), "{told}");
+    let waits = until("it says why", async || {
+        let item = cluster.tenant.queue(&ids[0]).await;
+        (item["waiting"]["reason"] == "engine_unavailable").then_some(item)
+    })
+    .await;
+    assert_eq!(waits["attempts"], 0, "{waits}");
+    cluster.way.mend();
+    for id in &ids {
+        cluster.tenant.completed(id).await;
+    }
+    assert_eq!(cluster.until_check("engine", |told| told == "ok").await, "ok");
+}
+
+#[tokio::test]
+async fn what_no_worker_picks_up_is_diagnosed_until_one_comes() {
+    let cluster = Cluster::new(&[]).await;
+    let id = cluster.tenant.start(&cluster.tenant.light().await).await;
+    let told = cluster.until_check("reconciler", |told| told != "ok").await;
+    assert!(told.contains("picked up by no worker"), "{told}");
+    let item = cluster.tenant.queue(&id).await;
+    assert_eq!(item["waiting"]["reason"], "starting", "{item}");
+    let metrics = cluster.server.anonymous().get("/metrics").await.text;
+    assert!(metrics.contains("engine_runs_stuck{why=\"idle\"} 1"), "{metrics}");
+    let _worker = cluster.worker().await;
+    cluster.tenant.completed(&id).await;
+    assert_eq!(cluster.until_check("reconciler", |told| told == "ok").await, "ok");
+}
+
+#[tokio::test]
+async fn a_run_whose_workers_lack_its_key_is_diagnosed_and_goes_on_with_one_that_has_it() {
+    let (old, new) = ("0a".repeat(32), "0b".repeat(32));
+    let cluster = Cluster::new(&[&format!("engine.temporal.encryption_key={old}")]).await;
+    let lacks = cluster.worker_with(&[&format!("engine.temporal.encryption_key={new}")]).await;
+    let id = cluster.tenant.start(&cluster.tenant.light().await).await;
+    let item = until("it is told to be stuck", async || {
+        let item = cluster.tenant.queue(&id).await;
+        (item["waiting"]["reason"] == "stuck").then_some(item)
+    })
+    .await;
+    assert!(text(&item["waiting"]["message"]).contains("workflow task failed"), "{item}");
+    let told = cluster.check("reconciler").await;
+    assert!(told.contains("do not go on"), "{told}");
+    drop(lacks);
+    let _has = cluster.worker_with(&[&format!("engine.temporal.encryption_key={new},{old}")]).await;
+    cluster.tenant.completed(&id).await;
+}
+
+#[tokio::test]
+async fn roles_are_split_only_where_workers_are_elsewhere() {
+    let database = store::testing::Database::new().await;
+    let mut command = crate::support::process::forebay();
+    command.args(["worker", "--database-url", &database.url]);
+    let output = tokio::process::Command::from(command).output().await.expect("it ends");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("engine.kind"), "{told}");
+}
+
+/// What the page tells to type, typed; only what is this test's own (database, addresses, task queue) is exchanged.
+#[tokio::test]
+async fn the_walk_through_works_as_it_is_written() {
+    let database = store::testing::Database::new().await;
+    let cli = Cli::new();
+    std::fs::create_dir_all(cli.home().join("target/debug")).expect("a directory");
+    let program = cli.home().join("target/debug/forebay");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_forebay"), program).expect("a link");
+    let page = read("docs/temporal.md");
+    let blocks: Vec<&str> = page.split("\n```sh\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks[0].starts_with("temporal server start-dev"), "the tests have one");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+    let script = blocks[1..]
+        .concat()
+        .replace("postgresql://forebay:change-me@localhost/forebay", &format!("'{}'", database.url))
+        .replace("http://127.0.0.1:7233", &server())
+        .replace("127.0.0.1:7400", &format!("127.0.0.1:{port}"));
+    let script = format!(
+        "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null' EXIT\n\
+         export FOREBAY_ENGINE_TEMPORAL_TASK_QUEUE=test-{}\n{script}",
+        store::new_id()
+    );
+    let mut command = tokio::process::Command::new("bash");
+    command.arg("-c").arg(&script).env_clear().current_dir(cli.home()).env("HOME", cli.home()).kill_on_drop(true);
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    let output = command.output().await.expect("bash");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{script}\n{out}\n{err}");
+    assert!(out.contains("step 8"), "{out}\n{err}");
+    let sql = "SELECT count(*) FILTER (WHERE e.status = 'COMPLETED'), count(*) FILTER (WHERE n.attempt > 1)
+                 FROM workflow_execution e LEFT JOIN workflow_execution_node n ON n.execution_id = e.id AND n.attempt > 1";
+    let row = database.client().await.query_one(sql, &[]).await.expect("counts");
+    assert!(row.get::<_, i64>(0) >= 2 && row.get::<_, i64>(1) == 0, "the kill cost no attempt");
+}
+
+/// Where nothing answers, `dev` starts a server of its own, which ends with it however it ends; where one does, it is used.
+#[tokio::test]
+async fn dev_runs_on_a_temporal_that_is_there_or_on_one_of_its_own() {
+    let place = Place::new();
+    let program = format!("FOREBAY_TEMPORAL_BIN={}", std::env::var("FOREBAY_TEST_TEMPORAL_BIN").expect("./dev/test"));
+    let nowhere = "engine.temporal.address=http://127.0.0.1:1";
+    let mut dev = place.start_in(&[&program], &["--engine", "temporal", "--ephemeral", "--set", nowhere]).await;
+    let said = dev.process.stdout.all();
+    let ui = said.iter().find_map(|line| line.strip_prefix("Temporal's own UI: ")).expect("an address");
+    assert!(reqwest::get(ui).await.expect("it answers").status().is_success());
+    let hello = place.user.ok(&["run", "hello", "--workspace", "demo-pro", "-i", "name=Ada", "--watch"]).await;
+    assert!(hello.contains("Hello, Ada!"), "{hello}");
+    let shown = place.user.ok(&["get", "@latest:hello", "--workspace", "demo-pro", "-o", "json"]).await;
+    assert!(shown.contains("\"temporal\""), "{shown}");
+    dev.process.sigkill();
+    until("its server is gone with it", async || reqwest::get(ui).await.is_err().then_some(())).await;
+
+    let queue = format!("engine.temporal.task_queue=test-{}", store::new_id());
+    let there = format!("engine.temporal.address={}", server());
+    let flags = ["--engine", "temporal", "--ephemeral", "--set", &there, "--set", &queue];
+    let dev = place.start_in(&[], &flags).await;
+    assert!(dev.process.stderr.contain("using the Temporal at"), "{:?}", dev.process.stderr.all());
+    let hello = place.user.ok(&["run", "hello", "--workspace", "demo-pro", "-i", "name=Bo", "--watch"]).await;
+    assert!(hello.contains("Hello, Bo!"), "{hello}");
+}

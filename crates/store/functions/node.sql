@@ -1,0 +1,65 @@
+-- One node of a run that several workers may act for, because an engine elsewhere hands its work out: taken, and
+-- then told of.
+--
+-- Two fences. The run's is that of functions/record.sql: owner, epoch and RUNNING under the row's lock. The node's
+-- is a number that each taking raises and that whoever tells of it must show: an attempt that was slow, and overtaken by
+-- its successor, changes nothing.
+
+-- Takes a node for an attempt. One that is settled, or whose next attempt is not due yet, is left and answered as it
+-- stands. A repeat is the same attempt again: a worker that died costs none.
+CREATE OR REPLACE FUNCTION fb_take_1(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_input jsonb)
+RETURNS TABLE (held boolean, status text, label text, attempt int, fence int, next_in_ms bigint, error jsonb)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb;
+        RETURN;
+    END IF;
+    INSERT INTO workflow_execution_node AS n (execution_id, node, workspace_id, status, attempt, fence, input, started_at)
+    SELECT e.id, p_node, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp()
+      FROM workflow_execution e WHERE e.id = p_execution
+    ON CONFLICT (execution_id, node, iteration) DO UPDATE
+       SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
+           next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
+     WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
+    RETURN QUERY
+    SELECT true, n.status, n.label, n.attempt, n.fence,
+           (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error
+      FROM workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0;
+END $fn$;
+
+-- Tells what became of an attempt that was taken under this fence. held: the run is still this owner's; current: the
+-- attempt was not overtaken and the node not settled, so that it is stored.
+CREATE OR REPLACE FUNCTION fb_tell_1(
+    p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_fence int, p_status text, p_attempt int,
+    p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text)
+RETURNS TABLE (held boolean, current boolean)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, false;
+        RETURN;
+    END IF;
+    PERFORM 1 FROM workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.fence = p_fence
+       AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT true, false;
+        RETURN;
+    END IF;
+    PERFORM 1 FROM fb_record_3(
+        p_owner, ARRAY[p_execution], ARRAY[p_epoch], ARRAY[false],
+        ARRAY[1], ARRAY[p_node], ARRAY[0], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
+        ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error],
+        '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
+    RETURN QUERY SELECT true, true;
+END $fn$;

@@ -1,0 +1,158 @@
+//! Nodes of runs that an engine elsewhere hands out to workers: one is taken, performed and told of.
+//!
+//! Invariants
+//! - The node's row is the truth of its attempts: a worker that dies before it tells costs none, and one that
+//!   tells after its successor took the node changes nothing.
+//! - Every write here is fenced twice: by the run's owner and epoch, and by the number the taking gave.
+//!
+//! Not here: runs of this very process, which record in batches (`run`), what to perform (`engine`).
+
+use std::time::Duration;
+
+use kernel::failure::Failure;
+use kernel::ids::{DefinitionId, ExecutionId, Label, NodeKey, ProcessId, VersionId, WorkspaceId};
+use kernel::node;
+use kernel::queue::Priority;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::admission::millis;
+use crate::run::{NodeFact, Owned, StoredNode, failure, json, owned_run, stored_node, whole_ms};
+use crate::sql::sql;
+use crate::{Error, Store, parsed};
+
+/// A run as its workers name it: each write shows all three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    pub execution: ExecutionId,
+    pub owner: ProcessId,
+    pub epoch: i64,
+}
+
+/// A node that somebody wants to perform.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The run is another's by now, or over.
+    Lost,
+    /// It settled so before.
+    Settled { status: node::Status, label: Option<Label>, error: Option<Failure> },
+    /// Its next attempt is due in so long.
+    Early(Duration),
+    /// To be performed: this attempt, told of under this fence. A wait that was noted before has so long to go.
+    Go { attempt: u32, fence: i32, wait: Option<Duration> },
+}
+
+/// What became of telling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    Stored,
+    /// The run is another's by now, or over.
+    Lost,
+    /// Another attempt took the node meanwhile, or it was settled before.
+    Overtaken,
+}
+
+/// What an engine elsewhere is told of an execution when it is started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brief {
+    pub workspace: WorkspaceId,
+    pub definition: DefinitionId,
+    pub version: VersionId,
+    pub semantics: i32,
+    pub priority: Priority,
+    pub weight: i16,
+}
+
+impl Store {
+    /// What a start tells the engine.
+    pub async fn brief(&self, execution: ExecutionId) -> Result<Brief, Error> {
+        let row = self.one(sql!("workflow_execution/brief"), &[&execution.0]).await?;
+        let priority = Priority::new(row.try_get("priority")?).map_err(|bad| Error::Corrupt(bad.to_string()))?;
+        Ok(Brief {
+            workspace: WorkspaceId(row.try_get("workspace_id")?),
+            definition: DefinitionId(row.try_get("workflow_definition_id")?),
+            version: VersionId(row.try_get("version_id")?),
+            semantics: row.try_get("semantics")?,
+            priority,
+            weight: row.try_get("weight")?,
+        })
+    }
+
+    /// A run of this owner, without its nodes; none if it is another's by now, or over.
+    pub async fn owned_run(&self, execution: ExecutionId, owner: ProcessId) -> Result<Option<Owned>, Error> {
+        let rows = self.query(sql!("workflow_execution/load_runs"), &[&vec![execution.0], &owner.0]).await?;
+        rows.first().map(owned_run).transpose()
+    }
+
+    /// How a run's nodes stand, without what they produced.
+    pub async fn node_states(&self, execution: ExecutionId) -> Result<Vec<StoredNode>, Error> {
+        let rows = self.query(sql!("workflow_execution_node/shape"), &[&execution.0]).await?;
+        rows.iter().map(stored_node).collect()
+    }
+
+    /// Some nodes of a run, with what they produced.
+    pub async fn some_nodes(&self, execution: ExecutionId, nodes: &[&str]) -> Result<Vec<StoredNode>, Error> {
+        let rows = self.query(sql!("workflow_execution_node/some"), &[&execution.0, &nodes]).await?;
+        rows.iter().map(stored_node).collect()
+    }
+
+    /// Takes a node for an attempt. Dying before the commit leaves it as it was; after it, whoever takes it next has the same attempt.
+    pub async fn take_node(&self, hold: Hold, node: &NodeKey, input: Option<&Value>) -> Result<Taken, Error> {
+        let Hold { execution, owner, epoch } = hold;
+        let row = self
+            .one(sql!("workflow_execution_node/take"), &[&execution.0, &owner.0, &epoch, &node.as_str(), &input])
+            .await?;
+        if !row.try_get::<_, bool>("held")? {
+            return Ok(Taken::Lost);
+        }
+        let status = parsed(&row, "status", node::Status::parse)?;
+        let wait = row.try_get::<_, Option<i64>>("next_in_ms")?.map(millis);
+        let corrupt = |what: &dyn std::fmt::Display| Error::Corrupt(format!("a node row: {what}"));
+        Ok(match status {
+            node::Status::Retrying => Taken::Early(wait.unwrap_or_default()),
+            node::Status::Pending | node::Status::Running => {
+                let attempt: i32 = row.try_get("attempt")?;
+                let attempt = u32::try_from(attempt).map_err(|bad| corrupt(&bad))?;
+                Taken::Go { attempt, fence: row.try_get("fence")?, wait }
+            }
+            settled => {
+                let label: Option<&str> = row.try_get("label")?;
+                Taken::Settled {
+                    status: settled,
+                    label: label.map(Label::new).transpose().map_err(|bad| corrupt(&bad))?,
+                    error: row.try_get::<_, Option<Value>>("error")?.map(failure),
+                }
+            }
+        })
+    }
+
+    /// Tells what became of an attempt; a repeat of what was stored is answered `Overtaken`.
+    pub async fn tell_node(&self, hold: Hold, fence: i32, fact: &NodeFact) -> Result<Told, Error> {
+        let Hold { execution, owner, epoch } = hold;
+        let attempt = i32::try_from(fact.attempt).unwrap_or(i32::MAX);
+        let row = self
+            .one(
+                sql!("workflow_execution_node/tell"),
+                &[
+                    &execution.0,
+                    &owner.0,
+                    &epoch,
+                    &fact.node.as_str(),
+                    &fence,
+                    &fact.status.name(),
+                    &attempt,
+                    &fact.next_in.map(whole_ms),
+                    &fact.label.as_ref().map(Label::as_str),
+                    &fact.output,
+                    &fact.error.as_ref().map(json),
+                    &"engine",
+                ],
+            )
+            .await?;
+        Ok(match (row.try_get("held")?, row.try_get("current")?) {
+            (false, _) => Told::Lost,
+            (true, false) => Told::Overtaken,
+            (true, true) => Told::Stored,
+        })
+    }
+}

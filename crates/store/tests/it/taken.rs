@@ -1,0 +1,93 @@
+//! Nodes that workers take and tell of: fenced by the run and by the taking, and a death is no attempt.
+
+use std::time::Duration;
+
+use kernel::ids::{Label, NodeKey, ProcessId};
+use kernel::node::Status;
+use serde_json::json;
+use store::run::NodeFact;
+use store::taken::{Hold, Taken, Told};
+
+use crate::support::{World, fact, failure};
+
+fn call() -> NodeKey {
+    NodeKey::new("call").expect("a good name")
+}
+
+/// A run that any worker may act for.
+async fn hold(world: &World) -> Hold {
+    let (workspace, definition) = world.tenant("FREE").await;
+    world.accept_many(workspace, definition, 1).await;
+    let begun = world.run(workspace, 1).await.remove(0);
+    Hold { execution: begun.execution, owner: world.me, epoch: begun.epoch }
+}
+
+async fn take(world: &World, hold: Hold) -> Taken {
+    world.store.take_node(hold, &call(), Some(&json!({ "url": "x" }))).await.expect("an answer")
+}
+
+async fn tell(world: &World, hold: Hold, fence: i32, told: NodeFact) -> Told {
+    world.store.tell_node(hold, fence, &told).await.expect("an answer")
+}
+
+fn go(attempt: u32, fence: i32) -> Taken {
+    Taken::Go { attempt, fence, wait: None }
+}
+
+#[tokio::test]
+async fn a_worker_that_died_costs_no_attempt_and_what_it_tells_late_is_refused() {
+    let world = World::new().await;
+    let hold = hold(&world).await;
+    assert_eq!(take(&world, hold).await, go(1, 1));
+    assert_eq!(take(&world, hold).await, go(1, 2), "the next worker has the same attempt");
+    let late = NodeFact { output: Some(json!("late")), ..fact("call", Status::Completed) };
+    assert_eq!(tell(&world, hold, 1, late).await, Told::Overtaken);
+    let done = NodeFact { attempt: 1, output: Some(json!("done")), ..fact("call", Status::Completed) };
+    assert_eq!(tell(&world, hold, 2, done.clone()).await, Told::Stored);
+    assert_eq!(tell(&world, hold, 2, done).await, Told::Overtaken, "a repeat changes nothing");
+    let stored = world.store.some_nodes(hold.execution, &["call"]).await.expect("nodes");
+    assert_eq!((stored[0].status, stored[0].attempt, &stored[0].output), (Status::Completed, 1, &Some(json!("done"))));
+    assert!(matches!(take(&world, hold).await, Taken::Settled { status: Status::Completed, .. }));
+}
+
+#[tokio::test]
+async fn the_next_attempt_is_taken_when_it_is_due_and_not_before() {
+    let world = World::new().await;
+    let hold = hold(&world).await;
+    assert_eq!(take(&world, hold).await, go(1, 1));
+    let (next_in, error) = (Some(Duration::from_secs(60)), Some(failure("no")));
+    let later = NodeFact { attempt: 2, next_in, error, ..fact("call", Status::Retrying) };
+    assert_eq!(tell(&world, hold, 1, later).await, Told::Stored);
+    assert!(matches!(take(&world, hold).await, Taken::Early(wait) if wait > Duration::from_secs(50)));
+    world.client.batch_execute("UPDATE workflow_execution_node SET next_at = clock_timestamp()").await.expect("due");
+    assert_eq!(take(&world, hold).await, go(2, 2));
+}
+
+#[tokio::test]
+async fn a_wait_that_was_noted_stands_however_often_it_is_taken() {
+    let world = World::new().await;
+    let hold = hold(&world).await;
+    assert_eq!(take(&world, hold).await, go(1, 1));
+    let waits = NodeFact { attempt: 1, next_in: Some(Duration::from_secs(60)), ..fact("call", Status::Running) };
+    assert_eq!(tell(&world, hold, 1, waits).await, Told::Stored);
+    let again = take(&world, hold).await;
+    assert!(matches!(again, Taken::Go { attempt: 1, fence: 2, wait: Some(wait) } if wait > Duration::from_secs(50)));
+}
+
+#[tokio::test]
+async fn nothing_is_taken_or_told_for_a_run_that_is_anothers_or_was_fenced() {
+    let world = World::new().await;
+    let hold = hold(&world).await;
+    assert_eq!(take(&world, hold).await, go(1, 1));
+    let label = Some(Label::new("true").expect("a good name"));
+    let done = || NodeFact { label: label.clone(), output: Some(json!(1)), ..fact("call", Status::Completed) };
+    for other in [Hold { epoch: hold.epoch + 1, ..hold }, Hold { owner: ProcessId(store::new_id()), ..hold }] {
+        assert_eq!(take(&world, other).await, Taken::Lost);
+        assert_eq!(tell(&world, other, 1, done()).await, Told::Lost);
+    }
+    let workspace = world.store.execution(hold.execution, None).await.expect("it").workspace;
+    world.store.terminate(hold.execution, workspace, "test").await.expect("fenced");
+    assert_eq!((take(&world, hold).await, tell(&world, hold, 1, done()).await), (Taken::Lost, Told::Lost));
+    let owned = world.store.owned_run(hold.execution, hold.owner).await.expect("an answer").expect("still running");
+    assert!(owned.terminating && owned.begun.epoch > hold.epoch);
+}

@@ -1,0 +1,278 @@
+//! What a worker does for a workflow: begin, steps of light nodes, one node at a time, complete.
+//!
+//! Invariants
+//! - Every activity may be repeated, by this worker or another, at any moment: the rows tell what was done.
+//! - Trouble with the database is nobody's attempt: the activity fails in a way that Temporal repeats.
+//! - Nothing is performed for a run that is another's by now: each write shows owner and epoch.
+//!
+//! Not here: one node (`node`), several light ones (`step`), in which order (`workflow`).
+
+mod node;
+mod runs;
+mod step;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::embedded::{Left, OnLeft};
+use engine::outbound::Outbound;
+use engine::pulse::Pulse;
+use engine::versions::{self, Version, Versions};
+use engine::{ending, say};
+use kernel::execution;
+use kernel::expression::Scope;
+use kernel::failure::{Class, Failure};
+use kernel::ids::{NodeKey, ProcessId};
+use kernel::node::Status;
+use kernel::run::Outcome;
+use kernel::signals::events;
+use store::batch::{Fate, by_halves};
+use store::run::{BeginAnswer, End, Record};
+use store::taken::Hold;
+use store::{Error, Store};
+use temporalio_common::error::ApplicationFailure;
+use temporalio_macros::activities;
+use temporalio_sdk::activities::{ActivityContext, ActivityError};
+
+use crate::NAME;
+use crate::message::{Begin, Begun, Call, Complete, Completed, Ended, Granted, Shape, Step, Stepped};
+use runs::Held;
+pub(crate) use runs::Runs;
+
+/// How soon a step that came before its time is repeated.
+const SOON: Duration = Duration::from_millis(200);
+
+/// What activities work with.
+pub(crate) struct Kit {
+    pub(crate) store: Store,
+    pub(crate) outbound: Outbound,
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) on_left: OnLeft,
+    pub(crate) versions: Versions,
+    pub(crate) runs: Runs,
+    pub(crate) place: String,
+    pub(crate) local_below: Duration,
+    pub(crate) heartbeat: Duration,
+}
+
+#[activities]
+impl Kit {
+    #[activity(name = "begin")]
+    pub(crate) async fn begin(
+        self: Arc<Self>,
+        _context: ActivityContext,
+        begin: Begin,
+    ) -> Result<Begun, ActivityError> {
+        self.try_begin(begin).await
+    }
+
+    #[activity(name = "step")]
+    pub(crate) async fn step(self: Arc<Self>, _context: ActivityContext, step: Step) -> Result<Stepped, ActivityError> {
+        self.take_step(step).await
+    }
+
+    #[activity(name = "node")]
+    pub(crate) async fn node(self: Arc<Self>, context: ActivityContext, call: Call) -> Result<Ended, ActivityError> {
+        self.perform(&context, call).await
+    }
+
+    #[activity(name = "complete")]
+    pub(crate) async fn complete(
+        self: Arc<Self>,
+        _context: ActivityContext,
+        complete: Complete,
+    ) -> Result<Option<Completed>, ActivityError> {
+        self.try_complete(complete.hold, &complete.outcome).await
+    }
+
+    #[activity(name = "give_way")]
+    pub(crate) async fn give_way(
+        self: Arc<Self>,
+        _context: ActivityContext,
+        hold: Hold,
+    ) -> Result<Option<Completed>, ActivityError> {
+        self.end_terminated(hold).await
+    }
+}
+
+/// What a worker registers.
+pub(crate) mod registered {
+    pub(crate) use super::kit::{Begin, Complete, GiveWay, Node, Step};
+}
+
+impl Kit {
+    async fn try_begin(&self, Begin { execution, owner }: Begin) -> Result<Begun, ActivityError> {
+        let answers = self.store.begin_at(&[execution], NAME, Some(&self.place), owner).await.map_err(again)?;
+        match answers.into_iter().next() {
+            Some((_, BeginAnswer::Granted(_))) => {}
+            Some((_, BeginAnswer::NotYet)) => return Err(later("NOT_YET", "the item holds no slot yet", SOON)),
+            Some((_, BeginAnswer::Ended)) => return Ok(Begun::Over),
+            Some((_, BeginAnswer::Gone)) | None => {
+                say!(events::EXECUTION_GONE, execution_id = %execution, queue_item_id = %execution.queue_item());
+                return Ok(Begun::Over);
+            }
+        }
+        let Some(owned) = self.store.owned_run(execution, owner).await.map_err(again)? else { return Ok(Begun::Over) };
+        let hold = Hold { execution, owner, epoch: owned.begun.epoch };
+        if owned.terminating {
+            self.end_terminated(hold).await?;
+            return Ok(Begun::Over);
+        }
+        let version = match self.versions.get(&self.store, owned.begun.version).await {
+            Ok(version) => version,
+            Err(error) => {
+                self.give_up(hold, error).await?;
+                return Ok(Begun::Over);
+            }
+        };
+        let granted = self.stand(hold, &version, owned.canceling, owned.begun.deadline_in).await?;
+        Ok(Begun::Granted(Box::new(granted)))
+    }
+
+    /// Where the run stands, from its rows.
+    async fn stand(
+        &self,
+        hold: Hold,
+        version: &Version,
+        canceling: bool,
+        deadline: Duration,
+    ) -> Result<Granted, ActivityError> {
+        let (mut settled, mut open) = (Vec::new(), Vec::new());
+        for row in self.store.node_states(hold.execution).await.map_err(again)? {
+            let Some(node) = version.plan.index_of(&row.node) else { continue };
+            match row.status.is_settled() {
+                true => settled.push((node, row.status, row.label)),
+                false => open.push(node),
+            }
+        }
+        let shape = Shape::new(&version.definition, &version.plan, whole_ms(self.local_below));
+        let (deadline_ms, heartbeat_ms) = (whole_ms(deadline), whole_ms(self.heartbeat));
+        Ok(Granted { epoch: hold.epoch, shape, settled, open, deadline_ms, heartbeat_ms, canceling })
+    }
+
+    async fn try_complete(&self, hold: Hold, outcome: &Outcome) -> Result<Option<Completed>, ActivityError> {
+        let Some(Held { begun, version }) = self.held(hold).await? else { return self.end_terminated(hold).await };
+        let mut looked_at: Vec<NodeKey> = match outcome {
+            Outcome::Completed => version.looked_at_by_outputs().into_iter().collect(),
+            _ => Vec::new(),
+        };
+        if let Outcome::Failed { node } = outcome {
+            looked_at.push(version.plan.node(*node).key.clone());
+        }
+        let mut scope = engine::scope::scope(&begun, &version);
+        let errors = self.look_at(hold, &looked_at, &mut scope).await?;
+        let end = ending::end(outcome, &version, &scope, |_| errors.into_iter().next_back());
+        match self.end(hold, end).await? {
+            Some(completed) => Ok(Some(completed)),
+            None => self.end_terminated(hold).await,
+        }
+    }
+
+    /// Loads what some nodes produced into a scope; answers the errors of those that failed, in that order.
+    async fn look_at(&self, hold: Hold, nodes: &[NodeKey], scope: &mut Scope) -> Result<Vec<Failure>, ActivityError> {
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<&str> = nodes.iter().map(NodeKey::as_str).collect();
+        let mut errors = Vec::new();
+        for row in self.store.some_nodes(hold.execution, &names).await.map_err(again)? {
+            if row.status.is_settled() {
+                let seen = engine::scope::seen(row.status, row.output.unwrap_or_default(), row.error.as_ref());
+                scope.nodes.insert(row.node, seen);
+                errors.extend(row.error);
+            }
+        }
+        Ok(errors)
+    }
+
+    /// The run was ended by force, and whoever did could not end it here; or it is over. None if nothing was to be done.
+    async fn end_terminated(&self, hold: Hold) -> Result<Option<Completed>, ActivityError> {
+        let owned = self.store.owned_run(hold.execution, hold.owner).await.map_err(again)?;
+        let Some(owned) = owned.filter(|owned| owned.terminating) else {
+            tracing::warn!(execution_id = %hold.execution, "A run came to its end after its execution had, or was gone");
+            return Ok(None);
+        };
+        let end = End { outcome: execution::Status::Canceled, output: None, error: Some(store::control::terminated()) };
+        self.end(Hold { epoch: owned.begun.epoch, ..hold }, end).await
+    }
+
+    async fn give_up(&self, hold: Hold, error: versions::Error) -> Result<(), ActivityError> {
+        let class = match &error {
+            versions::Error::Store(Error::NotFound | Error::Corrupt(_)) | versions::Error::Invalid { .. } => {
+                Class::BadGraph
+            }
+            versions::Error::Missing(_) => Class::DefinitionGone,
+            versions::Error::Store(_) => return Err(later("DATABASE", &error.to_string(), SOON)),
+        };
+        tracing::warn!(execution_id = %hold.execution, reason = %error, "An execution cannot be run");
+        self.end(hold, ending::failed(Failure::new(class, error.to_string()))).await.map(drop)
+    }
+
+    /// Ends the execution; none if it is no longer this run's to end.
+    async fn end(&self, hold: Hold, end: End) -> Result<Option<Completed>, ActivityError> {
+        let (status, class) = (end.outcome, end.error.as_ref().map(|error| error.class));
+        let record = |end| Record {
+            execution: hold.execution,
+            epoch: hold.epoch,
+            facts: Vec::new(),
+            end: Some(end),
+            park: false,
+        };
+        let recorded = match self.record(hold.owner, record(end)).await? {
+            Fate::Done(recorded) => recorded,
+            Fate::Refused(_) => {
+                let unstorable = Failure::new(Class::UnstorableOutput, "the database cannot hold the outputs");
+                return Box::pin(self.end(hold, ending::failed(unstorable))).await;
+            }
+        };
+        self.runs.forget(hold.execution);
+        if !recorded.held {
+            return Ok(None);
+        }
+        ending::counted(status, class);
+        (self.on_left)(hold.execution, Left::Ended { freed: recorded.freed });
+        Ok(Some(Completed { status, class }))
+    }
+
+    /// One record; what the database cannot hold is told apart from what it cannot do now.
+    async fn record(&self, owner: ProcessId, record: Record) -> Result<Fate<store::run::Recorded>, ActivityError> {
+        let records = [record];
+        let fates = by_halves(&records, |some| self.store.record(owner, some, "engine")).await.map_err(again)?;
+        fates.into_iter().next().ok_or_else(|| later("DATABASE", "a record was not answered", SOON))
+    }
+
+    /// The run as this worker knows it; none if it is another's by now, or over.
+    async fn held(&self, hold: Hold) -> Result<Option<Held>, ActivityError> {
+        if let Some(held) = self.runs.get(hold) {
+            return Ok(Some(held));
+        }
+        let owned = self.store.owned_run(hold.execution, hold.owner).await.map_err(again)?;
+        let Some(owned) = owned.filter(|owned| owned.begun.epoch == hold.epoch) else { return Ok(None) };
+        let version = self.versions.get(&self.store, owned.begun.version).await;
+        let version = version.map_err(|error| later("DATABASE", &error.to_string(), SOON))?;
+        let held = Held { begun: Arc::new(owned.begun), version };
+        self.runs.keep(hold, held.clone());
+        Ok(Some(held))
+    }
+}
+
+/// A settled end, as the workflow is told.
+fn settled(status: Status, label: Option<kernel::ids::Label>, class: Option<Class>) -> Ended {
+    Ended::Settled { status, label, class }
+}
+
+/// The database's trouble: Temporal repeats the activity.
+fn again(error: Error) -> ActivityError {
+    tracing::warn!(error = &error as &dyn std::error::Error, "An activity is repeated");
+    later("DATABASE", "the database is not available", SOON)
+}
+
+/// To be repeated after that time, at no one's expense.
+fn later(class: &str, message: &str, wait: Duration) -> ActivityError {
+    let failure = ApplicationFailure::builder(anyhow::anyhow!(message.to_owned())).type_name(class.to_owned());
+    ActivityError::application(failure.next_retry_delay(wait).build())
+}
+
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,58 @@
+//! Runs that this worker works for, so that not every node loads the execution's input again.
+//!
+//! Invariants
+//! - What is kept of a run never changes under one epoch; only the number kept is bounded.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::versions::Version;
+use kernel::ids::ExecutionId;
+use store::admission::Begun;
+use store::taken::Hold;
+
+/// How many runs are kept; their inputs may be large.
+const KEPT: usize = 200;
+
+/// What the activities of a run share.
+#[derive(Clone)]
+pub(crate) struct Held {
+    pub(crate) begun: Arc<Begun>,
+    pub(crate) version: Arc<Version>,
+}
+
+/// The runs of one worker.
+#[derive(Default)]
+pub(crate) struct Runs(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    by_id: BTreeMap<ExecutionId, (Hold, Held)>,
+    oldest: VecDeque<ExecutionId>,
+}
+
+impl Runs {
+    pub(crate) fn get(&self, hold: Hold) -> Option<Held> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.by_id.get(&hold.execution).filter(|(known, _)| *known == hold).map(|(_, held)| held.clone())
+    }
+
+    pub(crate) fn keep(&self, hold: Hold, held: Held) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.by_id.insert(hold.execution, (hold, held)).is_none() {
+            kept.oldest.push_back(hold.execution);
+        }
+        if kept.oldest.len() > KEPT
+            && let Some(oldest) = kept.oldest.pop_front()
+        {
+            kept.by_id.remove(&oldest);
+        }
+    }
+
+    pub(crate) fn forget(&self, execution: ExecutionId) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.by_id.remove(&execution).is_some() {
+            kept.oldest.retain(|known| *known != execution);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! A step: nodes that settle without being performed, then nodes that only compute, in one commit.
+//!
+//! Invariants
+//! - Facts are stored in the order of the orders, so that a run's nodes settle in the order in which the embedded engine's do.
+//! - A node that branches, or fails, ends the step: what follows from it settles before what was ordered after it.
+//! - Repeating a step after a crash is harmless: what it computes follows from stored values alone.
+
+use std::time::Instant;
+
+use engine::nodes::{self, Done, Work};
+use kernel::expression::Scope;
+use kernel::failure::{Class, Failure};
+use kernel::ids::NodeKey;
+use kernel::node::Status;
+use kernel::plan::NodeIx;
+use kernel::signals::metrics;
+use store::batch::Fate;
+use store::run::{NodeFact, Record};
+use store::taken::Hold;
+use temporalio_sdk::activities::ActivityError;
+
+use super::runs::Held;
+use super::{Kit, settled};
+use crate::message::{Ended, Order, Step, Stepped};
+
+/// About the most bytes of one commit; what comes after is left for the next step.
+const BYTES: usize = 8 << 20;
+
+impl Kit {
+    pub(super) async fn take_step(&self, step: Step) -> Result<Stepped, ActivityError> {
+        let hold = step.hold;
+        let Some(held) = self.held(hold).await? else { return Ok(Stepped::Lost) };
+        let scope = self.scope_of(hold, &held, &step.orders).await?;
+        let attempts = self.attempts(hold, &held, &step.orders).await?;
+        let (mut facts, mut ended, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for order in step.orders {
+            match order {
+                Order::Settle { node, status } => {
+                    let key = &held.version.plan.node(node).key;
+                    let attempt = attempts.iter().find(|(known, _)| known == key).map_or(0, |(_, attempt)| *attempt);
+                    facts.push(settle(key, status, attempt));
+                }
+                Order::Compute { node } => {
+                    let (fact, end) = compute(hold, &held, &scope, node);
+                    bytes += fact.as_ref().and_then(|fact| fact.output.as_ref()).map_or(0, nodes::size);
+                    let ends = !matches!(&end, Ended::Settled { status: Status::Completed, label: None, .. });
+                    facts.extend(fact);
+                    ended.push(end);
+                    if ends || bytes > BYTES {
+                        break;
+                    }
+                }
+            }
+        }
+        self.store_facts(hold, facts, ended).await
+    }
+
+    /// What the nodes to be computed look at.
+    async fn scope_of(&self, hold: Hold, held: &Held, orders: &[Order]) -> Result<Scope, ActivityError> {
+        let computed = orders.iter().filter_map(|order| match order {
+            Order::Compute { node } => Some(*node),
+            Order::Settle { .. } => None,
+        });
+        let mut looked_at: Vec<NodeKey> = computed.flat_map(|node| held.version.looked_at_by(node)).collect();
+        looked_at.sort_unstable();
+        looked_at.dedup();
+        let mut scope = engine::scope::scope(&held.begun, &held.version);
+        self.look_at(hold, &looked_at, &mut scope).await?;
+        Ok(scope)
+    }
+
+    /// A node that was begun and is canceled keeps its attempt.
+    async fn attempts(&self, hold: Hold, held: &Held, orders: &[Order]) -> Result<Vec<(NodeKey, u32)>, ActivityError> {
+        let begun = orders.iter().filter_map(|order| match order {
+            Order::Settle { node, status } if *status != Status::Skipped => {
+                Some(held.version.plan.node(*node).key.as_str())
+            }
+            _ => None,
+        });
+        let begun: Vec<&str> = begun.collect();
+        if begun.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.store.some_nodes(hold.execution, &begun).await.map_err(super::again)?;
+        Ok(rows.into_iter().map(|row| (row.node, row.attempt)).collect())
+    }
+
+    async fn store_facts(&self, hold: Hold, facts: Vec<NodeFact>, ended: Vec<Ended>) -> Result<Stepped, ActivityError> {
+        if facts.is_empty() {
+            return Ok(Stepped::Done(ended));
+        }
+        let record = |facts| Record { execution: hold.execution, epoch: hold.epoch, facts, end: None, park: false };
+        match self.record(hold.owner, record(facts.clone())).await? {
+            Fate::Done(recorded) if recorded.held => Ok(Stepped::Done(ended)),
+            Fate::Done(_) => Ok(Stepped::Lost),
+            Fate::Refused(error) => {
+                tracing::warn!(execution_id = %hold.execution, error = %error, "A result cannot be stored");
+                let facts = facts.into_iter().map(without_output).collect();
+                let ended = ended.into_iter().map(|end| match end {
+                    Ended::Settled { status: Status::Completed, .. } => failed(Class::UnstorableOutput),
+                    other => other,
+                });
+                match self.record(hold.owner, record(facts)).await? {
+                    Fate::Done(recorded) if recorded.held => Ok(Stepped::Done(ended.collect())),
+                    _ => Ok(Stepped::Lost),
+                }
+            }
+        }
+    }
+}
+
+/// Computes a node; no fact if it cannot be done within a step.
+fn compute(hold: Hold, held: &Held, scope: &Scope, node: NodeIx) -> (Option<NodeFact>, Ended) {
+    let spec = &held.version.definition.nodes[node];
+    let since = Instant::now();
+    let result = match nodes::ready(spec, scope) {
+        Ok((_, Work::Done(done))) => nodes::storable(done),
+        Ok(_) => return (None, Ended::Later),
+        Err(failure) => Err(failure),
+    };
+    let outcome = if result.is_ok() { "completed" } else { "failed" };
+    ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => spec.kind.name(), "outcome" => outcome)
+        .record(since.elapsed());
+    match result {
+        Ok(Done { output, took }) => {
+            let fact =
+                NodeFact { label: took.clone(), output: Some(output), ..settle(&spec.key, Status::Completed, 1) };
+            (Some(fact), settled(Status::Completed, took, None))
+        }
+        Err(failure) if spec.retry.wait_after(&failure, 1, hold.execution, &spec.key).is_some() => (None, Ended::Later),
+        Err(failure) => {
+            let class = failure.class;
+            let fact = NodeFact { error: Some(failure.at(spec.key.clone())), ..settle(&spec.key, Status::Failed, 1) };
+            (Some(fact), failed(class))
+        }
+    }
+}
+
+fn failed(class: Class) -> Ended {
+    settled(Status::Failed, None, Some(class))
+}
+
+/// A node's end. A wait that is over produced what it always does; a failure here is Temporal's.
+fn settle(node: &NodeKey, status: Status, attempt: u32) -> NodeFact {
+    let unperformed = || Failure::new(Class::ExecutionError, "Temporal could not have it performed").at(node.clone());
+    NodeFact {
+        node: node.clone(),
+        iteration: 0,
+        status,
+        attempt,
+        next_in: None,
+        label: None,
+        input: None,
+        output: (status == Status::Completed).then(|| Done::waited().output),
+        error: (status == Status::Failed).then(unperformed),
+    }
+}
+
+fn without_output(fact: NodeFact) -> NodeFact {
+    if fact.status != Status::Completed {
+        return fact;
+    }
+    let reason = Failure::new(Class::UnstorableOutput, "the database cannot hold what this node produced");
+    NodeFact { status: Status::Failed, label: None, output: None, error: Some(reason.at(fact.node.clone())), ..fact }
+}

@@ -1,0 +1,354 @@
+//! The engine as the rest of the service sees it: starts, asks about and ends workflows.
+//!
+//! Invariants
+//! - A start is repeatable in every state: the workflow's id is the execution's, duplicates are rejected, and the request's
+//!   id is the execution's too.
+//! - A run that Temporal itself ended may still have a node in flight, for as long as a silent worker keeps it: it is
+//!   told as closed only after that.
+//! - No slot is freed here before the fence is stored and the workflow is closed.
+//!
+//! Not here: what an answer means (`answer`), what runs (`workflow`).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::embedded::{Left, OnLeft};
+use engine::versions::Versions;
+use engine::{Described, Engine, say};
+use futures_util::future::BoxFuture;
+use kernel::execution::Status;
+use kernel::failure::{Class, Failure, Policy};
+use kernel::ids::{ExecutionId, ProcessId};
+use kernel::queue::Answer;
+use kernel::signals::events;
+use store::Store;
+use store::admission::Begun;
+use store::run::{End, Ending};
+use store::taken::Brief;
+use temporalio_client::errors::WorkflowInteractionError;
+use temporalio_client::tonic::Request;
+use temporalio_client::{
+    Client, UntypedWorkflow, UntypedWorkflowHandle, WorkflowCancelOptions, WorkflowDescribeOptions,
+    WorkflowExecutionStatus, WorkflowTerminateOptions,
+};
+use temporalio_common::data_converters::{
+    GenericPayloadConverter, SerializationContext, SerializationContextData, WorkflowSerializationContext,
+};
+use temporalio_common::protos::temporal::api::common::v1::{Memo, Payloads, Priority, WorkflowType};
+use temporalio_common::protos::temporal::api::enums::v1::{WorkflowIdConflictPolicy, WorkflowIdReusePolicy};
+use temporalio_common::protos::temporal::api::taskqueue::v1::TaskQueue;
+use temporalio_common::protos::temporal::api::workflow::v1::PendingWorkflowTaskInfo;
+use temporalio_common::protos::temporal::api::workflowservice::v1::{
+    GetSystemInfoRequest, StartWorkflowExecutionRequest,
+};
+use temporalio_common::search_attributes::{SearchAttributeKey, SearchAttributes};
+
+use crate::answer::answer;
+use crate::connection::{CALL, Link, Linked, chain, once};
+use crate::message::Input;
+use crate::settings::Settings;
+use crate::{NAME, WORKFLOW};
+
+/// How many more runs may be started: Temporal holds as many as it is given, and the limits are the queue's.
+const ROOM: usize = 1_000;
+/// A workflow's task that failed more often than this will not succeed by itself.
+const STUCK_AFTER: i32 = 3;
+
+const WORKSPACE: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayWorkspace");
+const DEFINITION: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayDefinition");
+const QUEUE_ITEM: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayQueueItem");
+
+/// Temporal, from this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Temporal {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    settings: Settings,
+    store: Store,
+    versions: Versions,
+    link: Link,
+    on_left: OnLeft,
+    /// The last start ended in doubt: whether Temporal can be reached at all is asked before the next is sent.
+    doubtful: AtomicBool,
+    /// Since when runs that Temporal itself ended are known to be closed.
+    closed: Mutex<BTreeMap<ExecutionId, Instant>>,
+}
+
+impl std::fmt::Debug for Temporal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.shared.settings.fmt(f)
+    }
+}
+
+impl Temporal {
+    /// A client; it connects when it is first used.
+    pub fn new(settings: Settings, store: Store, on_left: OnLeft) -> Temporal {
+        let shared = Shared {
+            settings,
+            store,
+            versions: Versions::default(),
+            link: Link::default(),
+            on_left,
+            doubtful: AtomicBool::new(false),
+            closed: Mutex::default(),
+        };
+        Temporal { shared: Arc::new(shared) }
+    }
+}
+
+impl Engine for Temporal {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capacity(&self) -> usize {
+        ROOM
+    }
+
+    fn begins_with_claim(&self) -> bool {
+        false
+    }
+
+    /// Nothing begins with its claim, so there is nothing to adopt.
+    fn adopt(&self, _process: ProcessId, _begun: Vec<Begun>) {}
+
+    fn start(&self, _process: ProcessId, execution: ExecutionId) -> BoxFuture<'_, Answer> {
+        Box::pin(self.shared.start(execution))
+    }
+
+    fn place(&self) -> Option<String> {
+        Some(self.shared.settings.place())
+    }
+
+    fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>> {
+        Box::pin(self.shared.describe(execution))
+    }
+
+    fn cancel(&self, execution: ExecutionId) {
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            if let Err(reason) = shared.cancel(execution).await {
+                tracing::warn!(execution_id = %execution, reason, "Temporal was not told of a cancel; it will be told again");
+            }
+        });
+    }
+
+    fn terminate(&self, execution: ExecutionId) {
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            if let Err(reason) = shared.terminate(execution).await {
+                tracing::warn!(execution_id = %execution, reason, "A run was not terminated; the reconciler ends it");
+            }
+        });
+    }
+}
+
+impl Shared {
+    async fn start(&self, execution: ExecutionId) -> Answer {
+        let brief = match self.store.brief(execution).await {
+            Ok(brief) => brief,
+            Err(store::Error::NotFound) => {
+                say!(events::EXECUTION_GONE, execution_id = %execution, queue_item_id = %execution.queue_item());
+                return Answer::Refused("the execution does not exist".to_owned());
+            }
+            Err(error) => return Answer::Ambiguous(error.to_string()),
+        };
+        // One that cannot be read is started all the same: its begin ends it, with the reason.
+        let version = self.versions.get(&self.store, brief.version).await.ok();
+        let nodes = version.map(|version| version.definition.nodes.iter().map(|node| node.key.clone()).collect());
+        let linked = match self.link.get(&self.settings).await {
+            Ok(linked) => linked,
+            Err(reason) => return Answer::Unavailable(reason),
+        };
+        if self.doubtful.load(Ordering::Relaxed)
+            && let Err(reason) = reach(&linked.client).await
+        {
+            return Answer::Unavailable(reason);
+        }
+        let input = Input {
+            execution_id: execution,
+            workspace_id: brief.workspace,
+            workflow_definition_id: brief.definition,
+            version_id: brief.version,
+            node_ids: nodes.unwrap_or_default(),
+            retry_config: Policy::DEFAULT,
+            semantics: brief.semantics,
+        };
+        let request = match self.request(&linked, execution, &brief, &input).await {
+            Ok(request) => request,
+            Err(reason) => return Answer::Refused(reason),
+        };
+        let mut request = Request::new(request);
+        request.set_timeout(CALL);
+        let mut service = linked.client.connection().workflow_service();
+        let answered = match service.start_workflow_execution(request).await {
+            Ok(started) => answer(Ok(started.get_ref().started)),
+            Err(status) => answer(Err(&status)),
+        };
+        self.doubtful.store(matches!(answered, Answer::Ambiguous(_)), Ordering::Relaxed);
+        answered
+    }
+
+    async fn request(
+        &self,
+        linked: &Linked,
+        execution: ExecutionId,
+        brief: &Brief,
+        input: &Input,
+    ) -> Result<StartWorkflowExecutionRequest, String> {
+        let Linked { client, attributes } = linked;
+        let item = execution.queue_item().to_string();
+        let known = [
+            WORKSPACE.value_set(brief.workspace.to_string()),
+            DEFINITION.value_set(brief.definition.to_string()),
+            QUEUE_ITEM.value_set(item.clone()),
+        ];
+        let known: Vec<_> = known.into_iter().filter(|update| attributes.contains(update.name())).collect();
+        let mut memo = BTreeMap::new();
+        for (name, value) in [("queueItemId", item), ("workspaceId", brief.workspace.to_string())] {
+            memo.extend(sealed(client, &value).await?.into_iter().map(|payload| (name.to_owned(), payload)));
+        }
+        Ok(StartWorkflowExecutionRequest {
+            namespace: client.options().namespace.clone(),
+            workflow_id: workflow_id(execution),
+            workflow_type: Some(WorkflowType { name: WORKFLOW.to_owned() }),
+            task_queue: Some(TaskQueue { name: self.settings.task_queue.clone(), ..TaskQueue::default() }),
+            input: Some(Payloads { payloads: sealed(client, input).await? }),
+            // Even after the run has closed, a repeat of the same request is answered like the first.
+            request_id: execution.to_string(),
+            identity: client.connection().identity().to_owned(),
+            workflow_id_reuse_policy: WorkflowIdReusePolicy::RejectDuplicate.into(),
+            workflow_id_conflict_policy: WorkflowIdConflictPolicy::UseExisting.into(),
+            memo: Some(Memo { fields: memo.into_iter().collect() }),
+            search_attributes: (!known.is_empty()).then(|| SearchAttributes::new(known).into_proto()),
+            priority: Some(Priority {
+                priority_key: brief.priority.value().into(),
+                fairness_key: brief.workspace.to_string(),
+                fairness_weight: f32::from(brief.weight),
+            }),
+            ..StartWorkflowExecutionRequest::default()
+        })
+    }
+
+    async fn handle(&self, execution: ExecutionId) -> Result<UntypedWorkflowHandle<Client>, String> {
+        let linked = self.link.get(&self.settings).await?;
+        Ok(linked.client.get_workflow_handle::<UntypedWorkflow>(workflow_id(execution)))
+    }
+
+    async fn describe(&self, execution: ExecutionId) -> Result<Described, String> {
+        let options = WorkflowDescribeOptions::builder().rpc_options(once()).build();
+        let found = match self.handle(execution).await?.describe(options).await {
+            Ok(found) => found,
+            Err(WorkflowInteractionError::NotFound(_)) => return Ok(Described::Unknown),
+            Err(error) => return Err(chain(&error)),
+        };
+        let end = match found.status() {
+            WorkflowExecutionStatus::Completed => {
+                return Ok(Described::Closed(End { outcome: Status::Completed, output: None, error: None }));
+            }
+            WorkflowExecutionStatus::Canceled => {
+                return Ok(Described::Closed(End { outcome: Status::Canceled, output: None, error: None }));
+            }
+            WorkflowExecutionStatus::Failed => {
+                let error =
+                    Failure::new(Class::EngineLost, "its workflow failed in Temporal, and nothing was recorded");
+                return Ok(Described::Closed(End { outcome: Status::Failed, output: None, error: Some(error) }));
+            }
+            WorkflowExecutionStatus::Terminated => {
+                End { outcome: Status::Canceled, output: None, error: Some(store::control::terminated()) }
+            }
+            WorkflowExecutionStatus::TimedOut => {
+                let error = Failure::new(Class::DeadlinePassed, "its workflow ran out of time in Temporal");
+                End { outcome: Status::TimedOut, output: None, error: Some(error) }
+            }
+            _ => return Ok(Described::Running { stuck: stuck(found.raw().pending_workflow_task.as_ref()) }),
+        };
+        match self.surely_closed(execution) {
+            true => Ok(Described::Closed(end)),
+            false => Ok(Described::Running { stuck: None }),
+        }
+    }
+
+    /// Was it seen closed for so long that no worker can still perform a node of it?
+    fn surely_closed(&self, execution: ExecutionId) -> bool {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *closed.entry(execution).or_insert_with(Instant::now);
+        let sure = since.elapsed() >= self.settings.heartbeat.max(self.settings.local_below);
+        if sure {
+            closed.remove(&execution);
+        }
+        sure
+    }
+
+    async fn cancel(&self, execution: ExecutionId) -> Result<(), String> {
+        let options = WorkflowCancelOptions::builder().rpc_options(once()).build();
+        match self.handle(execution).await?.cancel(options).await {
+            // It is not there yet, or no more: its begin is told.
+            Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => Ok(()),
+            Err(error) => Err(chain(&error)),
+        }
+    }
+
+    /// Ends a workflow by force, and its execution once no worker can still perform a node of it. If this process dies
+    /// on the way, the reconciler finds the workflow closed.
+    async fn terminate(&self, execution: ExecutionId) -> Result<(), String> {
+        let handle = self.handle(execution).await?;
+        let options = WorkflowDescribeOptions::builder().rpc_options(once()).build();
+        let calls = match handle.describe(options).await {
+            Ok(found) => !found.raw().pending_activities.is_empty(),
+            Err(_) => true,
+        };
+        let options = WorkflowTerminateOptions::builder().reason("ended by force").rpc_options(once()).build();
+        match handle.terminate(options).await {
+            Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => {}
+            Err(error) => return Err(chain(&error)),
+        }
+        let in_flight = if calls { self.settings.heartbeat } else { Duration::ZERO };
+        tokio::time::sleep(in_flight.max(self.settings.local_below)).await;
+        let end = End { outcome: Status::Canceled, output: None, error: Some(store::control::terminated()) };
+        let ending = Ending { execution, claim: None, end };
+        let ended = self.store.complete(&[ending], Some(Status::Running), "engine").await;
+        for ended in ended.map_err(|error| error.to_string())? {
+            (self.on_left)(execution, Left::Ended { freed: ended.freed.then_some(ended.workspace) });
+        }
+        Ok(())
+    }
+}
+
+/// Does it answer at all?
+async fn reach(client: &Client) -> Result<(), String> {
+    let mut request = Request::new(GetSystemInfoRequest {});
+    request.set_timeout(CALL);
+    let answered = client.connection().workflow_service().get_system_info(request).await;
+    answered.map(drop).map_err(|status| format!("Temporal cannot be reached: {}", status.message()))
+}
+
+fn workflow_id(execution: ExecutionId) -> String {
+    format!("execution-{execution}")
+}
+
+/// Why a run does not go on, if its task keeps failing: its history and this build's code do not agree, or its key is
+/// not known here.
+fn stuck(task: Option<&PendingWorkflowTaskInfo>) -> Option<String> {
+    let attempts = task.map_or(0, |task| task.attempt);
+    (attempts > STUCK_AFTER).then(|| format!("its workflow task failed {} times", attempts - 1))
+}
+
+/// A value as Temporal stores it: encrypted, if there are keys.
+async fn sealed<T>(
+    client: &Client,
+    value: &T,
+) -> Result<Vec<temporalio_common::protos::temporal::api::common::v1::Payload>, String>
+where
+    T: temporalio_common::data_converters::TemporalSerializable + 'static,
+{
+    let converter = &client.options().data_converter;
+    let data = SerializationContextData::Workflow(WorkflowSerializationContext::new());
+    let context = SerializationContext::new(&data, converter.payload_converter());
+    let plain = converter.payload_converter().to_payloads(&context, value).map_err(|error| chain(&error))?;
+    converter.codec().encode(&data, plain).await.map_err(|error| chain(&error))
+}

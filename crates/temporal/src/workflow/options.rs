@@ -1,0 +1,65 @@
+//! How activities are asked for: who repeats them, for how long, and what stops them.
+//!
+//! Invariants
+//! - Temporal repeats for ever: attempts that count are on the node's row, and the deadline ends them all.
+//! - What records is never stopped by a cancel of the workflow: each has a token of its own.
+
+use std::time::Duration;
+
+use temporalio_common::RetryPolicy;
+use temporalio_sdk::{
+    ActivityCancellationType, ActivityOptions, LocalActivityOptions, TimerOptions, WorkflowCancellationToken,
+};
+
+use crate::message::ShapeNode;
+
+/// How long a short activity may take before it is taken for hung.
+const SHORT: Duration = Duration::from_secs(30);
+/// What a worker may need beside the node's own work.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// For what must be done whatever happens.
+pub(super) fn surely() -> LocalActivityOptions {
+    local(SHORT, &WorkflowCancellationToken::new())
+}
+
+/// For a node that is performed within the workflow's own task.
+pub(super) fn local_node(node: &ShapeNode, token: &WorkflowCancellationToken) -> LocalActivityOptions {
+    local(Duration::from_millis(node.limit_ms).saturating_add(MARGIN), token)
+}
+
+fn local(limit: Duration, token: &WorkflowCancellationToken) -> LocalActivityOptions {
+    LocalActivityOptions::builder()
+        .retry_policy(for_ever())
+        .cancel_type(ActivityCancellationType::WaitCancellationCompleted)
+        .cancellation_token(token.clone())
+        .start_to_close_timeout(limit)
+        // A longer wait is a timer of the workflow: it keeps no worker.
+        .timer_backoff_threshold(Duration::from_secs(5))
+        .build()
+}
+
+/// For a node that is an activity of its own; a worker that is silent for `heartbeat` loses it. There is no end to its
+/// attempts but the workflow's own timer: with one, Temporal would fail a node whose next attempt lies behind it.
+pub(super) fn node(node: &ShapeNode, heartbeat: Duration, token: &WorkflowCancellationToken) -> ActivityOptions {
+    ActivityOptions::with_start_to_close_timeout(Duration::from_millis(node.limit_ms).saturating_add(MARGIN))
+        .activity_id(node.key.as_str())
+        .heartbeat_timeout(heartbeat)
+        .retry_policy(for_ever())
+        .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
+        .cancellation_token(token.clone())
+        .build()
+}
+
+pub(super) fn timer(wait: Duration, token: &WorkflowCancellationToken) -> TimerOptions {
+    TimerOptions::builder(wait).cancellation_token(token.clone()).build()
+}
+
+fn for_ever() -> RetryPolicy {
+    RetryPolicy::builder()
+        .initial_interval(Duration::from_secs(1))
+        .backoff_coefficient(2.0)
+        .maximum_interval(Duration::from_secs(10))
+        .maximum_attempts(0)
+        .build()
+}

@@ -1,0 +1,12 @@
+//! Tests of the Temporal engine: against a real Temporal, a real database and real listeners.
+//!
+//! The scenarios are the engine's own: the same file, played here by another host.
+
+#[path = "../../../engine/tests/it/conformance.rs"]
+mod conformance;
+mod host;
+mod replay;
+mod runs;
+#[path = "../../../engine/tests/it/world.rs"]
+#[expect(dead_code, reason = "the embedded engine's tests use more of it")]
+mod world;

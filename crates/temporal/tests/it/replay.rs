@@ -1,0 +1,87 @@
+//! Histories of earlier builds, replayed by this one; and rules broken on purpose, which must be noticed.
+
+use kernel::node::Status;
+use serde_json::{Value, json};
+use temporal::Keys;
+use temporal::testing::{Mutant, mutate, replay};
+
+use crate::host::{HISTORIES, settings};
+use crate::world::{Act, Scenario, World};
+
+#[tokio::test]
+async fn every_kept_history_is_replayed_by_this_build() {
+    let mut count = 0;
+    for file in std::fs::read_dir(HISTORIES).expect("kept histories") {
+        let path = file.expect("a file").path();
+        let saved = std::fs::read(&path).expect("a history");
+        let broken = replay(&saved, &Keys::default()).await.unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        assert_eq!(broken, None, "{path:?}: runs begun by the build that kept it would hang under this one");
+        count += 1;
+    }
+    assert!(count >= 25, "{count}");
+}
+
+#[tokio::test]
+async fn a_workflow_that_goes_another_way_is_caught_by_a_kept_history() {
+    mutate(Mutant::Backwards);
+    let saved = std::fs::read(format!("{HISTORIES}/a_diamond_joins_when_the_later_branch_is_done.pb")).expect("kept");
+    let broken = replay(&saved, &Keys::default()).await.expect("a replay");
+    assert!(broken.as_ref().is_some_and(|what| what.contains("does not match")), "{broken:?}");
+}
+
+/// Plays a scenario with a rule broken: its trace must differ from the right one, of which a line is given.
+async fn caught(mutant: Mutant, act: Act, nodes: Value, right: &str) {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let document = json!({ "nodes": nodes });
+    let input = json!({ "yes": true });
+    let scenario = Scenario { document, input, act };
+    let (_, good) = world.play(process.id, &process.engine, &scenario).await;
+    assert!(good.contains(right), "{good}");
+    mutate(mutant);
+    let (_, bad) = world.play(process.id, &process.engine, &scenario).await;
+    assert_ne!(bad, good, "{mutant:?} is not noticed");
+}
+
+#[tokio::test]
+async fn a_forgotten_branch_is_noticed() {
+    let nodes = json!({
+        "ask": { "kind": "CONDITION", "with": { "if": "inputs.yes" } },
+        "yes": { "kind": "LOG", "needs": "ask.true", "with": { "message": "yes" } },
+    });
+    caught(Mutant::ForgetsLabels, Act::Nothing, nodes, "yes COMPLETED").await;
+}
+
+#[tokio::test]
+async fn a_forgotten_on_error_is_noticed() {
+    let nodes = json!({
+        "risky": { "kind": "FAIL", "on_error": "continue", "with": { "message": "no" } },
+        "rescue": { "kind": "LOG", "needs": "risky.error", "with": { "message": "rescued" } },
+    });
+    caught(Mutant::ForgetsOnError, Act::Nothing, nodes, "rescue COMPLETED").await;
+}
+
+#[tokio::test]
+async fn a_skip_that_is_stored_as_something_else_is_noticed() {
+    let nodes = json!({
+        "ask": { "kind": "CONDITION", "with": { "if": "inputs.yes" } },
+        "no": { "kind": "LOG", "needs": "ask.false", "with": { "message": "no" } },
+    });
+    caught(Mutant::CancelsSkips, Act::Nothing, nodes, "no SKIPPED").await;
+}
+
+/// Temporal itself would let it pass: the call goes on after the slot is free.
+#[tokio::test]
+async fn an_end_that_waits_for_nobody_is_noticed() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    mutate(Mutant::LeavesBehind);
+    let document = json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/slow" } } } });
+    let act = Act::CancelWhen { node: "call", status: Status::Running };
+    let (id, _) = world.play(process.id, &process.engine, &Scenario { document, input: Value::Null, act }).await;
+    let history = temporal::testing::history(&settings(), id).await.expect("a history");
+    // The activity was neither canceled nor did it end before the workflow did.
+    mutate(Mutant::None);
+    let broken = replay(&history, &Keys::default()).await.expect("a replay");
+    assert!(broken.is_some(), "a workflow that waits asks for the activity to be canceled");
+}

@@ -1,0 +1,204 @@
+//! What a run does beyond its graph: long chains, repeated starts, workers that come and go, payloads in history.
+
+use std::time::Duration;
+
+use engine::{Described, Engine};
+use kernel::execution::Status;
+use kernel::ids::{ClaimId, ExecutionId};
+use kernel::node;
+use kernel::queue::Answer;
+use serde_json::{Value, json};
+use store::control::Terminated;
+use temporal::{Keys, Settings, testing};
+
+use crate::host::settings;
+use crate::world::{Act, Scenario, World};
+
+fn light() -> Value {
+    json!({ "nodes": { "say": { "kind": "LOG", "with": { "message": "hi" } } } })
+}
+
+/// Two thousand calls one after the other are more than one history may hold.
+#[tokio::test]
+async fn a_chain_of_two_thousand_nodes_is_continued_as_new_and_completes() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let node = |n: usize| match n {
+        0 => json!({ "kind": "HTTP_REQUEST", "with": { "url": "BASE/ok" } }),
+        // Every third calls out; what only computes costs no event of its own but a marker.
+        n if n % 3 == 0 => {
+            json!({ "kind": "HTTP_REQUEST", "needs": format!("n{}", n - 1), "with": { "url": "BASE/ok" } })
+        }
+        n => json!({ "kind": "TRANSFORM", "needs": format!("n{}", n - 1), "with": { "value": n } }),
+    };
+    let nodes: serde_json::Map<String, Value> = (0..2_000).map(|n| (format!("n{n}"), node(n))).collect();
+    let definition = world.publish(&json!({ "nodes": nodes, "outputs": "${{ nodes.n1999.output }}" })).await;
+    let id = world.enqueue(definition, Value::Null).await;
+    world.claim(process.id, &process.engine).await;
+    let mut ended = None;
+    for _ in 0..340 {
+        let execution = world.database.store.execution(id, None).await.expect("the execution");
+        if execution.status.is_terminal() {
+            ended = Some(execution);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let ended = ended.unwrap_or_else(|| panic!("it did not end"));
+    assert_eq!((ended.status, ended.output), (Status::Completed, Some(json!(1_999))));
+    assert_eq!(world.receiver.calls("/ok"), 667, "no call is made twice");
+    let last = testing::history(&settings(), id).await.expect("a history");
+    assert!(last.len() < 2_000_000, "{} bytes", last.len());
+}
+
+#[tokio::test]
+async fn a_start_may_be_repeated_in_every_state() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let document = json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/late/300" } } } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, Value::Null).await;
+    world.claim(process.id, &process.engine).await;
+    assert_eq!(process.engine.start(process.id, id).await, Answer::Started, "while it runs");
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+    let closed = async || matches!(process.engine.describe(id).await, Ok(Described::Closed(_)));
+    for _ in 0..200 {
+        if closed().await {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(process.engine.start(process.id, id).await, Answer::Started, "after it has closed");
+    assert_eq!(world.receiver.calls("/late/300"), 1, "it ran once");
+    let unknown = ExecutionId(store::new_id());
+    assert!(matches!(process.engine.start(process.id, unknown).await, Answer::Refused(_)));
+    assert!(matches!(process.engine.describe(unknown).await, Ok(Described::Unknown)));
+}
+
+#[tokio::test]
+async fn a_run_without_a_slot_waits_and_one_that_ended_performs_nothing() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let document = json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/ok" } } } });
+    let definition = world.publish(&document).await;
+    let (waits, ended) = (world.enqueue(definition, Value::Null).await, world.enqueue(definition, Value::Null).await);
+    world.database.store.cancel(ended, world.workspace, "test").await.expect("canceled");
+    // Neither was claimed: as if the start had outrun its claim, or come after the end.
+    for id in [waits, ended] {
+        assert_eq!(process.engine.start(process.id, id).await, Answer::Started);
+    }
+    for _ in 0..500 {
+        if matches!(process.engine.describe(ended).await, Ok(Described::Closed(_))) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(
+        (world.receiver.calls("/ok"), world.database.store.execution(waits, None).await.expect("it").status),
+        (0, Status::Pending)
+    );
+    world.claim_only(process.id).await;
+    assert_eq!(world.ended(waits).await.status, Status::Completed);
+    assert_eq!(world.receiver.calls("/ok"), 1);
+}
+
+impl World {
+    /// Claims what is ready and starts nothing.
+    async fn claim_only(&self, process: kernel::ids::ProcessId) {
+        let asks = [kernel::ring::Ask { workspace: self.workspace, want: 20 }];
+        let claim = ClaimId(store::new_id());
+        self.database.store.claim(&asks, claim, process, None).await.expect("a claim");
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_terminate_never_reached_temporal_ends_itself_by_the_fence() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let document = json!({ "nodes": {
+        "call": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/late/400" } },
+        "after": { "kind": "HTTP_REQUEST", "needs": "call", "with": { "url": "BASE/ok" } },
+    } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, Value::Null).await;
+    world.claim(process.id, &process.engine).await;
+    for _ in 0..500 {
+        if world.receiver.calls("/late/400") == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let told = world.database.store.terminate(id, world.workspace, "test").await.expect("fenced");
+    assert!(matches!(told, Terminated::Fenced(_)));
+    let ended = world.ended(id).await;
+    assert_eq!(
+        (ended.status, ended.error.as_ref().map(|error| error["type"].clone())),
+        (Status::Canceled, Some(json!("TERMINATED")))
+    );
+    assert_eq!(world.receiver.calls("/ok"), 0, "nothing is performed after the fence");
+    assert_eq!(world.leftovers().await, (0, 0));
+}
+
+#[tokio::test]
+async fn outputs_and_inputs_stay_out_of_history_and_what_is_there_is_encrypted() {
+    let keys = Keys::parse(&"5a".repeat(32)).expect("a key");
+    let sealed = Settings { keys: keys.clone(), ..settings() };
+    let world = World::new().await;
+    let process = world.process(sealed.clone()).await;
+    let document = json!({ "nodes": {
+        "big": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/big", "max_response_bytes": 2_000_000 } },
+        "secretly_named": { "kind": "TRANSFORM", "needs": "big", "with": { "value": "${{ inputs.word }}" } },
+        "fails": { "kind": "FAIL", "needs": "secretly_named", "with": { "message": "the word is ${{ inputs.word }}" } },
+    } });
+    let scenario = Scenario { document, input: json!({ "word": "swordfish" }), act: Act::Nothing };
+    let (id, trace) = world.play(process.id, &process.engine, &scenario).await;
+    assert!(trace.contains("fails FAILED: CONTROL_FLOW_ERROR"), "{trace}");
+    let history = testing::history(&sealed, id).await.expect("a history");
+    assert!(history.len() < 40_000, "{} bytes of history for a megabyte of output", history.len());
+    for secret in ["swordfish", "secretly_named"] {
+        let there = history.windows(secret.len()).any(|some| some == secret.as_bytes());
+        assert!(!there, "{secret} is in the history");
+    }
+    assert_eq!(testing::replay(&history, &keys).await.expect("a replay"), None);
+    assert!(testing::replay(&history, &Keys::default()).await.is_err(), "nobody else can read it");
+}
+
+#[tokio::test]
+async fn short_calls_are_local_and_come_to_the_same() {
+    let local = Settings { local_below: Duration::from_secs(1), ..settings() };
+    let world = World::new().await;
+    let process = world.process(local.clone()).await;
+    let document = json!({ "nodes": {
+        "short": { "kind": "HTTP_REQUEST", "timeout": "1s", "with": { "url": "BASE/flaky/1" },
+                   "retry": { "max_attempts": 3, "initial": "10ms" } },
+        "fails": { "kind": "HTTP_REQUEST", "timeout": "1s", "needs": "short", "with": { "url": "BASE/status/404" } },
+    } });
+    let scenario = Scenario { document, input: Value::Null, act: Act::Nothing };
+    let (id, trace) = world.play(process.id, &process.engine, &scenario).await;
+    assert!(trace.contains("short COMPLETED at attempt 2 after HTTP_SERVER_ERROR"), "{trace}");
+    assert!(trace.contains("fails FAILED: HTTP_CLIENT_ERROR\nended FAILED: HTTP_CLIENT_ERROR"), "{trace}");
+    let history = testing::history(&local, id).await.expect("a history");
+    assert!(history.len() < 10_000, "{} bytes", history.len());
+    let slow = json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "timeout": "1s", "with": { "url": "BASE/slow" },
+                                             "retry": { "max_attempts": 1 } } } });
+    let act = Act::CancelWhen { node: "call", status: node::Status::Running };
+    let (_, trace) =
+        world.play(process.id, &process.engine, &Scenario { document: slow, input: Value::Null, act }).await;
+    assert!(trace.starts_with("call CANCELED\nended CANCELED") || trace.starts_with("call FAILED: TIMEOUT"), "{trace}");
+}
+
+#[tokio::test]
+async fn a_version_that_cannot_be_run_ends_its_execution_with_the_reason() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let definition = world.publish(&light()).await;
+    let id = world.enqueue(definition, Value::Null).await;
+    let sql = "UPDATE workflow_definition_version SET graph = '{\"nodes\": 7}'";
+    world.database.client().await.batch_execute(sql).await.expect("a broken graph");
+    world.claim(process.id, &process.engine).await;
+    let ended = world.ended(id).await;
+    assert_eq!(
+        (ended.status, ended.error.map(|error| error["type"].clone())),
+        (Status::Failed, Some(json!("BAD_GRAPH")))
+    );
+}
