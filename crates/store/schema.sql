@@ -167,6 +167,7 @@ CREATE FUNCTION public.fb_claim_3(p_workspaces uuid[], p_wanted integer[], p_cla
 #variable_conflict use_column
 DECLARE
     v_shards int[] := ARRAY(SELECT DISTINCT get_byte(uuid_send(t.id), 15) & 63 FROM unnest(p_workspaces) AS t(id) ORDER BY 1);
+    v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'fb_claim_3 needs READ COMMITTED';
@@ -176,6 +177,8 @@ BEGIN
     ELSE
         v_shards := ARRAY(SELECT s FROM unnest(v_shards) AS s WHERE pg_try_advisory_xact_lock(7001, s));
     END IF;
+    -- One time for the whole claim: of those it took together, the ids say who was before whom.
+    v_now := clock_timestamp();
     RETURN QUERY
     WITH w AS MATERIALIZED (
         SELECT ws.id, ws.shard, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
@@ -217,7 +220,7 @@ BEGIN
                e.trace_context
           FROM g LEFT JOIN LATERAL (
             SELECT e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at AS begun_of, e.trace_context,
-                   least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0)) AS deadline_at
+                   least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0)) AS deadline_at
               FROM workflow_execution e
              WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics
                AND p_engine IS NOT NULL AND g.ok AND NOT g.gone
@@ -231,9 +234,9 @@ BEGIN
           FROM x GROUP BY x.workspace_id),
     a AS (
         UPDATE execution_queue q
-           SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = clock_timestamp(),
+           SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
                status = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN clock_timestamp() END,
+               dispatched_at = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN v_now END,
                gated = q.gated OR q.workflow_definition_id = ANY (ARRAY(SELECT DISTINCT x.def FROM x WHERE x.dlim IS NOT NULL))
          WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.ok)) AND q.status = 'PENDING'),
     s AS (
@@ -244,14 +247,14 @@ BEGIN
     e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
-               started_at = clock_timestamp(),
-               deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
+               started_at = v_now,
+               deadline_at = least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0))
          WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING')
     SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
            coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
-           (extract(epoch FROM x.deadline_at - clock_timestamp()) * 1000)::bigint,
+           (extract(epoch FROM x.deadline_at - v_now) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
-           coalesce(x.trace_context, o.trace_context), (extract(epoch FROM clock_timestamp() - x.since) * 1000)::bigint
+           coalesce(x.trace_context, o.trace_context), (extract(epoch FROM v_now - x.since) * 1000)::bigint
       FROM x LEFT JOIN LATERAL (
             SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o
              WHERE o.id = x.id AND NOT x.begun LIMIT 1) o ON true

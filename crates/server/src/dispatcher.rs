@@ -17,36 +17,33 @@
 //!
 //! Not here: starting what was claimed (`starter`), the strict claim (`store::admission`), what an engine's answer means (`kernel::queue`).
 
+mod claims;
 mod sweeps;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::say;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use kernel::ids::{DefinitionId, ProcessId, SHARDS, WorkspaceId};
-use kernel::ring::{Ask, Ring};
-use kernel::signals::{events, metrics, spans};
+use kernel::ids::{DefinitionId, SHARDS, WorkspaceId};
+use kernel::ring::Ring;
+use kernel::signals::{events, metrics};
 use store::admission::Claims;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::Span;
-use tracing::field::Empty;
 
-use crate::config::{Dispatch, ms};
+use crate::config::ms;
 use crate::heartbeat::Alive;
 use crate::hints::Hint;
 use crate::lease;
 use crate::starter::Starter;
 use sweeps::Sweeps;
+use turn::{Planned, Turn};
 
-/// How many claims may be under way at once.
-const PARALLEL_CLAIMS: usize = 4;
-/// A claim that takes longer than this is not waited for by the next.
-const SLOW: Duration = Duration::from_millis(20);
 /// The most hints taken in before the next turn.
 const HINTS: usize = 1_000;
 
@@ -85,25 +82,6 @@ pub(crate) struct Dispatcher {
     last_turn: u64,
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
     sweeping: bool,
-}
-
-/// An ask, and the turn it belongs to.
-struct Planned {
-    ask: Ask,
-    turn: u64,
-}
-
-/// One turn of the ring.
-struct Turn {
-    began: Instant,
-    span: Span,
-    batch: i32,
-    claimed: i32,
-    /// Somebody who was asked has more waiting; and slots for it.
-    waiting: bool,
-    more: bool,
-    /// Asks not yet answered.
-    open: usize,
 }
 
 /// Something under way that came to its end.
@@ -164,7 +142,7 @@ impl Dispatcher {
                 Some(done) = self.under_way.next(), if !self.under_way.is_empty() => self.done(done),
                 _ = self.inbox.recv_many(&mut hints, HINTS) => self.gather(&mut hints).await,
                 () = tokio::time::sleep(sweeps.until_next()), if !self.sweeping => {}
-                () = tokio::time::sleep_until((self.last_claim + SLOW).into()), if self.gathers() => {}
+                () = tokio::time::sleep_until((self.last_claim + claims::SLOW).into()), if self.gathers() => {}
                 changed = self.alive.changed() => match changed {
                     Ok(()) => self.forget_others(),
                     Err(_) => break,
@@ -280,54 +258,6 @@ impl Dispatcher {
         true
     }
 
-    /// Is more waiting than a turn may ask for?
-    fn is_saturated(&self) -> bool {
-        self.batch >= self.starter.settings.batch_max
-    }
-
-    /// May another claim go out now?
-    fn may_claim(&self) -> bool {
-        match self.claims {
-            0 => true,
-            1 if self.is_saturated() => true,
-            1..PARALLEL_CLAIMS => self.last_claim.elapsed() >= SLOW,
-            _ => false,
-        }
-    }
-
-    /// Somebody is to be asked as soon as the claim under way ends, or turns out to be slow.
-    fn gathers(&self) -> bool {
-        let waits = !self.ring.is_empty() || self.next.keys().any(|shard| !self.claiming.contains(shard));
-        waits && (1..PARALLEL_CLAIMS).contains(&self.claims) && !self.may_claim()
-    }
-
-    /// Sends the claim of all shards that have none under way; of contended ones, each its own.
-    fn claim(&mut self) {
-        let Some(process) = self.alive.borrow().as_ref().map(|alive| alive.process) else { return };
-        let free: Vec<i16> = self.next.keys().copied().filter(|shard| !self.claiming.contains(shard)).collect();
-        let (alone, together): (Vec<i16>, Vec<i16>) =
-            free.into_iter().partition(|shard| self.contended.contains(shard));
-        for shard in alone {
-            if self.claims < PARALLEL_CLAIMS {
-                self.contended.remove(&shard);
-                self.send(process, &[shard]);
-            }
-        }
-        if !together.is_empty() && self.may_claim() {
-            self.last_claim = Instant::now();
-            self.send(process, &together);
-        }
-    }
-
-    fn send(&mut self, process: ProcessId, shards: &[i16]) {
-        let planned: Vec<Planned> = shards.iter().filter_map(|shard| self.next.remove(shard)).flatten().collect();
-        self.claiming.extend(shards);
-        self.claims += 1;
-        let turn = planned.first().and_then(|planned| self.turns.get(&planned.turn));
-        let flow = turn.map_or_else(Span::none, |turn| turn.span.clone());
-        self.under_way.push(Box::pin(claim(self.starter.clone(), process, planned, flow)));
-    }
-
     fn done(&mut self, done: Done) {
         match done {
             Done::Sweep { found } => {
@@ -376,18 +306,6 @@ impl Dispatcher {
                 }
             }
         }
-    }
-
-    /// Plans those of busy shards anew, each shard on its own; answers the others.
-    fn ask_again(&mut self, planned: Vec<Planned>, busy: &[WorkspaceId]) -> Vec<Planned> {
-        let (again, answered): (Vec<_>, Vec<_>) =
-            planned.into_iter().partition(|planned| busy.contains(&planned.ask.workspace));
-        for planned in again {
-            let shard = planned.ask.workspace.shard();
-            self.contended.insert(shard);
-            self.next.entry(shard).or_default().push(planned);
-        }
-        answered
     }
 
     /// Books a claim's answer to its turns; a turn answered in full sets the size of the next.
@@ -447,34 +365,4 @@ impl Dispatcher {
             }
         }
     }
-}
-
-impl Turn {
-    fn new(batch: i32, open: usize) -> Turn {
-        let span = tracing::debug_span!(parent: None, spans::QUEUE_PROCESSING.name, batch_size = Empty);
-        Turn { began: Instant::now(), span, batch, claimed: 0, waiting: false, more: false, open }
-    }
-
-    /// Tells of the turn; answers how much the next may ask for.
-    fn answered(&self, settings: &Dispatch) -> i32 {
-        if self.claimed > 0 {
-            self.span.record("batch_size", self.claimed);
-            say!(events::PROCESSING; self.claimed, batch_size = self.claimed);
-            ::metrics::histogram!(metrics::BATCH_SIZE.name).record(self.claimed);
-            ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
-            ::metrics::histogram!(metrics::PROCESSING_DURATION.name).record(self.began.elapsed());
-        }
-        // Full workspaces free their slots as fast as they took them: they ask for no smaller turns.
-        match (self.more, self.waiting) {
-            (true, _) => (self.batch * 2).min(settings.batch_max),
-            (false, true) => self.batch,
-            (false, false) => (self.batch / 2).max(settings.batch_min),
-        }
-    }
-}
-
-async fn claim(starter: Starter, process: ProcessId, planned: Vec<Planned>, flow: Span) -> Done {
-    let asks: Vec<Ask> = planned.iter().map(|planned| planned.ask).collect();
-    let answer = starter.claim(process, &asks, &flow).await;
-    Done::Claim { planned, answer }
 }

@@ -14,7 +14,8 @@ use engine::say;
 use kernel::ids::{ClaimId, SHARDS};
 use kernel::signals::{events, metrics};
 use kernel::trace::TraceParent;
-use store::admission::{Claimed, TakenOver};
+use store::admission::Claimed;
+use store::takeover::TakenOver;
 use tokio::sync::watch;
 use tracing::Span;
 

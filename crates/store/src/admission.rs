@@ -119,18 +119,6 @@ impl GatesFrom {
 /// The most definitions, and the most keys, one look finds.
 const GATES: usize = 5_000;
 
-/// A claimed item whose claimer is gone, under a new claim.
-#[derive(Clone, Debug)]
-pub struct TakenOver {
-    pub item: QueueItemId,
-    pub workspace: WorkspaceId,
-    pub definition: DefinitionId,
-    pub attempts: u32,
-    pub takeovers: i32,
-    /// The claimer died, rather than being slow.
-    pub dead: bool,
-}
-
 /// Who may be called dead, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {
@@ -300,41 +288,6 @@ impl Store {
         };
         rows.iter().map(item).collect()
     }
-
-    /// Claimed items of these shards whose claimer is gone, under a new claim; their slots stay taken.
-    pub async fn take_over(
-        &self,
-        shards: &[i16],
-        silence: Silence,
-        stale_after: Duration,
-        claim: ClaimId,
-        process: ProcessId,
-    ) -> Result<Vec<TakenOver>, Error> {
-        let rows = self
-            .query(
-                sql!("execution_queue/takeover"),
-                &[
-                    &shards,
-                    &silence.dead_after.as_secs_f64(),
-                    &stale_after.as_secs_f64(),
-                    &claim.0,
-                    &process.0,
-                    &silence.steady,
-                ],
-            )
-            .await?;
-        let taken = |row: &Row| {
-            Ok(TakenOver {
-                item: QueueItemId(row.try_get("id")?),
-                workspace: WorkspaceId(row.try_get("workspace_id")?),
-                definition: DefinitionId(row.try_get("workflow_definition_id")?),
-                attempts: attempts(row, "attempt_count")?,
-                takeovers: row.try_get("takeover_count")?,
-                dead: row.try_get("dead")?,
-            })
-        };
-        rows.iter().map(taken).collect()
-    }
 }
 
 fn claimed(row: &Row) -> Result<Claimed, Error> {
@@ -394,7 +347,7 @@ fn asked(row: &Row) -> Result<Asked, Error> {
     })
 }
 
-fn attempts(row: &Row, column: &str) -> Result<u32, Error> {
+pub(crate) fn attempts(row: &Row, column: &str) -> Result<u32, Error> {
     let count: i32 = row.try_get(column)?;
     u32::try_from(count).map_err(|_| Error::Corrupt(format!("{column} is {count}")))
 }

@@ -34,6 +34,7 @@ pub mod sample;
 mod sql;
 mod statistics;
 pub mod taken;
+pub mod takeover;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod workspace;

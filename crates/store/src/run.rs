@@ -191,12 +191,7 @@ impl Store {
         let ends: Vec<(i32, &End)> =
             placed().filter_map(|(at, record)| record.end.as_ref().map(|end| (at, end))).collect();
         let end_ids: Vec<i32> = ends.iter().map(|(at, _)| *at).collect();
-        let settled = |record: &Record| record.facts.iter().filter(|fact| fact.status.is_settled()).count();
-        let end_settled: Vec<i32> = records
-            .iter()
-            .filter(|record| record.end.is_some())
-            .map(|record| i32::try_from(settled(record)).unwrap_or(i32::MAX))
-            .collect();
+        let end_settled: Vec<i32> = records.iter().filter(|record| record.end.is_some()).map(settled).collect();
         let outcomes: Vec<&str> = ends.iter().map(|(_, end)| end.outcome.name()).collect();
         let end_outputs: Vec<Option<&Value>> = ends.iter().map(|(_, end)| end.output.as_ref()).collect();
         let end_errors: Vec<Option<Value>> = ends.iter().map(|(_, end)| end.error.as_ref().map(json)).collect();
@@ -313,6 +308,12 @@ pub(crate) fn owned_run(row: &Row) -> Result<Owned, Error> {
         trace: trace(row.try_get("trace_context")?, execution),
     };
     Ok(Owned { begun, canceling: row.try_get("canceling")?, terminating: row.try_get("terminating")? })
+}
+
+/// How many of its nodes a record settles.
+fn settled(record: &Record) -> i32 {
+    let settled = record.facts.iter().filter(|fact| fact.status.is_settled()).count();
+    i32::try_from(settled).unwrap_or(i32::MAX)
 }
 
 fn recorded(row: &Row) -> Result<Recorded, Error> {

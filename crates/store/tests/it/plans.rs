@@ -131,7 +131,6 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
         let begin = sql!("workflow_execution/begin");
         check("begin", 100, begin, &[&vec![claimed.0], &engine, &place, &me, &semantics]).await;
         check("dispatched", 50, sql!("execution_queue/dispatched"), &[&vec![claimed.0], &claim.0]).await;
-        let facts = json!({ "a": 1 });
         let end: (&[&str], &[Option<Value>], Option<&str>) = (&["COMPLETED"], &[None], None);
         let complete = sql!("workflow_execution/complete");
         let claims = vec![None::<uuid::Uuid>];
@@ -152,7 +151,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             &no_ms,
             &no_label,
             &no_json,
-            &vec![facts],
+            &vec![json!({ "a": 1 })],
             &no_json,
             &none,
             &none,

@@ -1,0 +1,54 @@
+//! One turn of the ring: who is asked, what came of it, and how much the next may ask for.
+
+use std::time::Instant;
+
+use engine::say;
+use kernel::ring::Ask;
+use kernel::signals::{events, metrics, spans};
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::config::Dispatch;
+
+/// An ask, and the turn it belongs to.
+pub(super) struct Planned {
+    pub(super) ask: Ask,
+    pub(super) turn: u64,
+}
+
+/// One turn of the ring.
+pub(super) struct Turn {
+    pub(super) began: Instant,
+    pub(super) span: Span,
+    pub(super) batch: i32,
+    pub(super) claimed: i32,
+    /// Somebody who was asked has more waiting; and slots for it.
+    pub(super) waiting: bool,
+    pub(super) more: bool,
+    /// Asks not yet answered.
+    pub(super) open: usize,
+}
+
+impl Turn {
+    pub(super) fn new(batch: i32, open: usize) -> Turn {
+        let span = tracing::debug_span!(parent: None, spans::QUEUE_PROCESSING.name, batch_size = Empty);
+        Turn { began: Instant::now(), span, batch, claimed: 0, waiting: false, more: false, open }
+    }
+
+    /// Tells of the turn; answers how much the next may ask for.
+    pub(super) fn answered(&self, settings: &Dispatch) -> i32 {
+        if self.claimed > 0 {
+            self.span.record("batch_size", self.claimed);
+            say!(events::PROCESSING; self.claimed, batch_size = self.claimed);
+            ::metrics::histogram!(metrics::BATCH_SIZE.name).record(self.claimed);
+            ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
+            ::metrics::histogram!(metrics::PROCESSING_DURATION.name).record(self.began.elapsed());
+        }
+        // Full workspaces free their slots as fast as they took them: they ask for no smaller turns.
+        match (self.more, self.waiting) {
+            (true, _) => (self.batch * 2).min(settings.batch_max),
+            (false, true) => self.batch,
+            (false, false) => (self.batch / 2).max(settings.batch_min),
+        }
+    }
+}
