@@ -306,13 +306,14 @@ BEGIN
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
            array_agg(e.workspace_id) AS workspaces
       INTO over
-      FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
+      FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
+     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
      WHERE e.status NOT IN ('PENDING', 'RUNNING');
 
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN fb_left_1(over.ids, over.outcomes, over.errors, p_actor) l ON l.execution = t.id
+      JOIN fb_left_1(over.ids, over.outcomes, over.errors, true, p_actor) l ON l.execution = t.id
     UNION ALL
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $$;
@@ -497,7 +498,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE FUNCTION public.fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
+CREATE FUNCTION public.fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -506,8 +507,8 @@ CREATE FUNCTION public.fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb
 DECLARE
     z record;
 BEGIN
-    -- Of one that COMPLETED every node had settled.
-    IF 'COMPLETED' <> ANY (p_outcomes) THEN
+    -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
+    IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         WITH n AS (
             UPDATE workflow_execution_node n
                SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
@@ -736,7 +737,7 @@ BEGIN
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_left_1(ends.ids, ends.outcomes, ends.errors, p_actor) l
+          LEFT JOIN fb_left_1(ends.ids, ends.outcomes, ends.errors, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $_$;

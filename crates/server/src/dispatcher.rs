@@ -23,7 +23,7 @@ mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::say;
 use futures_util::StreamExt;
@@ -46,6 +46,8 @@ use turn::{Planned, Turn};
 
 /// The most hints taken in before the next turn.
 const HINTS: usize = 1_000;
+/// How long a workspace that was found full is not asked because something was enqueued.
+const FULL_FOR: Duration = Duration::from_millis(100);
 
 pub(crate) struct Dispatcher {
     starter: Starter,
@@ -58,8 +60,10 @@ pub(crate) struct Dispatcher {
     stop: CancellationToken,
     ring: Ring,
     batch: i32,
-    /// Workspaces known to be full with something waiting: told of once per transition.
-    full: BTreeSet<WorkspaceId>,
+    /// How many workspaces a full turn asks.
+    width: usize,
+    /// Workspaces known to be full with something waiting, and since when: told of once per transition.
+    full: BTreeMap<WorkspaceId, Instant>,
     /// Full ones that have had a slot again since then.
     freed: BTreeMap<WorkspaceId, Instant>,
     /// Who is to be asked next, by shard.
@@ -68,8 +72,9 @@ pub(crate) struct Dispatcher {
     claiming: BTreeSet<i16>,
     /// Shards that somebody else was claiming from: asked on their own, and waited for.
     contended: BTreeSet<i16>,
-    /// How many claims are under way, and since when the last.
+    /// How many claims are under way, and since when the last; and how many that wait for one shard.
     claims: usize,
+    waiting: usize,
     last_claim: Instant,
     /// Workspaces asked, or about to be: each has one ask at a time.
     asked: BTreeSet<WorkspaceId>,
@@ -86,7 +91,7 @@ pub(crate) struct Dispatcher {
 
 /// Something under way that came to its end.
 enum Done {
-    Claim { planned: Vec<Planned>, answer: Result<Claims, store::Error> },
+    Claim { alone: bool, planned: Vec<Planned>, answer: Result<Claims, store::Error> },
     Sweep { found: Vec<(WorkspaceId, i32)> },
 }
 
@@ -109,12 +114,14 @@ impl Dispatcher {
             stop,
             ring: Ring::default(),
             batch,
-            full: BTreeSet::new(),
+            width: usize::MAX,
+            full: BTreeMap::new(),
             freed: BTreeMap::new(),
             next: BTreeMap::new(),
             claiming: BTreeSet::new(),
             contended: BTreeSet::new(),
             claims: 0,
+            waiting: 0,
             last_claim: Instant::now(),
             asked: BTreeSet::new(),
             again: BTreeSet::new(),
@@ -153,13 +160,12 @@ impl Dispatcher {
             }
             for hint in hints.drain(..) {
                 match hint {
-                    // One known to be full has nothing to offer until a slot frees or the sweep says
-                    // so; while it is being asked, nobody knows.
-                    Hint::Enqueued(workspace) if self.full.contains(&workspace) && !self.asked.contains(&workspace) => {
-                    }
+                    // One just found full has nothing to offer until a slot frees; while it is being
+                    // asked, nobody knows. Of slots that free elsewhere nobody is told here.
+                    Hint::Enqueued(workspace) if self.is_full(workspace) => {}
                     Hint::Enqueued(workspace) | Hint::Workspace(workspace) => self.hinted(workspace),
                     Hint::Freed(workspace, at) => {
-                        if self.full.contains(&workspace) {
+                        if self.full.contains_key(&workspace) {
                             self.freed.entry(workspace).or_insert(at);
                         }
                         self.hinted(workspace);
@@ -188,6 +194,12 @@ impl Dispatcher {
         }
     }
 
+    /// Was it found full a moment ago, with nobody asking it since?
+    fn is_full(&self, workspace: WorkspaceId) -> bool {
+        let found = self.full.get(&workspace).is_some_and(|found| found.elapsed() < FULL_FOR);
+        found && !self.asked.contains(&workspace)
+    }
+
     /// A workspace may have something to start.
     fn hinted(&mut self, workspace: WorkspaceId) {
         if self.asked.contains(&workspace) {
@@ -200,7 +212,7 @@ impl Dispatcher {
     /// What was known of shards that are another's now is theirs to know.
     fn forget_others(&mut self) {
         let shards = self.shards();
-        self.full.retain(|workspace| shards.contains(&workspace.shard()));
+        self.full.retain(|workspace, _| shards.contains(&workspace.shard()));
     }
 
     /// The shards to look at: this process's share, or all of them if nobody else may.
@@ -247,7 +259,7 @@ impl Dispatcher {
             return false;
         }
         self.last_turn += 1;
-        let some = if self.is_saturated() { self.ring.len().div_ceil(2) } else { usize::MAX };
+        let some = if self.is_saturated() { self.width.min(self.ring.len().div_ceil(2)) } else { usize::MAX };
         let asks = self.ring.take_of(self.batch.min(room), some);
         self.turns.insert(self.last_turn, Turn::new(self.batch, asks.len()));
         for ask in asks {
@@ -271,13 +283,19 @@ impl Dispatcher {
                     }
                 }
             }
-            Done::Claim { mut planned, answer } => {
-                self.claims -= 1;
+            Done::Claim { alone, mut planned, answer } => {
+                *if alone { &mut self.waiting } else { &mut self.claims } -= 1;
                 for planned in &planned {
                     self.claiming.remove(&planned.ask.workspace.shard());
                 }
-                if let Ok(claims) = &answer {
-                    planned = self.ask_again(planned, &claims.busy);
+                match &answer {
+                    Ok(claims) => planned = self.ask_again(planned, &claims.busy),
+                    // Somebody's data cannot be claimed: the others go on without it.
+                    Err(store::Error::Refused { .. }) if !alone => {
+                        let all: Vec<WorkspaceId> = planned.iter().map(|planned| planned.ask.workspace).collect();
+                        planned = self.ask_again(planned, &all);
+                    }
+                    Err(_) => {}
                 }
                 for planned in &planned {
                     self.asked.remove(&planned.ask.workspace);
@@ -323,6 +341,7 @@ impl Dispatcher {
             if turn.open == 0
                 && let Some(turn) = self.turns.remove(number)
             {
+                self.width = turn.width(self.width);
                 self.batch = turn.answered(&self.starter.settings);
             }
         }
@@ -358,7 +377,7 @@ impl Dispatcher {
             }
             if !asked.at_capacity() {
                 self.full.remove(&asked.workspace);
-            } else if self.full.insert(asked.workspace) {
+            } else if self.full.insert(asked.workspace, Instant::now()).is_none() {
                 let workspace = asked.workspace;
                 say!(events::AT_CAPACITY, workspace_id = %workspace, active_count = asked.running, limit = asked.limit);
                 ::metrics::counter!(metrics::AT_CAPACITY.name).increment(1);

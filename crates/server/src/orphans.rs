@@ -69,10 +69,12 @@ impl Orphans {
         silence: Silence,
         room: usize,
     ) -> Result<(), store::Error> {
+        let mut trouble = None;
         for orphan in self.store.adopt_orphans(shards, alive.process, silence, NAME, room).await? {
-            self.adopt(alive.process, orphan).await?;
+            // Every one is this process's by now: each has its death counted, whatever becomes of another.
+            trouble = self.adopt(alive.process, orphan).await.err().or(trouble);
         }
-        Ok(())
+        trouble.map_or(Ok(()), Err)
     }
 
     async fn adopt(&self, process: ProcessId, orphan: Orphan) -> Result<(), store::Error> {

@@ -96,7 +96,7 @@ impl Starter {
     }
 
     /// Starts what a claim took whose answer was lost.
-    async fn find_claimed(&self, process: ProcessId, shards: BTreeSet<i16>, claim: ClaimId) {
+    pub(crate) async fn find_claimed(&self, process: ProcessId, shards: BTreeSet<i16>, claim: ClaimId) {
         for pause in [1, 2, 4, 8, 16] {
             if !self.rest(Duration::from_secs(pause)).await {
                 return;
@@ -121,11 +121,16 @@ impl Starter {
         stream::iter(starts).buffer_unordered(self.settings.parallel_starts).for_each(|()| async {}).await;
     }
 
-    async fn start(&self, process: ProcessId, claim: ClaimId, item: Claimed) {
-        if let Err(error) = self.try_start(process, claim, &item).await {
-            // The claim and its slot stay; when this process cannot finish it, a takeover does.
-            let error = &error as &dyn std::error::Error;
-            say!(events::ITEM_ERROR, queue_item_id = %item.item, error, attempt_count = item.attempts);
+    /// The claim and its slot stay while the database is away; the start is repeated after that.
+    async fn start(&self, process: ProcessId, claim: ClaimId, mut item: Claimed) {
+        let mut pause = Duration::from_secs(1);
+        while let Err(error) = self.try_start(process, claim, &item).await {
+            failed(&item, &error);
+            if !error.is_unavailable() || !self.rest(pause).await {
+                return;
+            }
+            item.in_doubt = true;
+            pause = (pause * 2).min(Duration::from_secs(30));
         }
     }
 
@@ -255,6 +260,11 @@ impl Starter {
         }
         Ok(())
     }
+}
+
+fn failed(item: &Claimed, error: &store::Error) {
+    let error = error as &dyn std::error::Error;
+    say!(events::ITEM_ERROR, queue_item_id = %item.item, error, attempt_count = item.attempts);
 }
 
 /// Tells of an item that the engine has, so long after its claim.

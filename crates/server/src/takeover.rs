@@ -47,13 +47,16 @@ impl Takeover {
             let claim = ClaimId(store::new_id());
             let taken = match self.take_over(&alive, shards, claim).await {
                 Ok(taken) => taken,
-                // One shard's trouble keeps no other's items waiting.
-                Err(_) if shards.len() > 1 => {
-                    groups.extend(shards.chunks(1));
-                    continue;
-                }
                 Err(error) => {
+                    // It may have been committed: what it took is asked for under the same claim.
+                    let (starter, process, of) =
+                        (self.starter.clone(), alive.process, shards.iter().copied().collect());
+                    self.starter.tasks.spawn(async move { starter.find_claimed(process, of, claim).await });
                     trouble = Some(error);
+                    // One shard's trouble keeps no other's items waiting.
+                    if shards.len() > 1 {
+                        groups.extend(shards.chunks(1));
+                    }
                     continue;
                 }
             };

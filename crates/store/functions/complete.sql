@@ -36,20 +36,21 @@ BEGIN
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
            array_agg(e.workspace_id) AS workspaces
       INTO over
-      FROM unnest(p_ids) AS t(id) JOIN workflow_execution e ON e.id = t.id
+      FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
+     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
      WHERE e.status NOT IN ('PENDING', 'RUNNING');
 
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN fb_left_1(over.ids, over.outcomes, over.errors, p_actor) l ON l.execution = t.id
+      JOIN fb_left_1(over.ids, over.outcomes, over.errors, true, p_actor) l ON l.execution = t.id
     UNION ALL
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $fn$;
 
 -- What follows the end of executions, each named once, in the transaction that ended them: open nodes settled, the
 -- ticket gone or FAILED whatever its status, the audit row, and room for what waited behind it.
-CREATE OR REPLACE FUNCTION fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_actor text)
+CREATE OR REPLACE FUNCTION fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_open boolean, p_actor text)
 RETURNS TABLE (execution uuid, ticket boolean, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -57,8 +58,8 @@ AS $fn$
 DECLARE
     z record;
 BEGIN
-    -- Of one that COMPLETED every node had settled.
-    IF 'COMPLETED' <> ANY (p_outcomes) THEN
+    -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
+    IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         WITH n AS (
             UPDATE workflow_execution_node n
                SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,

@@ -104,7 +104,7 @@ BEGIN
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_left_1(ends.ids, ends.outcomes, ends.errors, p_actor) l
+          LEFT JOIN fb_left_1(ends.ids, ends.outcomes, ends.errors, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $fn$;

@@ -278,7 +278,7 @@ impl Store {
                 workspace: WorkspaceId(row.try_get("workspace_id")?),
                 definition: DefinitionId(row.try_get("workflow_definition_id")?),
                 attempts: attempts(row, "attempt_count")?,
-                in_doubt: false,
+                in_doubt: row.try_get("in_doubt")?,
                 gone: row.try_get("gone")?,
                 newer: false,
                 trace: TraceParent::of_execution(ExecutionId(row.try_get("id")?)),

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - Every fact is fenced: it is stored only while this process owns the run under that epoch.
-//! - One way to end: `complete`, or `record` with an end, which calls the same function.
+//! - Two ways to end, `complete` and `record` with an end; what follows an end is one function for both.
 //! - A successor reads node rows in a statement after its own ownership update.
 //!
 //! Not here: runs that change hands (`adopt`), what to do next (`kernel::run`), performing nodes (`engine`).

@@ -5,7 +5,7 @@
 //! on with them through the first minutes of a flood, until it looks at its statistics by itself.
 //!
 //! Invariants
-//! - A table is analysed when it has doubled, so a table that grows without end costs ever less.
+//! - A table is analysed when it has doubled, until it is known to be large: what follows costs nothing.
 //!
 //! Not here: when to look (`server::statistics`).
 

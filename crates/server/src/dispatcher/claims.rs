@@ -18,6 +18,8 @@ use crate::starter::Starter;
 
 /// How many claims may be under way at once.
 const PARALLEL_CLAIMS: usize = 4;
+/// How many may wait for a shard beside them. Together with records they leave connections for the rest.
+const WAITING_CLAIMS: usize = 2;
 /// A claim that takes longer than this is not waited for by the next.
 pub(super) const SLOW: Duration = Duration::from_millis(20);
 
@@ -50,24 +52,25 @@ impl Dispatcher {
         let (alone, together): (Vec<i16>, Vec<i16>) =
             free.into_iter().partition(|shard| self.contended.contains(shard));
         for shard in alone {
-            if self.claims < PARALLEL_CLAIMS {
+            if self.waiting < WAITING_CLAIMS {
                 self.contended.remove(&shard);
-                self.send(process, &[shard]);
+                self.waiting += 1;
+                self.send(process, &[shard], true);
             }
         }
         if !together.is_empty() && self.may_claim() {
             self.last_claim = Instant::now();
-            self.send(process, &together);
+            self.claims += 1;
+            self.send(process, &together, false);
         }
     }
 
-    fn send(&mut self, process: ProcessId, shards: &[i16]) {
+    fn send(&mut self, process: ProcessId, shards: &[i16], alone: bool) {
         let planned: Vec<Planned> = shards.iter().filter_map(|shard| self.next.remove(shard)).flatten().collect();
         self.claiming.extend(shards);
-        self.claims += 1;
         let turn = planned.first().and_then(|planned| self.turns.get(&planned.turn));
         let flow = turn.map_or_else(Span::none, |turn| turn.span.clone());
-        self.under_way.push(Box::pin(claim(self.starter.clone(), process, planned, flow)));
+        self.under_way.push(Box::pin(claim(self.starter.clone(), process, alone, planned, flow)));
     }
 
     /// Plans those of busy shards anew, each shard on its own; answers the others.
@@ -83,8 +86,8 @@ impl Dispatcher {
     }
 }
 
-async fn claim(starter: Starter, process: ProcessId, planned: Vec<Planned>, flow: Span) -> Done {
+async fn claim(starter: Starter, process: ProcessId, alone: bool, planned: Vec<Planned>, flow: Span) -> Done {
     let asks: Vec<Ask> = planned.iter().map(|planned| planned.ask).collect();
     let answer = starter.claim(process, &asks, &flow).await;
-    Done::Claim { planned, answer }
+    Done::Claim { alone, planned, answer }
 }

@@ -10,6 +10,9 @@ use tracing::field::Empty;
 
 use crate::config::Dispatch;
 
+/// The fewest workspaces of a full turn: so that a newcomer is not many turns away.
+const LEAST_WIDTH: usize = 10;
+
 /// An ask, and the turn it belongs to.
 pub(super) struct Planned {
     pub(super) ask: Ask,
@@ -27,12 +30,26 @@ pub(super) struct Turn {
     pub(super) more: bool,
     /// Asks not yet answered.
     pub(super) open: usize,
+    /// Workspaces asked.
+    asked: usize,
 }
 
 impl Turn {
     pub(super) fn new(batch: i32, open: usize) -> Turn {
         let span = tracing::debug_span!(parent: None, spans::QUEUE_PROCESSING.name, batch_size = Empty);
-        Turn { began: Instant::now(), span, batch, claimed: 0, waiting: false, more: false, open }
+        Turn { began: Instant::now(), span, batch, claimed: 0, waiting: false, more: false, open, asked: open }
+    }
+
+    /// How many workspaces the next turn asks, when turns are as large as they may be. Those that gave
+    /// all that was asked of them and have more are asked for more at once, and fewer of them: a
+    /// workspace costs a claim more than an item.
+    pub(super) fn width(&self, width: usize) -> usize {
+        let all_given = self.claimed >= self.batch - self.batch / 4;
+        match (all_given, self.more) {
+            (true, true) => (self.asked / 2).max(LEAST_WIDTH),
+            (true, false) => width,
+            (false, _) => width.saturating_mul(2),
+        }
     }
 
     /// Tells of the turn; answers how much the next may ask for.
