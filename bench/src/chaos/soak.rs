@@ -36,8 +36,11 @@ const LEAST: f64 = 0.8;
 const LEAST_SHORT: f64 = 0.5;
 /// More than this, and memory is not flat.
 const MOST_GROWTH: f64 = 1.5;
-/// Dead rows that may be left at the end: those of a few seconds, between two vacuums.
-const DEAD_AT_THE_END: i64 = 200_000;
+/// Dead rows that may be left at the end: those of some seconds, between two vacuums.
+const DEAD_AT_THE_END: f64 = 200_000.0;
+/// How many seconds that may be, and how many rows an execution leaves dead.
+const BETWEEN_VACUUMS_S: f64 = 20.0;
+const DEAD_OF_ONE: f64 = 4.0;
 const HOT: &str = "'execution_queue', 'workflow_execution', 'workflow_execution_node'";
 
 /// Runs it for so many minutes.
@@ -231,7 +234,7 @@ fn judge(samples: &[Sample], length: Duration, lost: i64, least: f64) -> (Value,
     let broken = [
         ("throughput", ratio < least),
         ("memory", growth > MOST_GROWTH),
-        ("dead_tuples", dead_end > DEAD_AT_THE_END),
+        ("dead_tuples", dead_end as f64 > DEAD_AT_THE_END.max(end * DEAD_OF_ONE * BETWEEN_VACUUMS_S)),
         ("lost", lost > 0),
     ];
     let round = |value: f64| (value * 1_000.0).round() / 1_000.0;

@@ -64,21 +64,7 @@ impl Takeover {
                 continue;
             }
             recovered += taken.len();
-            let items = taken
-                .into_iter()
-                .map(|taken| Claimed {
-                    item: taken.item,
-                    workspace: taken.workspace,
-                    definition: taken.definition,
-                    attempts: taken.attempts,
-                    in_doubt: true,
-                    gone: false,
-                    newer: false,
-                    trace: TraceParent::of_execution(taken.item.execution()),
-                    waited: None,
-                    begun: None,
-                })
-                .collect();
+            let items = taken.into_iter().map(claimed).collect();
             let starter = self.starter.clone();
             let process = alive.process;
             self.starter.tasks.spawn(async move { starter.start_all(process, claim, items, Span::none()).await });
@@ -98,5 +84,21 @@ impl Takeover {
         let silence = alive.silence(ms(self.settings.claims_after_ms));
         let stale = ms(self.starter.settings.stale_after_ms);
         self.starter.store.take_over(shards, silence, stale, claim, alive.process).await
+    }
+}
+
+/// As something claimed anew; its start may have happened.
+fn claimed(taken: TakenOver) -> Claimed {
+    Claimed {
+        item: taken.item,
+        workspace: taken.workspace,
+        definition: taken.definition,
+        attempts: taken.attempts,
+        in_doubt: true,
+        gone: false,
+        newer: false,
+        trace: TraceParent::of_execution(taken.item.execution()),
+        waited: None,
+        begun: None,
     }
 }
