@@ -38,8 +38,8 @@ const LEAST_SHORT: f64 = 0.5;
 const MOST_GROWTH: f64 = 1.5;
 /// Dead rows that may be left at the end: those of some seconds, between two vacuums.
 const DEAD_AT_THE_END: f64 = 200_000.0;
-/// How many seconds that may be, and how many rows an execution leaves dead.
-const BETWEEN_VACUUMS_S: f64 = 20.0;
+/// How many seconds that may be (autovacuum looks once a minute), and how many rows an execution leaves dead.
+const BETWEEN_VACUUMS_S: f64 = 75.0;
 const DEAD_OF_ONE: f64 = 4.0;
 const HOT: &str = "'execution_queue', 'workflow_execution', 'workflow_execution_node'";
 
