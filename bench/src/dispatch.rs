@@ -17,12 +17,16 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{Cluster, Commits, forebay};
-use crate::measure::stats::round;
+use crate::measure::stats::{Sample, round};
 use crate::measure::world::World;
 use crate::report::{self, say};
 
 /// Items of one statement, in the ceilings and in Forebay's enqueues alike.
 const BATCH: usize = 100;
+/// Tenants, in the same-rows ceiling and under Forebay alike.
+const TENANTS: usize = 40;
+/// How often the same-rows ceiling and Forebay are measured, in turns. Medians count.
+const ROUNDS: usize = 3;
 /// Less than this of the same-rows ceiling, and the promise is broken.
 const LEAST: f64 = 0.5;
 const CONNECTIONS: u32 = 100;
@@ -122,18 +126,41 @@ impl Bench<'_> {
 
     async fn throughput(&self, figures: &mut Map<String, Value>) -> Result<bool> {
         let world = self.world("ceilings").await?;
-        let bare = ceilings::bare(&world, self.scale).await.context("the bare ceiling")?;
+        let bare = ceilings::bare(&world, self.scale).await.context("the bare ceiling")?.per_s;
         say(format!("ceiling, bare insert, claim, delete: {bare:.0}/s"));
-        let same_rows = ceilings::same_rows(&world, self.scale).await.context("the same-rows ceiling")?;
-        say(format!("ceiling, plain SQL that writes the same rows: {same_rows:.0}/s"));
-        let world = self.world("lifecycle").await?;
-        let lifecycle = lifecycle::measure(&world, self.scale).await.context("the whole life")?;
-        let ratio = lifecycle.per_s / same_rows;
-        say(format!("forebay, the whole life: {:.0}/s, {ratio:.2} of the same rows", lifecycle.per_s));
+        let (mut ceilings, mut lives) = (Vec::new(), Vec::new());
+        for round in 1..=ROUNDS {
+            let world = self.world(&format!("same_rows_{round}")).await?;
+            let ceiling = ceilings::same_rows(&world, self.scale).await.context("the same-rows ceiling")?;
+            say(format!(
+                "{round} of {ROUNDS}: plain SQL that writes the same rows: {:.0}/s, {:.0} us of the server each",
+                ceiling.per_s, ceiling.cpu_us
+            ));
+            let world = self.world(&format!("lifecycle_{round}")).await?;
+            let life = lifecycle::measure(&world, self.scale).await.context("the whole life")?;
+            say(format!(
+                "{round} of {ROUNDS}: forebay, the whole life: {:.0}/s, {:.0} us of the server and {:.0} of the service each",
+                life.per_s, life.database_us, life.service_us
+            ));
+            ceilings.push(ceiling);
+            lives.push(life);
+        }
+        let ceiling = |of: fn(&ceilings::Ceiling) -> f64| Sample::new(ceilings.iter().map(of).collect()).p50();
+        let life = |of: fn(&lifecycle::Lifecycle) -> f64| Sample::new(lives.iter().map(of).collect()).p50();
+        let (same_rows, forebay) = (ceiling(|one| one.per_s), life(|one| one.per_s));
+        let ratio = forebay / same_rows;
+        say(format!("forebay at {forebay:.0}/s is {ratio:.2} of the same rows"));
         figures.insert("ceiling_bare_per_s".to_owned(), json!(bare.round()));
         figures.insert("ceiling_same_rows_per_s".to_owned(), json!(same_rows.round()));
-        figures.insert("forebay_per_s".to_owned(), json!(lifecycle.per_s.round()));
+        figures.insert("forebay_per_s".to_owned(), json!(forebay.round()));
         figures.insert("ratio".to_owned(), json!(round(ratio)));
+        let cpu = json!({
+            "same_rows": ceiling(|one| one.cpu_us).round(),
+            "database": life(|one| one.database_us).round(),
+            "service": life(|one| one.service_us).round(),
+        });
+        figures.insert("cpu_us_per_execution".to_owned(), cpu);
+        let lifecycle = &lives[0];
         figures.insert("commits_per_execution".to_owned(), json!(round(lifecycle.commits)));
         figures.insert("statements_per_execution".to_owned(), json!(lifecycle.statements.map(round)));
         Ok(ratio >= LEAST)

@@ -12,12 +12,12 @@ use store::enqueue::{Accepted, Start};
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
-use super::{BATCH, Scale, one_node};
+use super::{BATCH, Scale, TENANTS, one_node};
+use crate::measure::cpu;
 use crate::measure::served::Service;
 use crate::measure::world::{Tenant, World};
 
 const ITEMS: usize = 40_000;
-const TENANTS: usize = 40;
 /// What a workspace may run at once: an ENTERPRISE's.
 const LIMIT: i32 = 20;
 /// How many batches are accepted at once.
@@ -29,6 +29,9 @@ const TOLD: Duration = Duration::from_millis(1_500);
 
 pub(super) struct Lifecycle {
     pub(super) per_s: f64,
+    /// Processor time for an execution, in microseconds: the database's, and the service's.
+    pub(super) database_us: f64,
+    pub(super) service_us: f64,
     pub(super) commits: f64,
     /// None where the server cannot count them.
     pub(super) statements: Option<f64>,
@@ -47,15 +50,20 @@ pub(super) async fn measure(world: &World, scale: Scale) -> Result<Lifecycle> {
     tokio::time::sleep(TOLD).await;
     let before = Counted::look(&world.client).await?;
     let items = scale.count(ITEMS);
-    let began = Instant::now();
+    let (server, process) = (cpu::postmaster(&world.client).await?, service.pid()?);
+    let used = || anyhow::Ok([cpu::used_by(server)?, cpu::used_by(process)?]);
+    let (earlier, began) = (used()?, Instant::now());
     run(world, &tenants, items).await?;
-    let took = began.elapsed();
+    let (took, later) = (began.elapsed(), used()?);
     tokio::time::sleep(TOLD).await;
     let after = Counted::look(&world.client).await?;
     service.stop().await?;
     let each = |count: i64| count as f64 / items as f64;
+    let us = |which: usize| later[which].saturating_sub(earlier[which]).as_secs_f64() * 1e6 / items as f64;
     Ok(Lifecycle {
         per_s: items as f64 / took.as_secs_f64(),
+        database_us: us(0),
+        service_us: us(1),
         commits: each(after.commits - before.commits),
         statements: after.statements.zip(before.statements).map(|(after, before)| each(after - before)),
     })

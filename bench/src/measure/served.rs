@@ -102,9 +102,14 @@ impl Service {
         Ok(accepted.iter().filter(|item| item["started"]["executionId"].is_string()).count())
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> Result<u32> {
+        self.child.id().context("forebay ended by itself")
+    }
+
     /// Stops it and waits until it is gone.
     pub(crate) async fn stop(mut self) -> Result<()> {
-        let pid = self.child.id().context("forebay ended by itself")?;
+        let pid = self.pid()?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM).context("stop forebay")?;
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.context("wait for forebay to stop")??;
         ensure!(status.success(), "forebay ended with {status}");

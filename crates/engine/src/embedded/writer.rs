@@ -32,7 +32,7 @@ const BATCH: usize = 100;
 /// About the most bytes of one commit; a larger record goes alone.
 const BYTES: usize = 16 << 20;
 /// How many commits may be under way at once, if their batches are full.
-const WRITERS: usize = 3;
+const WRITERS: usize = 2;
 
 /// A commit that takes longer than this is not waited for by the next batch.
 const SLOW: Duration = Duration::from_millis(20);
