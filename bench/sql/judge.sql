@@ -51,7 +51,7 @@ DECLARE
     holder uuid := CASE WHEN OLD.status = 'RUNNING' AND (NEW.completed_at IS NOT NULL OR NEW.last_seq <> OLD.last_seq)
                         THEN OLD.owner END;
 BEGIN
-    IF holder <> OLD.id AND (SELECT p.name FROM chaos_process p WHERE p.id = holder)
+    IF holder <> OLD.id AND holder::text IS DISTINCT FROM OLD.engine_run_id AND (SELECT p.name FROM chaos_process p WHERE p.id = holder)
             IS DISTINCT FROM current_setting('application_name') THEN
         INSERT INTO chaos_log (what, id, name) VALUES ('zombie', OLD.id, current_setting('application_name'));
     END IF;

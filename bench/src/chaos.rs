@@ -22,6 +22,7 @@ mod setup;
 pub mod short;
 pub mod soak;
 pub mod strict;
+pub mod temporal;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -108,6 +108,11 @@ impl Receiver {
         log.deliveries.iter().skip(skip).any(|delivery| delivery.nth > 0 && executions.contains(&delivery.execution))
     }
 
+    /// How many requests wait for their answer.
+    pub fn in_flight(&self) -> usize {
+        self.state.log().deliveries.iter().filter(|delivery| delivery.end.is_none()).count()
+    }
+
     /// How many requests came.
     pub fn count(&self) -> usize {
         self.state.log().deliveries.len()

@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -34,10 +34,39 @@ pub fn now_us() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// What the processes of a fleet do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Everything,
+    /// They answer and dispatch, and leave the work to others.
+    Dispatch,
+    /// They work for an engine elsewhere, and answer nobody.
+    Work,
+}
+
+impl Part {
+    fn roles(self) -> &'static str {
+        match self {
+            Part::Everything => "api,dispatcher,worker",
+            Part::Dispatch => "api,dispatcher",
+            Part::Work => "worker",
+        }
+    }
+
+    /// What their names begin with.
+    fn letter(self) -> char {
+        match self {
+            Part::Everything | Part::Dispatch => 'p',
+            Part::Work => 'w',
+        }
+    }
+}
+
 /// What every process of a fleet is started with.
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub forebay: PathBuf,
+    pub part: Part,
     /// Without a name for the sessions; each start appends its own.
     pub database_url: String,
     pub root_key: String,
@@ -86,7 +115,8 @@ struct Place {
 #[derive(Debug)]
 struct Running {
     name: String,
-    base: String,
+    /// None if it answers nobody.
+    base: Option<String>,
     pid: u32,
     paused: bool,
     /// Killed when dropped.
@@ -119,7 +149,7 @@ impl Fleet {
                 return Ok(());
             }
             at.starts += 1;
-            format!("p{place}-{}", at.starts)
+            format!("{}{place}-{}", self.spec.part.letter(), at.starts)
         };
         let running = launch(&self.spec, &name).await.with_context(|| format!("start process {name}"))?;
         lock(&self.places[place]).running = Some(running);
@@ -174,7 +204,7 @@ impl Fleet {
 
     /// Where the API of a place listens.
     pub fn base(&self, place: usize) -> Option<String> {
-        lock(&self.places[place]).running.as_ref().map(|running| running.base.clone())
+        lock(&self.places[place]).running.as_ref().and_then(|running| running.base.clone())
     }
 
     /// The name of the process at a place.
@@ -229,9 +259,9 @@ impl Fleet {
 
 async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
     let log = std::fs::File::create(spec.logs.join(format!("{name}.log"))).context("make a log file")?;
-    let mut command = command(&spec.forebay);
+    let mut command = tied(&spec.forebay);
     command
-        .args(["serve", "--listen", "127.0.0.1:0", "--roles", "api,dispatcher,worker"])
+        .args(["serve", "--listen", "127.0.0.1:0", "--roles", spec.part.roles()])
         .arg("--database-url")
         .arg(format!("{}&application_name={name}", spec.database_url))
         .args(spec.settings.iter().flat_map(|setting| ["--set", setting]))
@@ -253,7 +283,8 @@ async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
                 base = Some(address.to_owned());
             }
             if line == "ready" {
-                return base.context("it did not say where it listens");
+                ensure!(base.is_some() || spec.part == Part::Work, "it did not say where it listens");
+                return Ok(base);
             }
         }
         bail!("it ended before it was ready; its log is {}", spec.logs.join(format!("{name}.log")).display())
@@ -263,13 +294,13 @@ async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
 }
 
 /// On Linux the kernel ends the child when the thread that made it is gone, however that happened.
-fn command(forebay: &Path) -> Command {
+pub(crate) fn tied(program: &Path) -> Command {
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() {
-        return Command::new(forebay);
+        return Command::new(program);
     }
     let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "KILL"]).arg(forebay);
+    command.args(["--pdeathsig", "KILL"]).arg(program);
     command
 }
 

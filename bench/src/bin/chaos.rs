@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use bench::chaos::mutant::Mutant;
-use bench::chaos::{Outcome, Request, durable, outage, poison, short, soak, strict};
+use bench::chaos::{Outcome, Request, durable, outage, poison, short, soak, strict, temporal};
 use bench::cluster;
 use bench::report::{figures, say};
 use clap::error::ErrorKind;
@@ -54,6 +54,8 @@ enum Name {
     Poison,
     /// Minutes of load: nothing wears out.
     Soak,
+    /// On a real Temporal: dispatchers, workers and the server die, answers never come: one run, one result.
+    Temporal,
     /// A short form of each, and of each mutant.
     Short,
 }
@@ -64,6 +66,7 @@ impl Name {
         match self {
             Name::Strict => &Mutant::OF_STRICT,
             Name::Outage => &Mutant::OF_OUTAGE,
+            Name::Temporal => &Mutant::OF_TEMPORAL,
             Name::Durable | Name::Poison | Name::Soak | Name::Short => &[],
         }
     }
@@ -103,6 +106,7 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
             Name::Outage => outage::run(&request, args.mutant).await,
             Name::Poison => poison::run(&request).await,
             Name::Soak => soak::run(&request, args.minutes).await,
+            Name::Temporal => temporal::run(&request, args.mutant).await,
             Name::Short => short::run(&request).await,
         }
     })?;

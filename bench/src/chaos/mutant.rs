@@ -4,7 +4,7 @@
 //! (`late.sql`), which is how a zombie's last word comes after its successor has begun.
 //!
 //! Invariants
-//! - A mutant changes only the run's own database, or what its engine answers; texts are changed where
+//! - A mutant changes only the run's own database, or what its engine is asked or answers; texts are changed where
 //!   they say what is expected, or not at all.
 //! - The schedule of a mutant's run is the one of a run without it.
 
@@ -35,6 +35,10 @@ pub enum Mutant {
     NewIdOnRepeat,
     /// An engine that is away is taken for one that refuses the item.
     RefusalOnOutage,
+    /// A start may run again what has closed, and each is a request of its own.
+    AllowDuplicates,
+    /// A node that is taken again, because its worker died, is tried again.
+    CrashIsAttempt,
 }
 
 impl Mutant {
@@ -49,6 +53,8 @@ impl Mutant {
     ];
     /// Those that `outage` must find.
     pub const OF_OUTAGE: [Mutant; 1] = [Mutant::RefusalOnOutage];
+    /// Those that `temporal` must find.
+    pub const OF_TEMPORAL: [Mutant; 2] = [Mutant::AllowDuplicates, Mutant::CrashIsAttempt];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -59,6 +65,8 @@ impl Mutant {
             Mutant::NoClaimFence => "no-claim-fence",
             Mutant::NewIdOnRepeat => "new-id-on-repeat",
             Mutant::RefusalOnOutage => "refusal-on-outage",
+            Mutant::AllowDuplicates => "allow-duplicates",
+            Mutant::CrashIsAttempt => "crash-is-attempt",
         }
     }
 
@@ -77,8 +85,9 @@ impl Mutant {
             }
             Mutant::FreeOnTimeout => include_str!("../../sql/free_on_timeout.sql").to_owned(),
             Mutant::NewIdOnRepeat => include_str!("../../sql/new_id_on_repeat.sql").to_owned(),
+            Mutant::CrashIsAttempt => replaced("node", &[TAKEN_AGAIN])?,
             // The database knows nothing of it.
-            Mutant::RefusalOnOutage => String::new(),
+            Mutant::RefusalOnOutage | Mutant::AllowDuplicates => String::new(),
         };
         client.batch_execute(&text).await.with_context(|| format!("apply the mutant {}", self.name()))
     }
@@ -103,6 +112,11 @@ pub(super) async fn prepare(client: &Client, mutant: Option<Mutant>) -> anyhow::
     let record = replaced("record", &[LATE_RECORD])?;
     let late = format!("{}\n{record}", include_str!("../../sql/late.sql"));
     client.batch_execute(&late).await.context("let records arrive late")?;
+    mutate(client, mutant).await
+}
+
+/// Breaks the database in the mutant's way if there is one.
+pub(super) async fn mutate(client: &Client, mutant: Option<Mutant>) -> anyhow::Result<()> {
     match mutant {
         Some(mutant) => mutant.apply(client).await,
         None => Ok(()),
@@ -139,6 +153,7 @@ const OWNED: (&str, &str) = (
     "e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'\n              FOR UPDATE",
     "e.status = 'RUNNING'\n              FOR UPDATE",
 );
+const TAKEN_AGAIN: (&str, &str) = ("attempt = greatest(n.attempt, 1)", "attempt = n.attempt + 1");
 const GRANTED: &str = "WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'";
 
 /// A function's text with each needle replaced; each must be there exactly once.
@@ -170,5 +185,6 @@ mod tests {
         replaced("claim", &[LOCK, TRY_LOCK, LATE, AFTER_LATE, HELD]).expect("the claim");
         replaced("record", &[LATE_RECORD, OWNED]).expect("the record");
         replaced("begin", &[(GRANTED, "")]).expect("the begin");
+        replaced("node", &[TAKEN_AGAIN]).expect("the node");
     }
 }

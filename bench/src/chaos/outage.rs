@@ -11,7 +11,7 @@
 mod database;
 mod engine;
 mod remote;
-mod told;
+pub(super) mod told;
 
 use std::time::{Duration, Instant};
 
@@ -183,7 +183,7 @@ impl Tally {
 }
 
 /// The longest time from one of these moments to the next end of an execution, in seconds.
-async fn recovery(client: &Client, outages: &[i64]) -> anyhow::Result<f64> {
+pub(super) async fn recovery(client: &Client, outages: &[i64]) -> anyhow::Result<f64> {
     let sql = "SELECT coalesce(max(extract(epoch FROM n.at) - o.at / 1000000.0), 0)::float8
                  FROM unnest($1::bigint[]) AS o (at)
                 CROSS JOIN LATERAL (SELECT coalesce(min(e.completed_at), now()) AS at FROM workflow_execution e
@@ -192,7 +192,7 @@ async fn recovery(client: &Client, outages: &[i64]) -> anyhow::Result<f64> {
 }
 
 /// Waits until whatever was accepted has ended, or nothing ends any more.
-async fn quiet(client: &Client) -> anyhow::Result<()> {
+pub(super) async fn quiet(client: &Client) -> anyhow::Result<()> {
     say("quiet: whatever was accepted ends");
     let open = "SELECT count(*) FROM workflow_execution WHERE completed_at IS NULL";
     let (mut last, mut since) = (i64::MAX, Instant::now());
@@ -209,19 +209,19 @@ async fn quiet(client: &Client) -> anyhow::Result<()> {
 }
 
 /// The load is even over the workspaces: a smaller tier's would only wait.
-async fn even_limits(setup: &Setup) -> anyhow::Result<()> {
+pub(super) async fn even_limits(setup: &Setup) -> anyhow::Result<()> {
     Ok(setup.client.batch_execute("UPDATE workspace SET limit_override = 10").await?)
 }
 
 /// Stops an act; its processes' logs are kept if something is to be found out.
-async fn stop(setup: Setup, keep_logs: bool) -> anyhow::Result<()> {
+pub(super) async fn stop(setup: Setup, keep_logs: bool) -> anyhow::Result<()> {
     if let Some(logs) = setup.stop(keep_logs).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }
     Ok(())
 }
 
-fn tenths(value: f64) -> f64 {
+pub(super) fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 

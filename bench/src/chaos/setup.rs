@@ -16,7 +16,7 @@ use super::proxy::Proxy;
 use super::{Leases, Request, log};
 use crate::cluster::{Cluster, Commits};
 use crate::receiver::{Policy, Receiver};
-use crate::service::{Fleet, Spec};
+use crate::service::{Fleet, Part, Spec};
 
 /// Connections of one process, for each of its two pools.
 const CONNECTIONS: u32 = 8;
@@ -30,6 +30,8 @@ pub(super) struct Setup {
     pub(super) receiver: Receiver,
     pub(super) proxy: Option<Proxy>,
     pub(super) fleet: Arc<Fleet>,
+    /// Those that only work, if there are any.
+    pub(super) workers: Arc<Fleet>,
     pub(super) api: Api,
     pub(super) store: Store,
     /// For what the harness itself does in the database.
@@ -57,6 +59,8 @@ pub(super) struct Tenant {
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
     pub(super) processes: usize,
+    /// So many more that only work; then the others do not.
+    pub(super) workers: usize,
     pub(super) leases: Leases,
     pub(super) policy: Policy,
     /// The judge's triggers note every change of a slot and of an owner.
@@ -71,14 +75,23 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new(processes: usize, leases: Leases, policy: Policy) -> Stage {
-        Stage { processes, leases, policy, noted: true, commits: Commits::Fast, proxied: false, settings: Vec::new() }
+        Stage {
+            processes,
+            workers: 0,
+            leases,
+            policy,
+            noted: true,
+            commits: Commits::Fast,
+            proxied: false,
+            settings: Vec::new(),
+        }
     }
 }
 
 impl Setup {
     pub(super) async fn start(request: &Request, stage: Stage) -> anyhow::Result<Setup> {
-        let Stage { processes, leases, policy, .. } = stage;
-        let most = u32::try_from(processes).context("count processes")? * (2 * CONNECTIONS + 4) + 40;
+        let Stage { processes, workers, leases, policy, .. } = stage;
+        let most = u32::try_from(processes + workers).context("count processes")? * (2 * CONNECTIONS + 4) + 40;
         let cluster = Cluster::start(&request.forebay, stage.commits, most).await?;
         let client = cluster.target()?.connect().await?;
         if stage.noted {
@@ -101,15 +114,17 @@ impl Setup {
         settings.extend(stage.settings);
         let spec = Spec {
             forebay: request.forebay.clone(),
+            part: if workers == 0 { Part::Everything } else { Part::Dispatch },
             database_url: proxy.as_ref().map_or_else(|| cluster.url(), Proxy::url),
             root_key: root_key.clone(),
             settings,
             logs: logs.clone(),
         };
+        let workers = Arc::new(Fleet::start(Spec { part: Part::Work, ..spec.clone() }, workers).await?);
         let fleet = Arc::new(Fleet::start(spec, processes).await?);
         let api = Api::new(Arc::clone(&fleet), root_key)?;
         let store = Store::new(&cluster.target()?, 8)?;
-        Ok(Setup { cluster, receiver, proxy, fleet, api, store, client, logs })
+        Ok(Setup { cluster, receiver, proxy, fleet, workers, api, store, client, logs })
     }
 
     /// Makes so many workspaces with these documents in each, tier by tier in turn.
@@ -145,6 +160,7 @@ impl Setup {
         tokio::select! {
             done = work => done,
             fallen = self.fleet.one_falls() => bail!("{fallen}; the processes' logs are in {}", self.logs.display()),
+            fallen = self.workers.one_falls() => bail!("{fallen}; the processes' logs are in {}", self.logs.display()),
         }
     }
 
@@ -177,6 +193,7 @@ impl Setup {
     pub(super) async fn stop(self, keep_logs: bool) -> anyhow::Result<Option<PathBuf>> {
         drop(self.api);
         drop(self.fleet);
+        drop(self.workers);
         drop(self.client);
         drop(self.store);
         self.cluster.stop().await?;

@@ -1,10 +1,10 @@
-//! A short form of each run, and of each mutant: a minute or three that shows that the invariants
+//! A short form of each run, and of each mutant: a few minutes that show that the invariants
 //! hold, and that the judge would have seen it if they did not.
 
 use serde_json::json;
 
 use super::mutant::Mutant;
-use super::{Outcome, Request, durable, outage, poison, soak, strict};
+use super::{Outcome, Request, durable, outage, poison, soak, strict, temporal};
 use crate::report::{machine, say};
 
 /// Runs them one after the other.
@@ -18,6 +18,7 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
         outage::run(&request, None).await?,
         poison::run(&request).await?,
         soak::run(&request, 0.3).await?,
+        temporal::run(&request, None).await?,
     ];
     for outcome in whole {
         broken.extend(
@@ -29,10 +30,11 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
         runs.push(outcome.figures);
     }
     let mut caught = Vec::new();
-    for mutant in Mutant::OF_STRICT.into_iter().chain(Mutant::OF_OUTAGE) {
-        let outcome = match Mutant::OF_OUTAGE.contains(&mutant) {
-            true => outage::run(&request, Some(mutant)).await?,
-            false => strict::run(&request, Some(mutant)).await?,
+    for mutant in Mutant::OF_STRICT.into_iter().chain(Mutant::OF_OUTAGE).chain(Mutant::OF_TEMPORAL) {
+        let outcome = match mutant {
+            mutant if Mutant::OF_OUTAGE.contains(&mutant) => outage::run(&request, Some(mutant)).await?,
+            mutant if Mutant::OF_TEMPORAL.contains(&mutant) => temporal::run(&request, Some(mutant)).await?,
+            mutant => strict::run(&request, Some(mutant)).await?,
         };
         say(format!("the mutant {} was caught by: {}", mutant.name(), outcome.broken.join(", ")));
         match outcome.broken.is_empty() {

@@ -27,11 +27,11 @@ struct Said {
 
 /// All that was said.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watch(Arc<Mutex<Vec<Said>>>);
+pub(in crate::chaos) struct Watch(Arc<Mutex<Vec<Said>>>);
 
 impl Watch {
     /// Asks everybody until told to stop.
-    pub(super) async fn run(self, fleet: Arc<Fleet>, stop: CancellationToken) {
+    pub(in crate::chaos) async fn run(self, fleet: Arc<Fleet>, stop: CancellationToken) {
         let http = reqwest::Client::new();
         while !stop.is_cancelled() {
             for place in 0..fleet.len() {
@@ -46,7 +46,7 @@ impl Watch {
     }
 
     /// What was told of an outage from one moment to another, with these words as the reason.
-    pub(super) fn told(&self, processes: usize, away: (i64, i64), reason: &str) -> Told {
+    pub(in crate::chaos) fn told(&self, processes: usize, away: (i64, i64), reason: &str) -> Told {
         let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Told::of(&said, processes, away, reason)
     }
@@ -60,16 +60,16 @@ async fn ask(http: &reqwest::Client, base: &str) -> Option<String> {
 
 /// What the processes told of an outage.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Told {
+pub(in crate::chaos) struct Told {
     /// Processes that said that the engine is away, and why.
-    pub(super) by: usize,
+    pub(in crate::chaos) by: usize,
     /// How long it took the last of them to say so.
-    pub(super) after_s: f64,
+    pub(in crate::chaos) after_s: f64,
     /// How often one that had said so said something else while it was still away.
-    pub(super) taken_back: usize,
+    pub(in crate::chaos) taken_back: usize,
     /// Processes that said that all is well when it was back.
-    pub(super) well: usize,
-    pub(super) well_after_s: f64,
+    pub(in crate::chaos) well: usize,
+    pub(in crate::chaos) well_after_s: f64,
 }
 
 impl Told {
