@@ -2,7 +2,8 @@
 #
 #   ensure_temporal       sets TEMPORAL_BIN to the program; installs it if it can
 #   test_temporal_start   starts a private server and exports FOREBAY_TEST_TEMPORAL, its address, and
-#                         FOREBAY_TEST_TEMPORAL_BIN; does not wait for it
+#                         FOREBAY_TEST_TEMPORAL_BIN; does not wait for it. With FOREBAY_TEST_TEMPORAL_STOCK=1 the
+#                         server is as it is shipped: no search attribute, no setting of ours
 #   test_temporal_stop    stops and removes it; harmless if there is none
 #
 # Each may be called twice. The caller arranges the end: trap test_temporal_stop EXIT
@@ -42,16 +43,20 @@ test_temporal_start() {
     ensure_temporal || return
     remove_abandoned_test_servers
     TEST_TEMPORAL_DIR=$(mktemp -d "/tmp/forebay-temporal-$$-XXXXXXXX") || return
-    local port
+    local port ours=(
+        --search-attribute ForebayWorkspace=Keyword --search-attribute ForebayDefinition=Keyword
+        --search-attribute ForebayQueueItem=Keyword
+        --dynamic-config-value 'history.timerProcessorMaxTimeShift="10ms"'
+        --dynamic-config-value history.transferProcessorMaxPollRPS=1000
+        --dynamic-config-value matching.enableFairness=true
+        --dynamic-config-value matching.numTaskqueueReadPartitions=1
+        --dynamic-config-value matching.numTaskqueueWritePartitions=1
+    )
+    if [[ ${FOREBAY_TEST_TEMPORAL_STOCK:-} == 1 ]]; then
+        ours=()
+    fi
     port=$(free_port)
-    "$TEMPORAL_BIN" server start-dev --headless --ip 127.0.0.1 --port "$port" --log-level error \
-        --search-attribute ForebayWorkspace=Keyword --search-attribute ForebayDefinition=Keyword \
-        --search-attribute ForebayQueueItem=Keyword \
-        --dynamic-config-value 'history.timerProcessorMaxTimeShift="10ms"' \
-        --dynamic-config-value history.transferProcessorMaxPollRPS=1000 \
-        --dynamic-config-value matching.enableFairness=true \
-        --dynamic-config-value matching.numTaskqueueReadPartitions=1 \
-        --dynamic-config-value matching.numTaskqueueWritePartitions=1 \
+    "$TEMPORAL_BIN" server start-dev --headless --ip 127.0.0.1 --port "$port" --log-level error "${ours[@]}" \
         >"$TEST_TEMPORAL_DIR/log" 2>&1 </dev/null &
     echo $! >"$TEST_TEMPORAL_DIR/pid"
     export FOREBAY_TEST_TEMPORAL="http://127.0.0.1:$port" FOREBAY_TEST_TEMPORAL_BIN=$TEMPORAL_BIN

@@ -21,7 +21,11 @@ pub mod test_engine;
 pub mod trace;
 pub mod versions;
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
+use kernel::explain::Stuck;
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::queue::Answer;
 use store::admission::Begun;
@@ -33,10 +37,12 @@ pub enum Described {
     Unknown,
     Running {
         /// It does not go on, and will not by itself: why.
-        stuck: Option<String>,
+        stuck: Option<Stuck>,
     },
     /// It is over there.
     Closed(End),
+    /// It was ended there from outside: a node of it may still be performed, for as long as `Engine::lingers` says.
+    Broken(End),
 }
 
 /// What runs executions once they hold a slot.
@@ -63,6 +69,26 @@ pub trait Engine: Send + Sync + 'static {
     /// What does it know of this execution? Asked when a start was in doubt and then refused, and of
     /// runs that should have ended.
     fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>>;
+
+    /// Which runs from one id to another it holds open: one question for many, whose answer may be seconds old. None if
+    /// it cannot be asked so.
+    fn open(
+        &self,
+        _from: ExecutionId,
+        _to: ExecutionId,
+    ) -> BoxFuture<'_, Result<Option<BTreeSet<ExecutionId>>, String>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// How long a node may still be performed of a run that was ended from outside.
+    fn lingers(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Is its work done? What is wrong if not, in words; an error if it cannot be reached.
+    fn look(&self) -> BoxFuture<'_, Result<Option<String>, String>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// Tells a run that somebody wants it to end. A hint: the request is stored before.
     fn cancel(&self, execution: ExecutionId);

@@ -41,8 +41,17 @@ pub struct Facts {
     pub begun: bool,
     /// What keeps the service from starting anything at all.
     pub engine: EngineState,
-    /// Why the engine cannot go on with it, if it cannot.
-    pub stuck: Option<String>,
+    /// Why the engine does not go on with it, if it does not.
+    pub stuck: Option<Stuck>,
+}
+
+/// Why an engine elsewhere does not go on with a run, and will not by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// Whoever does its work fails to.
+    Failing(String),
+    /// Nobody is there to do it.
+    Idle(String),
 }
 
 /// Whether the engine takes starts.
@@ -110,6 +119,10 @@ pub enum Waiting {
     Stuck {
         error: String,
     },
+    /// It was handed to an engine elsewhere, and there is no worker to go on with it.
+    NoWorker {
+        error: String,
+    },
 }
 
 /// An item's place and why it is there; nothing for one that runs or has ended.
@@ -118,7 +131,10 @@ pub fn explain(facts: &Facts) -> Option<Waiting> {
         Status::Pending => Some(waiting(facts)),
         // It keeps its claim and its slot while the engine is out of reach.
         Status::Claimed => Some(unavailable(&facts.engine).unwrap_or(Waiting::Starting)),
-        Status::Dispatched if let Some(error) = &facts.stuck => Some(Waiting::Stuck { error: error.clone() }),
+        Status::Dispatched if let Some(stuck) = &facts.stuck => Some(match stuck.clone() {
+            Stuck::Failing(error) => Waiting::Stuck { error },
+            Stuck::Idle(error) => Waiting::NoWorker { error },
+        }),
         Status::Dispatched if !facts.begun => Some(Waiting::Starting),
         Status::Dispatched | Status::Failed | Status::Gone => None,
     }
@@ -200,6 +216,7 @@ impl Waiting {
             Waiting::EngineFull => "the engine holds as many runs as it can".to_owned(),
             Waiting::Turn => "it is about to start".to_owned(),
             Waiting::Stuck { error } => format!("the engine cannot go on with it: {error}"),
+            Waiting::NoWorker { error } => format!("there is no worker to go on with it: {error}"),
             Waiting::Starting => "it was handed to the engine and no worker has picked it up yet".to_owned(),
         }
     }

@@ -396,6 +396,15 @@ mod tests {
         assert_eq!(bad.check().expect_err("a bad relation").key, "process.runs_after_ms");
     }
 
+    /// At worst it ended as soon as it was handed over, each pass just missed it, and a node of it was under way.
+    #[test]
+    fn as_shipped_a_run_lost_by_its_engine_frees_its_slot_within_a_minute() {
+        let Settings { dispatch, engine, .. } = Settings::default();
+        let lingers = engine.temporal.heartbeat_ms.max(engine.temporal.local_activity_below_ms);
+        let worst = engine.reconcile_after_ms + dispatch.poll_interval_ms + lingers + dispatch.poll_interval_ms;
+        assert!(worst <= 50_000, "{worst} ms, and passes themselves take time");
+    }
+
     #[test]
     fn no_secret_is_shown() {
         let mut settings = Settings::default();

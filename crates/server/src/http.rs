@@ -46,7 +46,7 @@ use kernel::signals::{metrics, spans};
 use kernel::trace::TraceParent;
 use store::Store;
 use store::key::Secret;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
@@ -80,6 +80,8 @@ pub(crate) struct ApiParts {
     pub(crate) polls: Option<Arc<AtomicBool>>,
     pub(crate) breaker: Breaker,
     pub(crate) findings: Findings,
+    /// How many questions about single runs an engine elsewhere is asked at once.
+    pub(crate) asked: Semaphore,
     pub(crate) pulse: Arc<Pulse>,
     /// Wakes the background loops.
     pub(crate) rouse: Arc<Notify>,

@@ -30,6 +30,7 @@ mod statistics;
 mod takeover;
 mod waiters;
 mod waker;
+mod watcher;
 pub mod wire;
 
 pub use role::Role;

@@ -2,18 +2,24 @@
 //!
 //! Invariants
 //! - Only what was handed over a while ago is asked about: a start may be on its way before that.
+//! - Runs that the engine lists as open cost one question for a page of them; only suspects, and a few of the others
+//!   in turn, are described one by one. A description decides, a list never does.
 //! - Every verdict of a pass is known before the first is carried out. A pass that meets too much
 //!   unknown, or another engine than the one that was started, ends nothing and says so, and begins
 //!   anew until that is over.
+//! - What was ended from outside, or is gone, holds its slot for as long as a node of it may still be performed.
 //! - An end names the status it was judged by: one that moved on meanwhile is left for the next pass.
 //!
-//! Not here: the verdicts (`kernel::reconcile`); the embedded engine, whose runs are rows of ours.
+//! Not here: the verdicts (`kernel::reconcile`); what is known of runs between passes (`findings`); the embedded engine,
+//! whose runs are rows of ours.
 
-use std::collections::BTreeMap;
+mod findings;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::{Described, Engine};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use kernel::execution;
 use kernel::failure::{Class, Failure};
 use kernel::ids::ExecutionId;
@@ -28,55 +34,15 @@ use crate::breaker::Breaker;
 use crate::heartbeat::Alive;
 use crate::hints::Hints;
 use crate::waiters::Waiters;
+pub(crate) use findings::{Findings, Seen, Stretch};
 
-/// The most runs asked about in one pass.
+/// The most runs looked at in one pass.
 const MOST: i64 = 500;
-
-/// What passes found wrong, for readiness and for whoever asks about a run. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Findings(Arc<Mutex<Found>>);
-
-#[derive(Debug, Default)]
-struct Found {
-    trouble: Option<String>,
-    /// Runs that their engine cannot go on with, and why.
-    stuck: BTreeMap<ExecutionId, String>,
-}
-
-impl Findings {
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).trouble.clone()
-    }
-
-    /// Why the engine cannot go on with a run, if it cannot.
-    pub(crate) fn stuck(&self, execution: ExecutionId) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).stuck.get(&execution).cloned()
-    }
-
-    fn set(&self, trouble: Option<String>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.trouble != trouble
-            && let Some(trouble) = &trouble
-        {
-            tracing::error!(trouble, "The engine and the queue do not agree");
-        }
-        known.trouble = trouble;
-    }
-
-    /// Notes which of these runs are stuck; a look from the first run on forgets those of the look before.
-    fn note(&self, anew: bool, judged: &[Judged]) -> usize {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if anew {
-            known.stuck.clear();
-        }
-        let stuck = judged.iter().filter_map(|one| Some((one.run.execution, one.stuck.clone()?)));
-        known.stuck.extend(stuck.take(MOST_NOTED));
-        known.stuck.len()
-    }
-}
-
-/// The most stuck runs of one pass that are known by name.
-const MOST_NOTED: usize = 1_000;
+/// How many of a page's open runs are described in one pass, to see whether they go on: every one has its turn within
+/// twenty passes.
+const DESCRIBED: usize = 25;
+/// How many descriptions are asked for at once.
+const AT_ONCE: usize = 8;
 
 pub(crate) struct Reconciler {
     pub(crate) store: Store,
@@ -88,8 +54,15 @@ pub(crate) struct Reconciler {
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
     pub(crate) findings: Findings,
-    /// Where the next pass goes on.
-    pub(crate) from: Mutex<Option<ExecutionId>>,
+    pub(crate) place: Mutex<Place>,
+}
+
+/// Where the next pass goes on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    from: Option<ExecutionId>,
+    /// How often all runs were gone through: whose turn it is to be described.
+    round: usize,
 }
 
 /// One run as it was judged.
@@ -98,78 +71,92 @@ struct Judged {
     verdict: Verdict,
     /// How it ends, if it does.
     end: Option<End>,
-    unknown: bool,
-    /// Why the engine cannot go on with it, if it cannot.
-    stuck: Option<String>,
+    seen: Seen,
 }
 
 impl Reconciler {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
-        let (Some(place), true) = (self.engine.place(), self.breaker.is_closed()) else { return Ok(None) };
-        let from = *self.from.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(noted), true) = (self.engine.place(), self.breaker.is_closed()) else { return Ok(None) };
+        let Place { from, round } = *self.place.lock().unwrap_or_else(PoisonError::into_inner);
         let runs = self.store.handed_over(&alive.shards, self.after, self.engine.name(), from, MOST).await?;
         let full = i64::try_from(runs.len()).is_ok_and(|found| found >= MOST);
         let next = runs.last().filter(|_| full).map(|run| run.execution);
-        let elsewhere = runs.iter().find_map(|run| run.place.clone().filter(|noted| *noted != place));
-        let mut judged = Vec::new();
-        if elsewhere.is_none() {
-            for run in runs {
-                match self.judge(run).await {
-                    Ok(one) => judged.push(one),
-                    // It cannot be asked: nothing is known, and nothing follows.
-                    Err(reason) => {
-                        tracing::warn!(reason, "The engine could not be asked about its runs");
-                        return Ok(None);
-                    }
-                }
+        if let Some(elsewhere) = runs.iter().find_map(|run| run.place.clone().filter(|place| *place != noted)) {
+            return Ok(self.stop(reconcile::halt(0, Some((&elsewhere, &noted)))));
+        }
+        let judged = match self.judge_all(runs, round).await {
+            Ok(judged) => judged,
+            // It cannot be asked: nothing is known, and nothing follows.
+            Err(reason) => {
+                tracing::warn!(reason, "The engine could not be asked about its runs");
+                return Ok(None);
             }
+        };
+        let unknown = judged.iter().filter(|one| one.seen == Seen::Unknown).count();
+        if let Some(reason) = reconcile::halt(unknown, None) {
+            return Ok(self.stop(Some(reason)));
         }
-        let unknown = judged.iter().filter(|judged| judged.unknown).count();
-        let halt = reconcile::halt(unknown, elsewhere.as_deref().map(|noted| (noted, place.as_str())));
-        if let Some(reason) = halt {
-            self.findings.set(Some(format!("stopped: {reason}")));
-            self.go_on_from(None);
-            return Ok(None);
+        let stretch = Stretch { after: from, to: next };
+        let counted = self.findings.note(stretch, judged.iter().map(|one| (one.run.execution, one.seen)));
+        for (why, count) in [("idle", counted.idle), ("failing", counted.failing)] {
+            ::metrics::gauge!(metrics::STUCK.name, "why" => why).set(u32::try_from(count).unwrap_or(u32::MAX));
         }
-        let failing = self.findings.note(from.is_none(), &judged);
-        self.carry_out(judged, failing).await?;
-        self.go_on_from(next);
+        self.findings.set(counted.told());
+        self.carry_out(judged).await?;
+        let round = if next.is_none() { round.wrapping_add(1) } else { round };
+        self.go_on(Place { from: next, round });
         Ok(next.map(|_| Duration::ZERO))
     }
 
-    fn go_on_from(&self, next: Option<ExecutionId>) {
-        *self.from.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    /// Ends nothing, says why, and begins anew.
+    fn stop(&self, reason: Option<String>) -> Option<Duration> {
+        self.findings.set(reason.map(|reason| format!("stopped: {reason}")));
+        self.go_on(Place::default());
+        None
+    }
+
+    fn go_on(&self, place: Place) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+
+    async fn judge_all(&self, runs: Vec<HandedOver>, round: usize) -> Result<Vec<Judged>, String> {
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(Vec::new()) };
+        let open = self.engine.open(first.execution, last.execution).await?.unwrap_or_default();
+        let turns = runs.len().div_ceil(DESCRIBED);
+        let judge = |(at, run): (usize, HandedOver)| {
+            let looked_at = at % turns == round % turns || !open.contains(&run.execution);
+            async move { if looked_at { self.judge(run).await } else { Ok(self.open(run)) } }
+        };
+        stream::iter(runs.into_iter().enumerate().map(judge)).buffered(AT_ONCE).try_collect().await
+    }
+
+    /// One that is listed as open, and not looked at more closely.
+    fn open(&self, run: HandedOver) -> Judged {
+        let verdict = reconcile::judge(run.status, There::Running);
+        Judged { run, verdict, end: None, seen: Seen::Listed { begun: verdict != Verdict::NotBegun } }
     }
 
     async fn judge(&self, run: HandedOver) -> Result<Judged, String> {
-        let (there, end, stuck) = match self.engine.describe(run.execution).await? {
-            Described::Unknown => (There::Unknown, None, None),
-            Described::Running { stuck } => (There::Running, None, stuck),
-            Described::Closed(end) => (There::Closed(end.outcome), Some(end), None),
+        let described = self.engine.describe(run.execution).await?;
+        let seen = Seen::of(run.status, &described);
+        let (there, end) = match described {
+            Described::Unknown => (There::Unknown, None),
+            Described::Running { .. } => (There::Running, None),
+            Described::Broken(end) | Described::Closed(end) => (There::Closed(end.outcome), Some(end)),
         };
-        let verdict = reconcile::judge(run.status, there);
+        let lingers = matches!(seen, Seen::Unknown | Seen::Broken)
+            && self.findings.gone_for(run.execution) < self.engine.lingers();
+        let verdict = if lingers { Verdict::Leave } else { reconcile::judge(run.status, there) };
         let end = match verdict {
             Verdict::Complete => end,
             Verdict::Lost => Some(lost()),
             Verdict::Leave | Verdict::NotBegun => None,
         };
-        Ok(Judged { run, verdict, end, unknown: there == There::Unknown, stuck })
+        Ok(Judged { run, verdict, end, seen })
     }
 
-    async fn carry_out(&self, judged: Vec<Judged>, failing: usize) -> Result<(), store::Error> {
-        let idle = judged.iter().filter(|one| one.verdict == Verdict::NotBegun && one.stuck.is_none()).count();
-        for (why, count) in [("idle", idle), ("failing", failing)] {
-            let count = u32::try_from(count).unwrap_or(u32::MAX);
-            ::metrics::gauge!(metrics::STUCK.name, "why" => why).set(count);
-        }
-        let failing = (failing > 0).then(|| {
-            format!("{failing} runs do not go on, because their workers fail: are they of this version, with its keys?")
-        });
-        let idle = (idle > 0).then(|| {
-            format!("{idle} started executions were picked up by no worker: does any poll the engine's task queue?")
-        });
-        self.findings.set(failing.or(idle));
+    async fn carry_out(&self, judged: Vec<Judged>) -> Result<(), store::Error> {
         for Judged { run, verdict, end, .. } in judged {
             if run.canceling {
                 // The engine may not have heard of it: the request was made at another process.

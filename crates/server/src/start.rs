@@ -102,6 +102,7 @@ impl Server {
         }
         parts.spawn_loops();
         parts.spawn_hints(api);
+        parts.spawn_watcher(api);
         if let Some(listener) = listener {
             if api && configured.is_none() && !parts.work.has_root_key().await? {
                 tracing::warn!(

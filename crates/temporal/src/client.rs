@@ -3,23 +3,21 @@
 //! Invariants
 //! - A start is repeatable in every state: the workflow's id is the execution's, duplicates are rejected, and the request's
 //!   id is the execution's too.
-//! - A run that Temporal itself ended may still have a node in flight, for as long as a silent worker keeps it: it is
-//!   told as closed only after that.
 //! - No slot is freed here before the fence is stored and the workflow is closed.
 //!
-//! Not here: what an answer means (`answer`), what runs (`workflow`).
+//! Not here: what an answer means (`answer`), what runs (`workflow`), what it is asked (`questions`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::embedded::{Left, OnLeft};
 use engine::versions::Versions;
 use engine::{Described, Engine, say};
 use futures_util::future::BoxFuture;
 use kernel::execution::Status;
-use kernel::failure::{Class, Failure, Policy};
+use kernel::failure::Policy;
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::queue::Answer;
 use kernel::signals::events;
@@ -31,7 +29,7 @@ use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::tonic::Request;
 use temporalio_client::{
     Client, UntypedWorkflow, UntypedWorkflowHandle, WorkflowCancelOptions, WorkflowDescribeOptions,
-    WorkflowExecutionStatus, WorkflowTerminateOptions,
+    WorkflowTerminateOptions,
 };
 use temporalio_common::data_converters::{
     GenericPayloadConverter, SerializationContext, SerializationContextData, WorkflowSerializationContext,
@@ -39,7 +37,6 @@ use temporalio_common::data_converters::{
 use temporalio_common::protos::temporal::api::common::v1::{Memo, Payloads, Priority, WorkflowType};
 use temporalio_common::protos::temporal::api::enums::v1::{WorkflowIdConflictPolicy, WorkflowIdReusePolicy};
 use temporalio_common::protos::temporal::api::taskqueue::v1::TaskQueue;
-use temporalio_common::protos::temporal::api::workflow::v1::PendingWorkflowTaskInfo;
 use temporalio_common::protos::temporal::api::workflowservice::v1::{
     GetSystemInfoRequest, StartWorkflowExecutionRequest,
 };
@@ -49,13 +46,10 @@ use crate::answer::answer;
 use crate::connection::{CALL, Link, Linked, chain, once};
 use crate::message::Input;
 use crate::settings::Settings;
-use crate::{NAME, WORKFLOW};
+use crate::{NAME, WORKFLOW, questions};
 
 /// How many more runs may be started: Temporal holds as many as it is given, and the limits are the queue's.
 const ROOM: usize = 1_000;
-/// A workflow's task that failed more often than this will not succeed by itself.
-const STUCK_AFTER: i32 = 3;
-
 const WORKSPACE: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayWorkspace");
 const DEFINITION: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayDefinition");
 const QUEUE_ITEM: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayQueueItem");
@@ -74,8 +68,6 @@ struct Shared {
     on_left: OnLeft,
     /// The last start ended in doubt: whether Temporal can be reached at all is asked before the next is sent.
     doubtful: AtomicBool,
-    /// Since when runs that Temporal itself ended are known to be closed.
-    closed: Mutex<BTreeMap<ExecutionId, Instant>>,
 }
 
 impl std::fmt::Debug for Temporal {
@@ -94,7 +86,6 @@ impl Temporal {
             link: Link::default(),
             on_left,
             doubtful: AtomicBool::new(false),
-            closed: Mutex::default(),
         };
         Temporal { shared: Arc::new(shared) }
     }
@@ -125,7 +116,20 @@ impl Engine for Temporal {
     }
 
     fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>> {
-        Box::pin(self.shared.describe(execution))
+        Box::pin(async move { questions::describe(&*self.shared.linked().await?, execution).await })
+    }
+
+    fn open(&self, from: ExecutionId, to: ExecutionId) -> BoxFuture<'_, Result<Option<BTreeSet<ExecutionId>>, String>> {
+        Box::pin(async move { questions::open(&*self.shared.linked().await?, from, to).await.map(Some) })
+    }
+
+    /// For as long as a silent worker keeps it.
+    fn lingers(&self) -> Duration {
+        self.shared.settings.heartbeat.max(self.shared.settings.local_below)
+    }
+
+    fn look(&self) -> BoxFuture<'_, Result<Option<String>, String>> {
+        Box::pin(async move { questions::look(&*self.shared.linked().await?, &self.shared.settings.task_queue).await })
     }
 
     fn cancel(&self, execution: ExecutionId) {
@@ -160,7 +164,7 @@ impl Shared {
         // One that cannot be read is started all the same: its begin ends it, with the reason.
         let version = self.versions.get(&self.store, brief.version).await.ok();
         let nodes = version.map(|version| version.definition.nodes.iter().map(|node| node.key.clone()).collect());
-        let linked = match self.link.get(&self.settings).await {
+        let linked = match self.linked().await {
             Ok(linked) => linked,
             Err(reason) => return Answer::Unavailable(reason),
         };
@@ -234,54 +238,13 @@ impl Shared {
         })
     }
 
+    async fn linked(&self) -> Result<Arc<Linked>, String> {
+        self.link.get(&self.settings).await
+    }
+
     async fn handle(&self, execution: ExecutionId) -> Result<UntypedWorkflowHandle<Client>, String> {
-        let linked = self.link.get(&self.settings).await?;
+        let linked = self.linked().await?;
         Ok(linked.client.get_workflow_handle::<UntypedWorkflow>(workflow_id(execution)))
-    }
-
-    async fn describe(&self, execution: ExecutionId) -> Result<Described, String> {
-        let options = WorkflowDescribeOptions::builder().rpc_options(once()).build();
-        let found = match self.handle(execution).await?.describe(options).await {
-            Ok(found) => found,
-            Err(WorkflowInteractionError::NotFound(_)) => return Ok(Described::Unknown),
-            Err(error) => return Err(chain(&error)),
-        };
-        let end = match found.status() {
-            WorkflowExecutionStatus::Completed => {
-                return Ok(Described::Closed(End { outcome: Status::Completed, output: None, error: None }));
-            }
-            WorkflowExecutionStatus::Canceled => {
-                return Ok(Described::Closed(End { outcome: Status::Canceled, output: None, error: None }));
-            }
-            WorkflowExecutionStatus::Failed => {
-                let error =
-                    Failure::new(Class::EngineLost, "its workflow failed in Temporal, and nothing was recorded");
-                return Ok(Described::Closed(End { outcome: Status::Failed, output: None, error: Some(error) }));
-            }
-            WorkflowExecutionStatus::Terminated => {
-                End { outcome: Status::Canceled, output: None, error: Some(store::control::terminated()) }
-            }
-            WorkflowExecutionStatus::TimedOut => {
-                let error = Failure::new(Class::DeadlinePassed, "its workflow ran out of time in Temporal");
-                End { outcome: Status::TimedOut, output: None, error: Some(error) }
-            }
-            _ => return Ok(Described::Running { stuck: stuck(found.raw().pending_workflow_task.as_ref()) }),
-        };
-        match self.surely_closed(execution) {
-            true => Ok(Described::Closed(end)),
-            false => Ok(Described::Running { stuck: None }),
-        }
-    }
-
-    /// Was it seen closed for so long that no worker can still perform a node of it?
-    fn surely_closed(&self, execution: ExecutionId) -> bool {
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = *closed.entry(execution).or_insert_with(Instant::now);
-        let sure = since.elapsed() >= self.settings.heartbeat.max(self.settings.local_below);
-        if sure {
-            closed.remove(&execution);
-        }
-        sure
     }
 
     async fn cancel(&self, execution: ExecutionId) -> Result<(), String> {
@@ -327,15 +290,8 @@ async fn reach(client: &Client) -> Result<(), String> {
     answered.map(drop).map_err(|status| format!("Temporal cannot be reached: {}", status.message()))
 }
 
-fn workflow_id(execution: ExecutionId) -> String {
+pub(crate) fn workflow_id(execution: ExecutionId) -> String {
     format!("execution-{execution}")
-}
-
-/// Why a run does not go on, if its task keeps failing: its history and this build's code do not agree, or its key is
-/// not known here.
-fn stuck(task: Option<&PendingWorkflowTaskInfo>) -> Option<String> {
-    let attempts = task.map_or(0, |task| task.attempt);
-    (attempts > STUCK_AFTER).then(|| format!("its workflow task failed {} times", attempts - 1))
 }
 
 /// A value as Temporal stores it: encrypted, if there are keys.

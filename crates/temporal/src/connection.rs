@@ -80,8 +80,20 @@ pub(crate) async fn dial(settings: &Settings) -> Result<Client, String> {
         Client::new(connection, options).map_err(|error| chain(&error))
     };
     match tokio::time::timeout(CONNECT, connect).await {
-        Ok(connected) => connected.map_err(|error| format!("Temporal at {}: {error}", settings.address)),
+        Ok(connected) => connected.map_err(|error| {
+            let hint = if settings.tls.client_pem.is_none() { hint(&error) } else { "" };
+            format!("Temporal at {}: {error}{hint}", settings.address)
+        }),
         Err(_) => Err(format!("Temporal at {} did not answer within {} s", settings.address, CONNECT.as_secs())),
+    }
+}
+
+/// A server that misses a client's certificate only says so by its silence.
+fn hint(error: &str) -> &'static str {
+    let refused = ["connection closed", "CertificateRequired", "broken pipe", "connection reset"];
+    match refused.iter().any(|sign| error.contains(sign)) {
+        true => " (it may ask for a certificate: engine.temporal.client_cert_file)",
+        false => "",
     }
 }
 

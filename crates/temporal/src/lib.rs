@@ -17,6 +17,7 @@ mod client;
 mod codec;
 mod connection;
 mod message;
+mod questions;
 mod settings;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -27,4 +27,6 @@ mod source_documents;
 mod story;
 mod support;
 mod temporal;
+mod temporal_lost;
+mod temporal_tls;
 mod tidy;

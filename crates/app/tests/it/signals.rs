@@ -261,10 +261,10 @@ fn recorded(span: &signals::Span, name: &str, all: &[Span]) -> bool {
     })
 }
 
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 
-async fn start_traced(tenant: &Tenant, definition: &str) -> String {
+pub(crate) async fn start_traced(tenant: &Tenant, definition: &str) -> String {
     let request = tenant.api.request(Method::POST, "workflow/executions/start");
     let request = request.header("traceparent", format!("00-{TRACE}-{CALLER}-01"));
     let started = send(request.json(&json!({ "workflowDefinitionId": definition }))).await.expect(202);

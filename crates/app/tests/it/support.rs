@@ -8,6 +8,7 @@ pub(crate) mod cli;
 pub(crate) mod collector;
 pub(crate) mod dev;
 pub(crate) mod engine;
+pub(crate) mod gate;
 pub(crate) mod http;
 pub(crate) mod process;
 pub(crate) mod proxy;

@@ -1,15 +1,16 @@
-//! Executions on a real Temporal: workers in other processes, killed, stopped and missing; cancels, forced ends, and an
-//! engine that cannot be reached.
+//! Executions on a real Temporal: workers in other processes, killed and stopped; cancels, forced ends, and an engine
+//! that cannot be reached.
 //!
-//! Not here: what graphs come to (`engine`'s scenarios, which Temporal plays too).
+//! Not here: what graphs come to (`engine`'s scenarios, which Temporal plays too), runs that Temporal lost or cannot go
+//! on with (`temporal_lost`).
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::signals::{TRACE, start_traced};
 use crate::support::cli::Cli;
 use crate::support::dev::Place;
 use crate::support::temporal::{Cluster, behind_our_back, server};
-use crate::support::tenant::text;
 use crate::support::until;
 use crate::tidy::repository::read;
 
@@ -82,6 +83,17 @@ async fn a_rolling_restart_of_workers_loses_nothing_and_costs_no_attempt() {
 }
 
 #[tokio::test]
+async fn what_a_worker_elsewhere_sends_belongs_to_the_trace_of_the_start() {
+    let cluster = Cluster::new(&[]).await;
+    let _worker = cluster.worker().await;
+    let nodes = json!({ "one": cluster.receiver.node("/call/a"), "two": cluster.receiver.after("one", "/call/a") });
+    let id = start_traced(&cluster.tenant, &cluster.tenant.apply("calls", nodes).await).await;
+    cluster.tenant.completed(&id).await;
+    let sent = cluster.receiver.traces("/call/a");
+    assert!(sent.len() == 2 && sent.iter().all(|sent| sent.starts_with(&format!("00-{TRACE}-"))), "{sent:?}");
+}
+
+#[tokio::test]
 async fn a_cancel_reaches_temporal_and_the_call_in_flight() {
     let cluster = Cluster::new(&[]).await;
     let _worker = cluster.worker().await;
@@ -148,40 +160,6 @@ async fn an_engine_out_of_reach_opens_the_breaker_and_costs_no_attempt() {
         cluster.tenant.completed(id).await;
     }
     assert_eq!(cluster.until_check("engine", |told| told == "ok").await, "ok");
-}
-
-#[tokio::test]
-async fn what_no_worker_picks_up_is_diagnosed_until_one_comes() {
-    let cluster = Cluster::new(&[]).await;
-    let id = cluster.tenant.start(&cluster.tenant.light().await).await;
-    let told = cluster.until_check("reconciler", |told| told != "ok").await;
-    assert!(told.contains("picked up by no worker"), "{told}");
-    let item = cluster.tenant.queue(&id).await;
-    assert_eq!(item["waiting"]["reason"], "starting", "{item}");
-    let metrics = cluster.server.anonymous().get("/metrics").await.text;
-    assert!(metrics.contains("engine_runs_stuck{why=\"idle\"} 1"), "{metrics}");
-    let _worker = cluster.worker().await;
-    cluster.tenant.completed(&id).await;
-    assert_eq!(cluster.until_check("reconciler", |told| told == "ok").await, "ok");
-}
-
-#[tokio::test]
-async fn a_run_whose_workers_lack_its_key_is_diagnosed_and_goes_on_with_one_that_has_it() {
-    let (old, new) = ("0a".repeat(32), "0b".repeat(32));
-    let cluster = Cluster::new(&[&format!("engine.temporal.encryption_key={old}")]).await;
-    let lacks = cluster.worker_with(&[&format!("engine.temporal.encryption_key={new}")]).await;
-    let id = cluster.tenant.start(&cluster.tenant.light().await).await;
-    let item = until("it is told to be stuck", async || {
-        let item = cluster.tenant.queue(&id).await;
-        (item["waiting"]["reason"] == "stuck").then_some(item)
-    })
-    .await;
-    assert!(text(&item["waiting"]["message"]).contains("workflow task failed"), "{item}");
-    let told = cluster.check("reconciler").await;
-    assert!(told.contains("do not go on"), "{told}");
-    drop(lacks);
-    let _has = cluster.worker_with(&[&format!("engine.temporal.encryption_key={new},{old}")]).await;
-    cluster.tenant.completed(&id).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! Not here: the engine (`host`, one for each), the scenarios (`conformance`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use engine::outbound::{self, Outbound};
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, ProcessId, WorkspaceId};
 use kernel::queue::{Answer, Priority};
 use kernel::ring::Ask;
+use kernel::trace::TraceParent;
 use kernel::{execution, node, parse};
 use serde_json::{Value, json};
 use store::definition::NewVersion;
@@ -32,7 +33,17 @@ use store::workspace::NewWorkspace;
 pub(crate) struct Receiver {
     calls: Arc<Mutex<BTreeMap<String, usize>>>,
     tokens: Arc<Mutex<Vec<String>>>,
+    traces: Arc<Mutex<BTreeSet<String>>>,
+    /// Held once by every call that is neither answered nor broken off.
+    under_way: Arc<UnderWay>,
 }
+
+#[derive(Default)]
+struct UnderWay(Arc<()>);
+
+/// The trace that every start belongs to.
+const TRACE: TraceParent =
+    TraceParent { trace_id: 0x4bf92f3577b34da6a3ce929d0e0e4736, span_id: 0x00f067aa0ba902b7, sampled: true };
 
 impl Receiver {
     pub(crate) fn calls(&self, path: &str) -> usize {
@@ -41,6 +52,17 @@ impl Receiver {
 
     pub(crate) fn tokens(&self) -> Vec<String> {
         self.tokens.lock().expect("whole").clone()
+    }
+
+    /// Is nothing asked of it any more? A call that was broken off a moment ago is not heard of at once.
+    pub(crate) async fn is_at_rest(&self) -> bool {
+        for _ in 0..100 {
+            if Arc::strong_count(&self.under_way.0) == 1 {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        false
     }
 
     async fn listen(&self) -> SocketAddr {
@@ -55,8 +77,10 @@ impl Receiver {
 /// `/ok` answers; `/status/503` answers that; `/flaky/2` fails twice, then answers; `/slow` takes its time, `/late/20` so
 /// many milliseconds; `/big` answers with a megabyte, `/nul` with what no database can hold.
 async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, headers: HeaderMap) -> impl IntoResponse {
-    let token = headers.get("idempotency-key").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    receiver.tokens.lock().expect("whole").push(token);
+    let _under_way = Arc::clone(&receiver.under_way.0);
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    receiver.tokens.lock().expect("whole").push(header("idempotency-key"));
+    receiver.traces.lock().expect("whole").insert(header("traceparent"));
     let seen = {
         let mut calls = receiver.calls.lock().expect("whole");
         let count = calls.entry(format!("/{path}")).or_default();
@@ -158,14 +182,17 @@ impl World {
         (id, if scenario.act == Act::Summed { summed(&trace) } else { trace })
     }
 
-    /// The trace of an execution once it has ended and left nothing behind.
+    /// The trace of an execution once it has ended and left nothing behind: no slot, no ticket, no call.
     pub(crate) async fn end_of(&self, id: ExecutionId) -> String {
         let execution = self.ended(id).await;
         assert_eq!(self.leftovers().await, (0, 0), "no slot and no ticket is left");
+        assert!(self.receiver.is_at_rest().await, "a call goes on although its slot is free");
+        let strange = self.receiver.traces.lock().expect("whole").iter().find(|it| **it != TRACE.to_string()).cloned();
+        assert_eq!(strange, None, "every call belongs to the trace of its start");
         self.trace(&execution).await
     }
 
-    async fn act(&self, id: ExecutionId, engine: &dyn Engine, act: Act) {
+    pub(crate) async fn act(&self, id: ExecutionId, engine: &dyn Engine, act: Act) {
         match act {
             Act::Nothing | Act::Summed => return,
             Act::CancelFirst => {}
@@ -219,7 +246,7 @@ impl World {
             concurrency_key: None,
             idempotency: None,
             trigger: json!({ "type": "test" }),
-            trace: None,
+            trace: Some(TRACE),
             version: None,
             rerun_of: None,
         };

@@ -56,7 +56,7 @@ table! {
         "Runs of an engine elsewhere that were ended here because that engine said so.",
         "A few are right. Steady: workers end runs without telling; look at their logs.";
     STUCK: "engine_runs_stuck" Gauge, ["why"],
-        "Runs of an engine elsewhere that do not go on, in the shards this process looks after: handed over and picked up by no worker (idle), or whose own code keeps failing (failing).",
+        "Runs of an engine elsewhere that do not go on, in the shards this process looks after: picked up by no worker or waiting for one that is not there (idle), or whose own code keeps failing (failing). Runs that have begun are looked at in turn, each within twenty polls.",
         "idle: no worker polls the task queue, start one. failing: workers of another version, or without the key; the workers' logs say which.";
     RETIRED: "executions_retired_total" Counter, [],
         "Executions deleted because they ended longer ago than retention.execution_days.",

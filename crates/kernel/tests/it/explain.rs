@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use kernel::execution::{self, Terminate, terminate};
-use kernel::explain::{EngineState, Facts, explain};
+use kernel::explain::{EngineState, Facts, Stuck, explain};
 use kernel::ids::ExecutionId;
 use kernel::queue::{Stage, Status};
 
@@ -46,11 +46,18 @@ fn check(cases: &[(&str, Facts)], expected: Expect) {
 
 #[test]
 fn a_run_that_its_engine_cannot_go_on_with_says_why() {
-    let stuck = Facts { status: Status::Dispatched, begun: true, stuck: Some("its task fails".to_owned()), ..ready() };
+    let stuck = Facts {
+        status: Status::Dispatched,
+        begun: true,
+        stuck: Some(Stuck::Failing("its task fails".to_owned())),
+        ..ready()
+    };
+    let idle = Facts { stuck: Some(Stuck::Idle("nobody polls q".to_owned())), ..stuck.clone() };
     check(
-        &[("stuck", stuck.clone()), ("ended", Facts { status: Status::Gone, ..stuck })],
+        &[("stuck", stuck.clone()), ("idle", idle), ("ended", Facts { status: Status::Gone, ..stuck })],
         expect![[r#"
             stuck: the engine cannot go on with it: its task fails
+            idle: there is no worker to go on with it: nobody polls q
             ended: nothing
         "#]],
     );

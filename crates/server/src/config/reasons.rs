@@ -44,6 +44,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     ("engine.temporal.task_queue", "what dispatchers start on and workers poll; the same for all of them"),
     ("engine.temporal.api_key", "shown to Temporal, over https only"),
+    ("engine.temporal.api_key_file", "a file that holds engine.temporal.api_key and nothing else"),
     (
         "engine.temporal.ca_file",
         "a PEM file with the authority of Temporal's certificate, if the system does not know it",
@@ -55,6 +56,7 @@ pub const REASONS: &[(&str, &str)] = &[
         "engine.temporal.encryption_key",
         "64 hexadecimal digits: encrypts whatever Temporal stores of ours. Several, separated by commas: the first encrypts, all decrypt",
     ),
+    ("engine.temporal.encryption_key_file", "a file that holds engine.temporal.encryption_key and nothing else"),
     (
         "engine.temporal.local_activity_below_ms",
         "calls that may take no longer are performed within the workflow's task, which costs Temporal next to nothing and can hold up the run's other nodes for that long; 0: none",

@@ -15,11 +15,13 @@ pub struct Temporal {
     pub namespace: String,
     pub task_queue: String,
     pub api_key: Option<String>,
+    pub api_key_file: Option<String>,
     pub ca_file: Option<String>,
     pub server_name: Option<String>,
     pub client_cert_file: Option<String>,
     pub client_key_file: Option<String>,
     pub encryption_key: Option<String>,
+    pub encryption_key_file: Option<String>,
     pub local_activity_below_ms: u64,
     pub heartbeat_ms: u64,
 }
@@ -31,11 +33,13 @@ impl Default for Temporal {
             namespace: "default".to_owned(),
             task_queue: "workflows.default".to_owned(),
             api_key: None,
+            api_key_file: None,
             ca_file: None,
             server_name: None,
             client_cert_file: None,
             client_key_file: None,
             encryption_key: None,
+            encryption_key_file: None,
             local_activity_below_ms: 1_000,
             heartbeat_ms: 10_000,
         }
@@ -56,7 +60,14 @@ impl Temporal {
         if !encrypted && !self.address.starts_with("http://") {
             return fail("engine.temporal.address", "must start with http:// or https://");
         }
-        if self.api_key.is_some() && !encrypted {
+        if self.api_key.is_some() && self.api_key_file.is_some() {
+            return fail("engine.temporal.api_key_file", "and engine.temporal.api_key say the same: give one of them");
+        }
+        if self.encryption_key.is_some() && self.encryption_key_file.is_some() {
+            let problem = "and engine.temporal.encryption_key say the same: give one of them";
+            return fail("engine.temporal.encryption_key_file", problem);
+        }
+        if (self.api_key.is_some() || self.api_key_file.is_some()) && !encrypted {
             return fail("engine.temporal.api_key", "is sent over https only: change engine.temporal.address");
         }
         if self.client_cert_file.is_some() != self.client_key_file.is_some() {
@@ -94,6 +105,12 @@ mod tests {
         let table = [
             (Temporal { address: "127.0.0.1:7233".to_owned(), ..good.clone() }, "engine.temporal.address"),
             (Temporal { api_key: some(), ..good.clone() }, "engine.temporal.api_key"),
+            (Temporal { api_key_file: some(), ..good.clone() }, "engine.temporal.api_key"),
+            (Temporal { api_key: some(), api_key_file: some(), ..good.clone() }, "engine.temporal.api_key_file"),
+            (
+                Temporal { encryption_key: some(), encryption_key_file: some(), ..good.clone() },
+                "engine.temporal.encryption_key_file",
+            ),
             (Temporal { client_cert_file: some(), ..good.clone() }, "engine.temporal.client_key_file"),
             (Temporal { server_name: some(), ..good.clone() }, "engine.temporal.address"),
             (Temporal { task_queue: String::new(), ..good.clone() }, "engine.temporal.namespace"),

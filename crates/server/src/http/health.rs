@@ -52,7 +52,9 @@ fn engine(api: &Api) -> String {
         EngineState::Off => "off: items wait (workflow.engine.enabled = false)".to_owned(),
         EngineState::Full => "full".to_owned(),
         EngineState::Unavailable { since, error } => format!("unavailable since {since}: {error}"),
-        EngineState::Takes if api.engine.is_none() => "elsewhere".to_owned(),
+        EngineState::Takes if api.engine.is_none() => {
+            api.findings.trouble().map_or_else(|| "elsewhere".to_owned(), |trouble| format!("elsewhere: {trouble}"))
+        }
         EngineState::Takes => "ok".to_owned(),
     }
 }

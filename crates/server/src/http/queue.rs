@@ -1,14 +1,25 @@
 //! One queue item: where it stands, and why it waits.
+//!
+//! Invariants
+//! - Whether an engine elsewhere goes on with a run is asked of that engine itself, so that every process tells the same;
+//!   not before its time, of a bounded number at once, and an answer that does not come is not waited for.
+
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::{Extension, Json as Reply};
-use kernel::explain;
+use engine::Described;
+use jiff::Timestamp;
+use kernel::explain::{self, Stuck};
 use kernel::ids::QueueItemId;
 use kernel::queue::Status;
+
+use store::queue::Ticket;
 
 use super::auth::Caller;
 use super::body::Id;
 use super::{Api, Problem};
+use crate::config::ms;
 use crate::wire::{QueueItem, WaitingReason};
 
 /// The ticket if there still is one; after its end the execution answers.
@@ -40,10 +51,10 @@ pub(crate) async fn get(
         dispatched_at: None,
     };
     if let Some(ticket) = api.store.ticket(id).await? {
-        let mut facts = ticket.facts;
+        let mut facts = ticket.facts.clone();
         facts.begun = execution.started_at.is_some();
         facts.engine = api.engine_state();
-        facts.stuck = api.findings.stuck(execution.id);
+        facts.stuck = stuck(&api, &ticket).await;
         item.status = facts.status;
         item.position = explain::position(&facts);
         item.waiting = explain::explain(&facts).map(|reason| WaitingReason { message: reason.message(), reason });
@@ -53,4 +64,26 @@ pub(crate) async fn get(
         item.dispatched_at = ticket.dispatched_at;
     }
     Ok(Reply(item))
+}
+
+/// How long an engine may take to say how a run is doing.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Why an engine elsewhere does not go on with a run that it was handed a while ago, if it does not.
+async fn stuck(api: &Api, ticket: &Ticket) -> Option<Stuck> {
+    let engine = api.told.as_ref().filter(|engine| engine.place().is_some())?;
+    let after = ms(api.settings.engine.reconcile_after_ms);
+    let handed_over = ticket.dispatched_at.filter(|_| ticket.facts.status == Status::Dispatched)?;
+    let since = Duration::try_from(Timestamp::now().duration_since(handed_over)).unwrap_or_default();
+    if since < after {
+        return None;
+    }
+    let asked = async {
+        let _turn = api.asked.acquire().await.ok()?;
+        engine.describe(ticket.item.execution()).await.ok()
+    };
+    match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
+        Ok(Some(Described::Running { stuck })) => stuck,
+        _ => None,
+    }
 }

@@ -160,8 +160,9 @@ mod temporal {
 
     fn settings(all: &crate::config::Settings) -> Result<Settings, StartError> {
         let given = &all.engine.temporal;
-        let keys = match &given.encryption_key {
-            Some(text) => Keys::parse(text).map_err(|problem| Invalid {
+        let from_file = secret("engine.temporal.encryption_key_file", given.encryption_key_file.as_deref())?;
+        let keys = match from_file.or_else(|| given.encryption_key.clone()) {
+            Some(text) => Keys::parse(&text).map_err(|problem| Invalid {
                 key: "engine.temporal.encryption_key",
                 problem: format!("{problem}; make one with `openssl rand -hex 32`"),
             })?,
@@ -180,7 +181,8 @@ mod temporal {
             address: given.address.clone(),
             namespace: given.namespace.clone(),
             task_queue: given.task_queue.clone(),
-            api_key: given.api_key.clone(),
+            api_key: secret("engine.temporal.api_key_file", given.api_key_file.as_deref())?
+                .or_else(|| given.api_key.clone()),
             tls,
             keys,
             local_below: ms(given.local_activity_below_ms),
@@ -188,6 +190,15 @@ mod temporal {
             heartbeat: ms(given.heartbeat_ms),
             drain: all.process.drain(),
         })
+    }
+
+    /// A secret that stands alone in a file, with or without an end of line.
+    fn secret(key: &'static str, path: Option<&str>) -> Result<Option<String>, StartError> {
+        let Some(bytes) = file(key, path)? else { return Ok(None) };
+        match String::from_utf8(bytes).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()) {
+            Some(text) => Ok(Some(text)),
+            None => Err(Invalid { key, problem: "names a file without a secret in it".to_owned() }.into()),
+        }
     }
 
     fn file(key: &'static str, path: Option<&str>) -> Result<Option<Vec<u8>>, StartError> {

@@ -15,7 +15,7 @@ use store::key::Secret;
 use store::lease::Lease;
 use store::process::Registration;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -42,6 +42,10 @@ use crate::statistics::{self, Statistics};
 use crate::takeover::Takeover;
 use crate::waiters::Waiters;
 use crate::waker::Waker;
+use crate::watcher::Watcher;
+
+/// How many requests at once may ask an engine elsewhere about a run.
+const ASKED_AT_ONCE: usize = 8;
 
 /// Where the database is: for single calls, and for what needs a session of its own.
 pub(super) struct Targets {
@@ -278,7 +282,7 @@ impl Parts {
             hints: self.hints.clone(),
             waiters: self.waiters.clone(),
             findings: self.findings.clone(),
-            from: Mutex::default(),
+            place: Mutex::default(),
         };
         let poll = ms(self.settings.dispatch.poll_interval_ms);
         self.spawn_loop("reconciler", poll, Arc::new(reconciler), |it| async move { it.pass().await });
@@ -292,6 +296,24 @@ impl Parts {
     {
         let (stop, rouse) = (self.stop.clone(), Arc::clone(&self.rouse));
         self.tasks.spawn(async move { repeat(name, every, &rouse, &stop, || pass(Arc::clone(&it))).await });
+    }
+
+    /// In a process that answers requests and hands nothing over: how the engine elsewhere is doing.
+    pub(super) fn spawn_watcher(&self, api: bool) {
+        let watched = self.told.clone().filter(|engine| engine.place().is_some());
+        if let (true, None, Some(engine)) = (api, &self.engine, watched) {
+            let watcher = Watcher {
+                store: self.work.clone(),
+                engine,
+                breaker: self.breaker.clone(),
+                findings: self.findings.clone(),
+                after: ms(self.settings.engine.reconcile_after_ms),
+                from: Mutex::default(),
+                stop: self.stop.clone(),
+            };
+            let poll = ms(self.settings.dispatch.poll_interval_ms);
+            self.spawn_loop("watcher", poll, Arc::new(watcher), |it| async move { it.pass().await });
+        }
     }
 
     /// Tells dispatchers elsewhere of what this process accepted or ended.
@@ -322,6 +344,7 @@ impl Parts {
             polls: self.worker.polls(),
             breaker: self.breaker.clone(),
             findings: self.findings.clone(),
+            asked: Semaphore::new(ASKED_AT_ONCE),
             pulse: Arc::clone(&self.pulse),
             rouse: Arc::clone(&self.rouse),
             stop: self.stop.clone(),

@@ -147,7 +147,9 @@ async fn outputs_and_inputs_stay_out_of_history_and_what_is_there_is_encrypted()
     let process = world.process(sealed.clone()).await;
     let document = json!({ "nodes": {
         "big": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/big", "max_response_bytes": 2_000_000 } },
-        "secretly_named": { "kind": "TRANSFORM", "needs": "big", "with": { "value": "${{ inputs.word }}" } },
+        "asks": { "kind": "HTTP_REQUEST", "needs": "big", "retry": { "max_attempts": 2, "initial": "10ms" },
+                  "with": { "url": "BASE/flaky/1?q=${{ inputs.word }}" } },
+        "secretly_named": { "kind": "TRANSFORM", "needs": "asks", "with": { "value": "${{ inputs.word }}" } },
         "fails": { "kind": "FAIL", "needs": "secretly_named", "with": { "message": "the word is ${{ inputs.word }}" } },
     } });
     let scenario = Scenario { document, input: json!({ "word": "swordfish" }), act: Act::Nothing };

@@ -28,11 +28,19 @@ impl Cluster {
     pub(crate) async fn new(settings: &[&str]) -> Cluster {
         let way = Way::to_temporal().await;
         let address = format!("engine.temporal.address=http://{}", way.address);
+        Cluster::by(way, &[&[address.as_str()], settings].concat()).await
+    }
+
+    /// The same, reached as these settings say.
+    pub(crate) async fn at(settings: &[&str]) -> Cluster {
+        Cluster::by(Way::to_temporal().await, settings).await
+    }
+
+    async fn by(way: Way, settings: &[&str]) -> Cluster {
         let queue = format!("engine.temporal.task_queue=test-{}", store::new_id());
         // Slots are free again after a second, and calls are activities of their own.
         let own = [
             "engine.kind=temporal",
-            &address,
             &queue,
             "engine.temporal.heartbeat_ms=1000",
             "engine.temporal.local_activity_below_ms=0",
@@ -45,6 +53,19 @@ impl Cluster {
         server.ready().await;
         let tenant = Tenant::new(server.api(), "PRO").await;
         Cluster { database, receiver, server, tenant, way, settings }
+    }
+
+    /// A process that only answers requests.
+    pub(crate) async fn api_only(&self) -> Server {
+        let mut server = Server::spawn_as("api", &self.database.url, self.server.root_key(), &self.settings);
+        server.ready().await;
+        server
+    }
+
+    /// Its task queue.
+    pub(crate) fn queue(&self) -> &str {
+        let named = self.settings.iter().find_map(|setting| setting.strip_prefix("engine.temporal.task_queue="));
+        named.expect("it has one")
     }
 
     /// A worker that polls.
@@ -67,12 +88,51 @@ impl Cluster {
 
     /// What one check of readiness says.
     pub(crate) async fn check(&self, name: &str) -> String {
-        let ready = self.server.anonymous().get("/readyz").await.expect(200);
-        ready["checks"][name].as_str().unwrap_or_default().to_owned()
+        check(&self.server, name).await
     }
 
     pub(crate) async fn until_check(&self, name: &str, holds: impl Fn(&str) -> bool) -> String {
-        until(&format!("{name} says so"), async || Some(self.check(name).await).filter(|text| holds(text))).await
+        until_check(&self.server, name, holds).await
+    }
+}
+
+/// What one check of a server's readiness says; trouble with the engine leaves it ready.
+pub(crate) async fn check(server: &Server, name: &str) -> String {
+    let ready = server.anonymous().get("/readyz").await.expect(200);
+    ready["checks"][name].as_str().unwrap_or_default().to_owned()
+}
+
+pub(crate) async fn until_check(server: &Server, name: &str, holds: impl Fn(&str) -> bool) -> String {
+    until(&format!("{name} says so"), async || Some(check(server, name).await).filter(|text| holds(text))).await
+}
+
+/// A Temporal of a test's own, with a file: what is killed comes back as it was.
+pub(crate) struct Own {
+    pub(crate) port: u16,
+    files: tempfile::TempDir,
+    process: Option<Process>,
+}
+
+impl Own {
+    pub(crate) async fn start() -> Own {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+        let mut own = Own { port, files: tempfile::tempdir().expect("a directory"), process: None };
+        own.come_back().await;
+        own
+    }
+
+    pub(crate) async fn come_back(&mut self) {
+        let mut command = std::process::Command::new(std::env::var(PROGRAM).expect("./dev/test names it"));
+        command.args(["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"]);
+        command.args(["--port", &self.port.to_string(), "--db-filename"]).arg(self.files.path().join("temporal.db"));
+        self.process = Some(Process::spawn("temporal", command));
+        until("it answers", async || TcpStream::connect(("127.0.0.1", self.port)).await.ok()).await;
+    }
+
+    pub(crate) fn sigkill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.sigkill();
+        }
     }
 }
 
