@@ -7,20 +7,16 @@
 # Each may be called twice. The caller arranges the end: trap test_cluster_stop EXIT
 # shellcheck shell=bash
 
+# shellcheck source=dev/lib/apt.sh
+source "${BASH_SOURCE[0]%/*}/apt.sh"
+
 readonly PG_OLDEST_MAJOR=15
 
 ensure_postgres() {
     find_postgres && return
-    if command -v apt-get >/dev/null; then
-        local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
-        if ((EUID != 0)) && command -v sudo >/dev/null; then
-            apt=(sudo "${apt[@]}")
-        fi
-        echo "installing PostgreSQL…" >&2
-        # Output is for people: ours may be read by a program.
-        if "${apt[@]}" update >&2 && "${apt[@]}" install -y postgresql >&2 && find_postgres; then
-            return
-        fi
+    echo "installing PostgreSQL…" >&2
+    if apt_install postgresql && find_postgres; then
+        return
     fi
     echo "install PostgreSQL 15 or later (Debian: apt-get install postgresql), or pass --database-url" >&2
     return 1

@@ -72,6 +72,8 @@ pub(crate) struct Dispatcher {
     claiming: BTreeSet<i16>,
     /// Shards that somebody else was claiming from: asked on their own, and waited for.
     contended: BTreeSet<i16>,
+    /// Those of them in which somebody's data could not be claimed: asked a workspace at a time.
+    singly: BTreeSet<i16>,
     /// How many claims are under way, and since when the last; and how many that wait for one shard.
     claims: usize,
     waiting: usize,
@@ -120,6 +122,7 @@ impl Dispatcher {
             next: BTreeMap::new(),
             claiming: BTreeSet::new(),
             contended: BTreeSet::new(),
+            singly: BTreeSet::new(),
             claims: 0,
             waiting: 0,
             last_claim: Instant::now(),
@@ -291,9 +294,8 @@ impl Dispatcher {
                 match &answer {
                     Ok(claims) => planned = self.ask_again(planned, &claims.busy),
                     // Somebody's data cannot be claimed: the others go on without it.
-                    Err(store::Error::Refused { .. }) if !alone => {
-                        let all: Vec<WorkspaceId> = planned.iter().map(|planned| planned.ask.workspace).collect();
-                        planned = self.ask_again(planned, &all);
+                    Err(store::Error::Refused { .. }) if !alone || planned.len() > 1 => {
+                        planned = self.ask_apart(planned, alone);
                     }
                     Err(_) => {}
                 }

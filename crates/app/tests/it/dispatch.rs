@@ -131,3 +131,52 @@ async fn a_start_that_comes_while_a_full_workspace_is_being_asked_waits_for_no_p
     until("it is being asked", async || (world.count(asking).await > 0).then_some(())).await;
     tenant.completed(&tenant.start(&light).await).await;
 }
+
+#[tokio::test]
+async fn a_start_of_a_workspace_that_was_full_is_heard_when_its_slot_was_freed_elsewhere() {
+    let world = World::with(&["dispatch.poll_interval_ms=600000", STEADY[0], STEADY[1]]).await;
+    let tenant = world.tenant("FREE").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let light = tenant.light().await;
+    let first = tenant.start(&held).await;
+    world.receiver.until_called("/hold/a", 1).await;
+    // Found full: it is not asked again for a moment.
+    let second = tenant.start(&light).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Ended by somebody who tells nobody.
+    let end = "SELECT fb_complete_1(ARRAY['ID'::uuid], ARRAY['CANCELED'], ARRAY[NULL::jsonb], ARRAY[NULL::jsonb],
+                                    ARRAY[NULL::uuid], NULL, 'test')";
+    world.run_sql(&end.replace("ID", &first)).await;
+    let third = tenant.start(&light).await;
+    tenant.completed(&second).await;
+    tenant.completed(&third).await;
+}
+
+#[tokio::test]
+async fn a_workspace_whose_items_cannot_be_claimed_keeps_no_other_waiting() {
+    let world = World::with(&["dispatch.poll_interval_ms=200"]).await;
+    let broken = world.tenant("PRO").await;
+    let shard = |id: &str| u8::from_str_radix(&id[id.len() - 2..], 16).expect("an id ends in hex") & 63;
+    let mut beside = world.tenant("PRO").await;
+    while shard(&beside.id) != shard(&broken.id) {
+        beside = world.tenant("PRO").await;
+    }
+    let elsewhere = world.tenant("PRO").await;
+    let bad = broken.light().await;
+    // A claim that meets an item of this workspace fails as a whole.
+    let trap = "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                    RAISE EXCEPTION 'not to be claimed' USING ERRCODE = 'data_exception'; END $$;
+                CREATE TRIGGER trap BEFORE UPDATE ON execution_queue FOR EACH ROW
+                    WHEN (NEW.workspace_id = 'ID' AND OLD.stage = 0 AND NEW.stage = 5) EXECUTE FUNCTION trap()";
+    world.run_sql(&trap.replace("ID", &broken.id)).await;
+    let stuck = broken.start_many(&bad, 3).await;
+    for healthy in [&beside, &elsewhere] {
+        for id in healthy.start_many(&healthy.light().await, 20).await {
+            healthy.completed(&id).await;
+        }
+    }
+    world.run_sql("DROP TRIGGER trap ON execution_queue").await;
+    for id in &stuck {
+        broken.completed(id).await;
+    }
+}

@@ -3,6 +3,7 @@
 //! Invariants
 //! - A shard is part of one claim at a time.
 //! - A claim of several shards waits for none of them; a shard that was busy is asked on its own, and that claim waits.
+//! - One workspace whose data cannot be claimed keeps no other waiting, of whatever shard.
 //!
 //! Not here: who is asked (`dispatcher`), the claim itself (`starter`).
 
@@ -66,11 +67,32 @@ impl Dispatcher {
     }
 
     fn send(&mut self, process: ProcessId, shards: &[i16], alone: bool) {
-        let planned: Vec<Planned> = shards.iter().filter_map(|shard| self.next.remove(shard)).flatten().collect();
+        let planned: Vec<Planned> = shards.iter().flat_map(|shard| self.due(*shard)).collect();
         self.claiming.extend(shards);
         let turn = planned.first().and_then(|planned| self.turns.get(&planned.turn));
         let flow = turn.map_or_else(Span::none, |turn| turn.span.clone());
         self.under_way.push(Box::pin(claim(self.starter.clone(), process, alone, planned, flow)));
+    }
+
+    /// Who of a shard is asked by its next claim: everybody, or one of them.
+    fn due(&mut self, shard: i16) -> Vec<Planned> {
+        let mut due = self.next.remove(&shard).unwrap_or_default();
+        if self.singly.contains(&shard) && due.len() > 1 {
+            self.next.insert(shard, due.split_off(1));
+            self.contended.insert(shard);
+        } else {
+            self.singly.remove(&shard);
+        }
+        due
+    }
+
+    /// Plans anew those of a claim that somebody's data spoilt: by shards, and within a shard one by one.
+    pub(super) fn ask_apart(&mut self, planned: Vec<Planned>, alone: bool) -> Vec<Planned> {
+        let all: Vec<WorkspaceId> = planned.iter().map(|planned| planned.ask.workspace).collect();
+        if alone {
+            self.singly.extend(all.iter().map(|workspace| workspace.shard()));
+        }
+        self.ask_again(planned, &all)
     }
 
     /// Plans those of busy shards anew, each shard on its own; answers the others.
