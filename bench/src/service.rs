@@ -263,14 +263,25 @@ async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
 }
 
 /// On Linux the kernel ends the child when the thread that made it is gone, however that happened.
-fn command(forebay: &Path) -> Command {
+pub(crate) fn command(program: &Path) -> Command {
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() {
-        return Command::new(forebay);
+        return Command::new(program);
     }
     let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "KILL"]).arg(forebay);
+    command.args(["--pdeathsig", "KILL"]).arg(program);
     command
+}
+
+/// What a process has used of the processors so far, all of its threads together.
+pub(crate) fn cpu_ms(pid: u32) -> anyhow::Result<f64> {
+    /// Linux counts in hundredths of a second wherever a program can see it.
+    const TICK_MS: f64 = 10.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("read what a process has used")?;
+    // Its name may hold spaces; after it come the fields, user and system time as the 12th and 13th.
+    let (_, fields) = stat.rsplit_once(") ").context("read what a process has used")?;
+    let ticks = fields.split(' ').skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
+    Ok(ticks * TICK_MS)
 }
 
 /// How a child ended, if it has. It is left to be reaped, so that its id stays its own.

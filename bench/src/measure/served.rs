@@ -34,9 +34,15 @@ pub(crate) struct Service {
 impl Service {
     /// Starts it over a world's database; answers when it says that it is ready.
     pub(crate) async fn start(world: &World, settings: &[String]) -> Result<Service> {
+        Service::start_as("api,dispatcher,worker", world, settings).await
+    }
+
+    /// Starts it with only these roles.
+    pub(crate) async fn start_as(roles: &str, world: &World, settings: &[String]) -> Result<Service> {
         let key = Secret::generate()?;
         let mut command = Command::new(binary()?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--database-url", &world.url]);
+        command.args(["--roles", roles]);
         for setting in settings {
             command.args(["--set", setting]);
         }
@@ -102,9 +108,13 @@ impl Service {
         Ok(accepted.iter().filter(|item| item["started"]["executionId"].is_string()).count())
     }
 
+    pub(crate) fn pid(&self) -> Result<u32> {
+        self.child.id().context("forebay ended by itself")
+    }
+
     /// Stops it and waits until it is gone.
     pub(crate) async fn stop(mut self) -> Result<()> {
-        let pid = self.child.id().context("forebay ended by itself")?;
+        let pid = self.pid()?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM).context("stop forebay")?;
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.context("wait for forebay to stop")??;
         ensure!(status.success(), "forebay ended with {status}");

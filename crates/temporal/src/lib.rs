@@ -13,16 +13,19 @@
 
 mod activities;
 mod answer;
+mod bare;
 mod client;
 mod codec;
 mod connection;
 mod message;
 mod settings;
+mod start;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod worker;
 mod workflow;
 
+pub use bare::Bare;
 pub use client::Temporal;
 pub use settings::{Invalid, Keys, Settings, Tls};
 pub use worker::{Hands, Worker};
