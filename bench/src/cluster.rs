@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use serde_json::{Map, Value, json};
 use store::connect::Target;
 use store::embedded::{Embedded, Launcher, Options};
 
@@ -79,6 +80,15 @@ impl Cluster {
 
     pub fn target(&self) -> anyhow::Result<Target> {
         Ok(Target::new(&self.url_as("harness"))?)
+    }
+
+    /// What figures depend on.
+    pub async fn settings(&self) -> anyhow::Result<Map<String, Value>> {
+        let client = self.target()?.connect().await?;
+        let names = ["server_version", "fsync", "synchronous_commit", "shared_buffers", "jit"];
+        let sql = "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name";
+        let rows = client.query(sql, &[&names.as_slice()]).await?;
+        Ok(rows.iter().map(|row| (row.get::<_, String>(0), json!(row.get::<_, String>(1)))).collect())
     }
 
     /// Stops the server and removes what it wrote.

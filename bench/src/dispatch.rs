@@ -172,12 +172,7 @@ impl Bench<'_> {
     }
 
     async fn settings(&self) -> Result<Value> {
-        let client = self.cluster.target()?.connect().await?;
-        let names = ["server_version", "fsync", "synchronous_commit", "shared_buffers", "jit"];
-        let sql = "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name";
-        let rows = client.query(sql, &[&names.as_slice()]).await?;
-        let mut settings: Map<String, Value> =
-            rows.iter().map(|row| (row.get::<_, String>(0), json!(row.get::<_, String>(1)))).collect();
+        let mut settings = self.cluster.settings().await?;
         settings.insert("batch".to_owned(), json!(BATCH));
         Ok(Value::Object(settings))
     }

@@ -9,3 +9,4 @@ pub mod random;
 pub mod receiver;
 pub mod report;
 pub mod service;
+pub mod temporal;

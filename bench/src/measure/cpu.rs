@@ -21,6 +21,11 @@ pub(crate) fn used_by(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * (1_000 / TICKS)))
 }
 
+/// The same in milliseconds.
+pub(crate) fn used_by_ms(pid: u32) -> Result<f64> {
+    Ok(used_by(pid)?.as_secs_f64() * 1e3)
+}
+
 /// The pid of the server that a connection leads to.
 pub(crate) async fn postmaster(client: &Client) -> Result<u32> {
     let sql = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int";

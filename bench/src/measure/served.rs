@@ -34,9 +34,15 @@ pub(crate) struct Service {
 impl Service {
     /// Starts it over a world's database; answers when it says that it is ready.
     pub(crate) async fn start(world: &World, settings: &[String]) -> Result<Service> {
+        Service::start_as("api,dispatcher,worker", world, settings).await
+    }
+
+    /// Starts it with only these roles.
+    pub(crate) async fn start_as(roles: &str, world: &World, settings: &[String]) -> Result<Service> {
         let key = Secret::generate()?;
         let mut command = Command::new(binary()?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--database-url", &world.url]);
+        command.args(["--roles", roles]);
         for setting in settings {
             command.args(["--set", setting]);
         }

@@ -254,8 +254,7 @@ impl Dispatcher {
     /// One turn of the ring: who is asked next. What waits for a claim of its shard holds up nobody
     /// else; apart from that, the turn before is on its way. True if somebody is to be asked.
     fn turn(&mut self) -> bool {
-        let room = self.starter.engine.capacity().min(self.starter.breaker.room());
-        let room = i32::try_from(room).unwrap_or(i32::MAX).saturating_sub(self.outstanding);
+        let room = i32::try_from(self.starter.room()).unwrap_or(i32::MAX).saturating_sub(self.outstanding);
         let on_its_way = self.next.keys().all(|shard| self.claiming.contains(shard));
         let free = self.may_claim() && self.alive.borrow().is_some() && self.ours.is_held();
         if !on_its_way || !free || self.ring.is_empty() || room <= 0 {

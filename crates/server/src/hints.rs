@@ -26,7 +26,7 @@ pub(crate) enum Hint {
     Freed(WorkspaceId, Instant),
     /// This workspace may have something ready, and room for it.
     Workspace(WorkspaceId),
-    /// The engine may have room again.
+    /// The engine, or the line before it, may have room again.
     Room,
     /// Look everywhere.
     Sweep,
@@ -63,6 +63,13 @@ impl Hints {
     /// Something new waits in this workspace.
     pub(crate) fn enqueued(&self, workspace: WorkspaceId) {
         self.tell(workspace, Hint::Enqueued(workspace));
+    }
+
+    /// This process may claim again.
+    pub(crate) fn room(&self) {
+        if let Some(local) = &self.local {
+            let _stopping = local.send(Hint::Room);
+        }
     }
 
     fn tell(&self, workspace: WorkspaceId, hint: Hint) {

@@ -8,7 +8,9 @@
 //!   have been stays claimed, and is taken over as soon as this process has said goodbye.
 //! - An item's trouble is its own: the rest of the batch goes on.
 //!
-//! Not here: whose turn it is (`dispatcher`), what an answer means (`kernel::queue`).
+//! Not here: whose turn it is (`dispatcher`), how many go at once (`line`), what an answer means (`kernel::queue`).
+
+mod line;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use store::Store;
 use store::admission::{Begun, Claimed, Claims};
 use store::definition::Which;
 use store::run::{End, Ending};
+use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::field::Empty;
@@ -34,6 +37,8 @@ use tracing::{Instrument as _, Span};
 use crate::breaker::{Breaker, Pass};
 use crate::config::{Dispatch, ms};
 use crate::hints::Hints;
+pub(crate) use line::Line;
+use line::Place;
 
 /// How long an item of a newer build waits before it is offered again.
 const NEWER_DELAY: Duration = Duration::from_secs(5);
@@ -46,6 +51,7 @@ pub(crate) struct Starter {
     pub(crate) settings: Dispatch,
     pub(crate) hints: Hints,
     pub(crate) breaker: Breaker,
+    pub(crate) line: Line,
     /// No start is sent any more.
     pub(crate) stop: CancellationToken,
     /// Starts under way.
@@ -53,6 +59,12 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
+    /// How many more items may be claimed now.
+    pub(crate) fn room(&self) -> usize {
+        let line = if self.engine.begins_with_claim() { usize::MAX } else { self.line.room() };
+        self.engine.capacity().min(self.breaker.room()).min(line)
+    }
+
     /// Claims and starts what was claimed, as a part of `flow`.
     pub(crate) async fn claim(&self, process: ProcessId, asks: &[Ask], flow: &Span) -> Result<Claims, store::Error> {
         let claim = ClaimId(store::new_id());
@@ -79,8 +91,7 @@ impl Starter {
             }
         }
         if !rest.is_empty() {
-            let (starter, flow) = (self.clone(), flow.clone());
-            self.tasks.spawn(async move { starter.start_all(process, claim, rest, flow).await });
+            self.spawn_starts(process, claim, rest, flow.clone());
         }
         Ok(claims)
     }
@@ -105,26 +116,30 @@ impl Starter {
             match self.store.claimed_under(&shards, claim).await {
                 // Nothing yet: the claim may still be waiting for its shard.
                 Ok(items) if items.is_empty() => {}
-                Ok(items) => return self.start_all(process, claim, items, Span::none()).await,
+                Ok(items) => return self.spawn_starts(process, claim, items, Span::none()),
                 Err(_) => {}
             }
         }
         // Nothing was claimed, or this process lapsed meanwhile and a takeover finds it.
     }
 
-    /// Starts claimed items side by side, each on its own.
-    pub(crate) async fn start_all(&self, process: ProcessId, claim: ClaimId, items: Vec<Claimed>, flow: Span) {
-        let starts = items.into_iter().map(|item| {
-            let span = item_span(&flow, &item);
-            self.start(process, claim, item).instrument(span)
+    /// Starts claimed items side by side, each on its own. They are in line from now on.
+    pub(crate) fn spawn_starts(&self, process: ProcessId, claim: ClaimId, items: Vec<Claimed>, flow: Span) {
+        let items: Vec<(Claimed, Place)> = items.into_iter().map(|item| (item, self.line.join())).collect();
+        let starter = self.clone();
+        self.tasks.spawn(async move {
+            let starts = items.into_iter().map(|(item, place)| {
+                let span = item_span(&flow, &item);
+                starter.start(process, claim, item, place).instrument(span)
+            });
+            stream::iter(starts).buffer_unordered(starter.settings.parallel_starts).for_each(|()| async {}).await;
         });
-        stream::iter(starts).buffer_unordered(self.settings.parallel_starts).for_each(|()| async {}).await;
     }
 
     /// The claim and its slot stay while the database is away; the start is repeated after that.
-    async fn start(&self, process: ProcessId, claim: ClaimId, mut item: Claimed) {
-        let mut pause = Duration::from_secs(1);
-        while let Err(error) = self.try_start(process, claim, &item).await {
+    async fn start(&self, process: ProcessId, claim: ClaimId, mut item: Claimed, place: Place) {
+        let (mut pause, mut place) = (Duration::from_secs(1), Some(place));
+        while let Err(error) = self.try_start(process, claim, &item, &mut place).await {
             failed(&item, &error);
             if !error.is_unavailable() || !self.rest(pause).await {
                 return;
@@ -134,7 +149,14 @@ impl Starter {
         }
     }
 
-    async fn try_start(&self, process: ProcessId, claim: ClaimId, item: &Claimed) -> Result<(), store::Error> {
+    /// Its place in line is the next's as soon as the engine has answered, whatever it said.
+    async fn try_start(
+        &self,
+        process: ProcessId,
+        claim: ClaimId,
+        item: &Claimed,
+        place: &mut Option<Place>,
+    ) -> Result<(), store::Error> {
         if item.gone {
             say!(events::DEFINITION_GONE, queue_item_id = %item.item, definition_id = %item.definition);
             let reason = "its definition was deleted before it could start";
@@ -148,9 +170,10 @@ impl Starter {
         let claimed = Instant::now();
         let mut pause = Duration::from_millis(100);
         let (mut sent, mut in_doubt) = (false, item.in_doubt);
-        while let Some(pass) = self.may_send().await {
+        while let Some((turn, pass)) = self.may_send().await {
             sent = true;
             let answer = self.send(process, item, pass).await;
+            drop((turn, place.take()));
             let decision = self.decide(item, answer, in_doubt).await;
             if let Some((kind, error)) = trouble(&decision) {
                 say!(events::START_FAILED; titled(self.engine.name()), queue_item_id = %item.item, error);
@@ -176,11 +199,12 @@ impl Starter {
     }
 
     /// Waits until a start may be sent; none if this process is to stop first.
-    async fn may_send(&self) -> Option<Pass> {
+    async fn may_send(&self) -> Option<(SemaphorePermit<'_>, Pass)> {
+        let pass = async { Some((self.line.turn().await?, self.breaker.pass().await)) };
         tokio::select! {
             biased;
             () = self.stop.cancelled() => None,
-            pass = self.breaker.pass() => Some(pass),
+            pass = pass => pass,
         }
     }
 

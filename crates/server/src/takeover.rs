@@ -65,9 +65,7 @@ impl Takeover {
             }
             recovered += taken.len();
             let items = taken.into_iter().map(claimed).collect();
-            let starter = self.starter.clone();
-            let process = alive.process;
-            self.starter.tasks.spawn(async move { starter.start_all(process, claim, items, Span::none()).await });
+            self.starter.spawn_starts(alive.process, claim, items, Span::none());
         }
         if recovered > 0 {
             say!(events::RECOVERED; recovered, recovered_count = recovered);

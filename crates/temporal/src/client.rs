@@ -5,9 +5,9 @@
 //!   id is the execution's too.
 //! - No slot is freed here before the fence is stored and the workflow is closed.
 //!
-//! Not here: what an answer means (`answer`), what runs (`workflow`), what it is asked (`questions`).
+//! Not here: what a start says (`start`), what an answer means (`answer`), what runs (`workflow`), what it is asked (`questions`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,42 +17,28 @@ use engine::versions::Versions;
 use engine::{Described, Engine, say};
 use futures_util::future::BoxFuture;
 use kernel::execution::Status;
-use kernel::failure::Policy;
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::queue::Answer;
 use kernel::signals::events;
 use store::Store;
 use store::admission::Begun;
 use store::run::{End, Ending};
-use store::taken::Brief;
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::tonic::Request;
 use temporalio_client::{
     Client, UntypedWorkflow, UntypedWorkflowHandle, WorkflowCancelOptions, WorkflowDescribeOptions,
     WorkflowTerminateOptions,
 };
-use temporalio_common::data_converters::{
-    GenericPayloadConverter, SerializationContext, SerializationContextData, WorkflowSerializationContext,
-};
-use temporalio_common::protos::temporal::api::common::v1::{Memo, Payloads, Priority, WorkflowType};
-use temporalio_common::protos::temporal::api::enums::v1::{WorkflowIdConflictPolicy, WorkflowIdReusePolicy};
-use temporalio_common::protos::temporal::api::taskqueue::v1::TaskQueue;
-use temporalio_common::protos::temporal::api::workflowservice::v1::{
-    GetSystemInfoRequest, StartWorkflowExecutionRequest,
-};
-use temporalio_common::search_attributes::{SearchAttributeKey, SearchAttributes};
+use temporalio_common::protos::temporal::api::workflowservice::v1::GetSystemInfoRequest;
 
-use crate::answer::answer;
+use crate::NAME;
 use crate::connection::{CALL, Link, Linked, chain, once};
-use crate::message::Input;
+use crate::questions;
 use crate::settings::Settings;
-use crate::{NAME, WORKFLOW, questions};
+use crate::start::{self, workflow_id};
 
 /// How many more runs may be started: Temporal holds as many as it is given, and the limits are the queue's.
 const ROOM: usize = 1_000;
-const WORKSPACE: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayWorkspace");
-const DEFINITION: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayDefinition");
-const QUEUE_ITEM: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayQueueItem");
 
 /// Temporal, from this process. Cheap to clone.
 #[derive(Clone)]
@@ -173,69 +159,10 @@ impl Shared {
         {
             return Answer::Unavailable(reason);
         }
-        let input = Input {
-            execution_id: execution,
-            workspace_id: brief.workspace,
-            workflow_definition_id: brief.definition,
-            version_id: brief.version,
-            node_ids: nodes.unwrap_or_default(),
-            retry_config: Policy::DEFAULT,
-            semantics: brief.semantics,
-        };
-        let request = match self.request(&linked, execution, &brief, &input).await {
-            Ok(request) => request,
-            Err(reason) => return Answer::Refused(reason),
-        };
-        let mut request = Request::new(request);
-        request.set_timeout(CALL);
-        let mut service = linked.client.connection().workflow_service();
-        let answered = match service.start_workflow_execution(request).await {
-            Ok(started) => answer(Ok(started.get_ref().started)),
-            Err(status) => answer(Err(&status)),
-        };
+        let nodes = nodes.unwrap_or_default();
+        let answered = start::send(&linked, &self.settings.task_queue, execution, &brief, nodes).await;
         self.doubtful.store(matches!(answered, Answer::Ambiguous(_)), Ordering::Relaxed);
         answered
-    }
-
-    async fn request(
-        &self,
-        linked: &Linked,
-        execution: ExecutionId,
-        brief: &Brief,
-        input: &Input,
-    ) -> Result<StartWorkflowExecutionRequest, String> {
-        let Linked { client, attributes } = linked;
-        let item = execution.queue_item().to_string();
-        let known = [
-            WORKSPACE.value_set(brief.workspace.to_string()),
-            DEFINITION.value_set(brief.definition.to_string()),
-            QUEUE_ITEM.value_set(item.clone()),
-        ];
-        let known: Vec<_> = known.into_iter().filter(|update| attributes.contains(update.name())).collect();
-        let mut memo = BTreeMap::new();
-        for (name, value) in [("queueItemId", item), ("workspaceId", brief.workspace.to_string())] {
-            memo.extend(sealed(client, &value).await?.into_iter().map(|payload| (name.to_owned(), payload)));
-        }
-        Ok(StartWorkflowExecutionRequest {
-            namespace: client.options().namespace.clone(),
-            workflow_id: workflow_id(execution),
-            workflow_type: Some(WorkflowType { name: WORKFLOW.to_owned() }),
-            task_queue: Some(TaskQueue { name: self.settings.task_queue.clone(), ..TaskQueue::default() }),
-            input: Some(Payloads { payloads: sealed(client, input).await? }),
-            // Even after the run has closed, a repeat of the same request is answered like the first.
-            request_id: execution.to_string(),
-            identity: client.connection().identity().to_owned(),
-            workflow_id_reuse_policy: WorkflowIdReusePolicy::RejectDuplicate.into(),
-            workflow_id_conflict_policy: WorkflowIdConflictPolicy::UseExisting.into(),
-            memo: Some(Memo { fields: memo.into_iter().collect() }),
-            search_attributes: (!known.is_empty()).then(|| SearchAttributes::new(known).into_proto()),
-            priority: Some(Priority {
-                priority_key: brief.priority.value().into(),
-                fairness_key: brief.workspace.to_string(),
-                fairness_weight: f32::from(brief.weight),
-            }),
-            ..StartWorkflowExecutionRequest::default()
-        })
     }
 
     async fn linked(&self) -> Result<Arc<Linked>, String> {
@@ -288,23 +215,4 @@ async fn reach(client: &Client) -> Result<(), String> {
     request.set_timeout(CALL);
     let answered = client.connection().workflow_service().get_system_info(request).await;
     answered.map(drop).map_err(|status| format!("Temporal cannot be reached: {}", status.message()))
-}
-
-pub(crate) fn workflow_id(execution: ExecutionId) -> String {
-    format!("execution-{execution}")
-}
-
-/// A value as Temporal stores it: encrypted, if there are keys.
-async fn sealed<T>(
-    client: &Client,
-    value: &T,
-) -> Result<Vec<temporalio_common::protos::temporal::api::common::v1::Payload>, String>
-where
-    T: temporalio_common::data_converters::TemporalSerializable + 'static,
-{
-    let converter = &client.options().data_converter;
-    let data = SerializationContextData::Workflow(WorkflowSerializationContext::new());
-    let context = SerializationContext::new(&data, converter.payload_converter());
-    let plain = converter.payload_converter().to_payloads(&context, value).map_err(|error| chain(&error))?;
-    converter.codec().encode(&data, plain).await.map_err(|error| chain(&error))
 }

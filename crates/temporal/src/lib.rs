@@ -13,17 +13,20 @@
 
 mod activities;
 mod answer;
+mod bare;
 mod client;
 mod codec;
 mod connection;
 mod message;
 mod questions;
 mod settings;
+mod start;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod worker;
 mod workflow;
 
+pub use bare::Bare;
 pub use client::Temporal;
 pub use settings::{Invalid, Keys, Settings, Tls};
 pub use worker::{Hands, Worker};

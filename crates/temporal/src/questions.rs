@@ -30,8 +30,8 @@ use temporalio_common::protos::temporal::api::workflowservice::v1::{
     ListWorkflowExecutionsRequest,
 };
 
-use crate::client::workflow_id;
 use crate::connection::{CALL, Linked, chain, once};
+use crate::start::workflow_id;
 
 /// A workflow's task that failed more often than this will not succeed by itself.
 const STUCK_AFTER: i32 = 3;

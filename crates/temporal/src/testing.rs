@@ -7,14 +7,21 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use kernel::ids::ExecutionId;
 use prost::Message;
-use temporalio_client::WorkflowHistory;
+use temporalio_client::tonic::Request;
+use temporalio_client::{UntypedWorkflow, WorkflowHistory};
+use temporalio_common::protos::temporal::api::common::v1::WorkflowExecution;
 use temporalio_common::protos::temporal::api::history::v1::History;
+use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes;
+use temporalio_common::protos::temporal::api::workflow::v1::WorkflowExecutionInfo;
+use temporalio_common::protos::temporal::api::workflowservice::v1::GetWorkflowExecutionHistoryRequest;
 use temporalio_sdk::workflow_replayer::{
     WorkflowReplayError, WorkflowReplayFailure, WorkflowReplayer, WorkflowReplayerOptions,
 };
 
 use crate::codec;
+use crate::connection::{chain, dial};
 use crate::settings::{Keys, Settings};
+use crate::start::workflow_id;
 use crate::workflow::WorkflowOrchestration;
 
 /// A rule that is broken, to see whether anybody notices.
@@ -47,10 +54,44 @@ pub(crate) fn is(mutant: Mutant) -> bool {
 
 /// What Temporal keeps of an execution's run: all of its events.
 pub async fn history(settings: &Settings, execution: ExecutionId) -> Result<Vec<u8>, String> {
-    let client = crate::connection::dial(settings).await?;
-    let handle = client.get_workflow_handle::<temporalio_client::UntypedWorkflow>(format!("execution-{execution}"));
+    let client = dial(settings).await?;
+    let handle = client.get_workflow_handle::<UntypedWorkflow>(workflow_id(execution));
     let events = handle.fetch_history(Default::default()).into_events().await.map_err(|error| error.to_string())?;
     Ok(History { events }.encode_to_vec())
+}
+
+/// What Temporal itself tells of an execution's workflow.
+pub async fn described(settings: &Settings, execution: ExecutionId) -> Result<WorkflowExecutionInfo, String> {
+    let client = dial(settings).await?;
+    let handle = client.get_workflow_handle::<UntypedWorkflow>(workflow_id(execution));
+    let found = handle.describe(Default::default()).await.map_err(|error| chain(&error))?;
+    found.raw().workflow_execution_info.clone().ok_or_else(|| "nothing is told of it".to_owned())
+}
+
+/// How many runs an execution took, each but the first continued from the one before.
+pub async fn runs(settings: &Settings, execution: ExecutionId) -> Result<usize, String> {
+    let client = dial(settings).await?;
+    let (mut count, mut run_id) = (0, String::new());
+    loop {
+        let request = GetWorkflowExecutionHistoryRequest {
+            namespace: client.options().namespace.clone(),
+            execution: Some(WorkflowExecution { workflow_id: workflow_id(execution), run_id }),
+            maximum_page_size: 1,
+            ..GetWorkflowExecutionHistoryRequest::default()
+        };
+        let answer = client.connection().workflow_service().get_workflow_execution_history(Request::new(request)).await;
+        let events = answer.map_err(|status| chain(&status))?.into_inner().history.unwrap_or_default().events;
+        let Some(Attributes::WorkflowExecutionStartedEventAttributes(first)) =
+            events.into_iter().next().and_then(|event| event.attributes)
+        else {
+            return Err("a history does not begin with a start".to_owned());
+        };
+        count += 1;
+        run_id = first.continued_execution_run_id;
+        if run_id.is_empty() {
+            return Ok(count);
+        }
+    }
 }
 
 /// Does this build still make the same of a history? Some if not: what broke.

@@ -245,3 +245,22 @@ async fn an_outage_under_load_loses_doubles_fails_and_attempts_nothing() {
     assert_eq!(scene.world.count("workflow_execution WHERE status <> 'COMPLETED'").await, 0);
     assert_eq!(scene.world.count("activity WHERE action = 'queue_item.fail'").await, 0);
 }
+
+#[tokio::test]
+async fn however_many_claims_there_are_so_many_starts_are_under_way_and_so_many_are_claimed_ahead() {
+    let scene = Scene::with("slow", &["dispatch.parallel_starts=1", "dispatch.start_timeout_ms=4000"]).await;
+    // Nobody performs what the engine accepted: what is claimed stays so.
+    scene.engine.write("idle", "");
+    scene.world.run_sql("UPDATE workspace SET limit_override = 20").await;
+    let all = scene.tenant.start_many(&scene.definition, 20).await;
+    let claimed = async || scene.world.count("execution_queue WHERE status = 'CLAIMED'").await;
+    let ahead = until("more than half of the line is taken", async || Some(claimed().await).filter(|n| *n > 4)).await;
+    assert_eq!(scene.engine.logged("start").len(), 1, "one is sent, whatever is claimed");
+    assert!(ahead <= 8, "{ahead} are claimed ahead of one start");
+    scene.engine.mode("available");
+    scene.engine.remove("idle");
+    for id in &all {
+        scene.tenant.completed(id).await;
+        scene.engine.ran_once(id);
+    }
+}

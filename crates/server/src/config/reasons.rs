@@ -23,7 +23,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("dispatch.batch_min", "items per claim when little is waiting"),
     ("dispatch.batch_max", "items per claim when much is waiting"),
     ("dispatch.start_timeout_ms", "how long an engine may take to answer a start"),
-    ("dispatch.parallel_starts", "starts under way at once"),
+    ("dispatch.parallel_starts", "starts of this process under way at once; eight times as many may be claimed ahead"),
     ("dispatch.max_attempts", "refused so often by the engine, an item is FAILED; a definition may say otherwise"),
     ("dispatch.stale_after_ms", "an item claimed for longer is taken over whatever its claimer says"),
     ("dispatch.hints", "false: rely on the poll alone"),

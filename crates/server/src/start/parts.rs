@@ -37,7 +37,7 @@ use crate::reconciler::{Findings, Reconciler};
 use crate::retention::{self, Retention};
 use crate::role::Role;
 use crate::sampler::Sampler;
-use crate::starter::Starter;
+use crate::starter::{Line, Starter};
 use crate::statistics::{self, Statistics};
 use crate::takeover::Takeover;
 use crate::waiters::Waiters;
@@ -177,6 +177,7 @@ impl Parts {
             settings: self.settings.dispatch.clone(),
             hints: self.hints.clone(),
             breaker: self.breaker.clone(),
+            line: Line::new(self.settings.dispatch.parallel_starts, self.hints.clone()),
             stop: self.stop.clone(),
             tasks: self.starts.clone(),
         };

@@ -108,7 +108,9 @@ impl Kit {
         call: nodes::Call,
     ) -> Option<Result<Done, Failure>> {
         let since = Instant::now();
-        let mut beat = tokio::time::interval(self.heartbeat / 4);
+        // Not at once: the start itself counts as a beat, and a call that is soon over costs Temporal none.
+        let every = self.heartbeat / 4;
+        let mut beat = tokio::time::interval_at((since + every).into(), every);
         let mut calling = std::pin::pin!(nodes::http_request(&self.outbound, &self.pulse, call));
         let result = loop {
             tokio::select! {

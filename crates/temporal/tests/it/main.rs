@@ -7,6 +7,7 @@ mod conformance;
 mod host;
 mod replay;
 mod runs;
+mod told;
 #[path = "../../../engine/tests/it/world.rs"]
 #[expect(dead_code, reason = "the embedded engine's tests use more of it")]
 mod world;

@@ -47,6 +47,8 @@ async fn a_chain_of_two_thousand_nodes_is_continued_as_new_and_completes() {
     let ended = ended.unwrap_or_else(|| panic!("it did not end"));
     assert_eq!((ended.status, ended.output), (Status::Completed, Some(json!(1_999))));
     assert_eq!(world.receiver.calls("/ok"), 667, "no call is made twice");
+    let runs = testing::runs(&settings(), id).await.expect("its runs");
+    assert!(runs > 1, "it was never continued as new");
     let last = testing::history(&settings(), id).await.expect("a history");
     assert!(last.len() < 2_000_000, "{} bytes", last.len());
 }

@@ -1,0 +1,120 @@
+//! What Temporal is told of a start, as it tells it itself: memo, search attributes, priority and fairness.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use kernel::execution::Status;
+use kernel::ids::ExecutionId;
+use kernel::queue::Priority;
+use serde_json::{Value, json};
+use store::enqueue::Start;
+use temporal::{Settings, testing};
+use temporalio_common::protos::temporal::api::common::v1::Payload;
+use temporalio_common::protos::temporal::api::workflow::v1::WorkflowExecutionInfo;
+
+use crate::host::settings;
+use crate::world::World;
+
+/// The program of the development server.
+const PROGRAM: &str = "FOREBAY_TEST_TEMPORAL_BIN";
+
+/// A payload that nothing encrypts.
+fn plain(payload: Option<&Payload>) -> Value {
+    payload.map_or(Value::Null, |payload| serde_json::from_slice(&payload.data).expect("JSON"))
+}
+
+fn memo(found: &WorkflowExecutionInfo, name: &str) -> Value {
+    plain(found.memo.as_ref().and_then(|memo| memo.fields.get(name)))
+}
+
+fn attribute(found: &WorkflowExecutionInfo, name: &str) -> Value {
+    plain(found.search_attributes.as_ref().and_then(|attributes| attributes.indexed_fields.get(name)))
+}
+
+/// An item of high priority in a workspace of weight 7, run to its end; answers with what Temporal tells of it.
+async fn run(world: &World, settings: &Settings) -> (ExecutionId, String, WorkflowExecutionInfo) {
+    let process = world.process(settings.clone()).await;
+    let weigh = "UPDATE workspace SET weight = 7";
+    world.database.client().await.batch_execute(weigh).await.expect("a weight");
+    let document = json!({ "nodes": { "say": { "kind": "LOG", "with": { "message": "hi" } } } });
+    let definition = world.publish(&document).await;
+    let start = Start {
+        execution: ExecutionId(store::new_id()),
+        workspace: world.workspace,
+        definition,
+        input: None,
+        priority: Priority::new(1).expect("a priority"),
+        run_at: None,
+        concurrency_key: None,
+        idempotency: None,
+        trigger: json!({ "type": "test" }),
+        trace: None,
+        version: None,
+        rerun_of: None,
+    };
+    let id = start.execution;
+    world.database.store.enqueue(&[start], "test").await.expect("accepted");
+    world.claim(process.id, &process.engine).await;
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+    let found = testing::described(settings, id).await.expect("a workflow");
+    (id, definition.to_string(), found)
+}
+
+#[tokio::test]
+async fn memo_attributes_priority_and_fairness_arrive() {
+    let world = World::new().await;
+    let (id, definition, found) = run(&world, &settings()).await;
+    let (item, workspace) = (id.queue_item().to_string(), world.workspace.to_string());
+    assert_eq!((memo(&found, "queueItemId"), memo(&found, "workspaceId")), (json!(item), json!(workspace)));
+    assert_eq!(attribute(&found, "ForebayWorkspace"), json!(workspace));
+    assert_eq!(attribute(&found, "ForebayDefinition"), json!(definition));
+    assert_eq!(attribute(&found, "ForebayQueueItem"), json!(item));
+    let priority = found.priority.expect("a priority");
+    assert_eq!((priority.priority_key, priority.fairness_key, priority.fairness_weight), (1, workspace, 7.0));
+}
+
+/// A server to which nobody said what Forebay's search attributes are. Gone when dropped.
+struct Unprepared(Child);
+
+impl Unprepared {
+    async fn start() -> (Unprepared, Settings) {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+        let program =
+            std::env::var(PROGRAM).unwrap_or_else(|_| panic!("{PROGRAM} is not set: run tests with ./dev/test"));
+        let child = Command::new(program)
+            .args(["server", "start-dev", "--headless", "--log-level", "error", "--ip", "127.0.0.1"])
+            .args(["--port", &port.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a server");
+        let server = Unprepared(child);
+        let settings = Settings { address: format!("http://127.0.0.1:{port}"), ..settings() };
+        for _ in 0..200 {
+            if temporal::Bare::connect(&settings).await.is_ok() {
+                return (server, settings);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the server does not answer");
+    }
+}
+
+impl Drop for Unprepared {
+    fn drop(&mut self) {
+        let _gone = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_the_search_attributes_starts_and_runs_all_the_same() {
+    let (_server, settings) = Unprepared::start().await;
+    let world = World::new().await;
+    let (id, _, found) = run(&world, &settings).await;
+    for name in ["ForebayWorkspace", "ForebayDefinition", "ForebayQueueItem"] {
+        assert_eq!(attribute(&found, name), Value::Null, "{name}");
+    }
+    assert_eq!(memo(&found, "queueItemId"), json!(id.queue_item().to_string()));
+    assert_eq!(found.priority.expect("a priority").fairness_key, world.workspace.to_string());
+}
