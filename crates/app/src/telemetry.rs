@@ -36,9 +36,9 @@ impl Telemetry {
     pub(crate) fn start(log: &Log, usual: &str) -> anyhow::Result<Telemetry> {
         let filter = log.filter.as_deref().unwrap_or(usual);
         let wrong = |error| usage(format!("cannot read the log filter {filter:?} (--log, log.filter): {error}"));
-        // Below that the driver writes down the parameters of every statement: customers' inputs. Only
-        // who names the driver gets them.
-        let quiet = if filter.contains("tokio_postgres") { "" } else { ",tokio_postgres=info" };
+        // Below that the driver repeats the server's notices, and further below the parameters of every
+        // statement: customers' inputs. Only who names the driver gets them.
+        let quiet = if filter.contains("tokio_postgres") { "" } else { ",tokio_postgres=warn" };
         let filter = EnvFilter::try_new(format!("{filter}{quiet}")).map_err(wrong)?;
         // Colours are for terminals: a file or a journal would keep the escape codes.
         let color = output::Look::stderr(false).color;

@@ -169,9 +169,11 @@ impl fmt::Debug for Value {
 fn kept(given: &Given) -> anyhow::Result<Option<Profile>> {
     let profiles = Profiles::of_user();
     let Some(named) = &given.profile else {
-        // Whoever gives a key needs no profile, not even one that can be read.
-        return match profiles.filter(|_| given.key.is_none()) {
-            Some(profiles) => profiles.load(&profiles.current()?),
+        let current = |profiles: Profiles| profiles.load(&profiles.current()?);
+        return match profiles {
+            // Whoever gives a key needs no profile that can be read: only its server would count.
+            Some(profiles) if given.key.is_some() => Ok(current(profiles).ok().flatten()),
+            Some(profiles) => current(profiles),
             None => Ok(None),
         };
     };
@@ -197,7 +199,7 @@ fn choose(mut given: Given, profile: Option<Profile>) -> anyhow::Result<(String,
                 named.text, profile.server
             )))
         }
-        (None, Some(key), Some(profile), Some(_)) => (profile.server, Some(key)),
+        (None, Some(key), Some(profile), _) => (profile.server, Some(key)),
         (server, Some(key), _, _) => (server.unwrap_or_else(fallback), Some(key)),
         (None, None, Some(profile), _) => (profile.server, Some(profile.key)),
         (Some(server), None, Some(profile), _) if server == profile.server => (server, Some(profile.key)),
@@ -320,6 +322,7 @@ mod tests {
         check([&there, "", ""], Some(kept()), Ok((THERE, None)));
         check([&there, "flag own", ""], Some(kept()), Ok((THERE, Some("own"))));
         check(["", "flag own", ""], None, Ok((DEFAULT_SERVER, Some("own"))));
+        check(["", "variable own", ""], Some(kept()), Ok((HERE, Some("own"))));
         check(["", "", ""], None, Ok((DEFAULT_SERVER, None)));
     }
 
