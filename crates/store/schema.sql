@@ -742,6 +742,35 @@ BEGIN
     END IF;
 END $_$;
 
+CREATE FUNCTION public.fb_rerun_1(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    r record;
+BEGIN
+    SELECT * INTO r FROM fb_enqueue_many_2(
+        ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority], ARRAY[NULL::timestamptz],
+        ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger], ARRAY[p_trace], ARRAY[p_version],
+        ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
+    IF r.outcome = 'accepted' THEN
+        WITH n AS (
+            INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
+                input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
+            SELECT p_id, o.node, o.iteration, o.workspace_id, o.status, o.attempt,
+                   row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output, o.error, o.earlier,
+                   o.started_at, o.completed_at, o.duration_ms, coalesce(o.kept_from, o.execution_id)
+              FROM workflow_execution_node o
+             WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.node = ANY (p_kept) AND o.seq IS NOT NULL
+            RETURNING seq)
+        UPDATE workflow_execution e SET last_seq = (SELECT max(n.seq) FROM n)
+         WHERE e.id = p_id AND e.status = 'PENDING' AND EXISTS (SELECT 1 FROM n);
+    END IF;
+    RETURN QUERY SELECT r.ord, r.outcome, r.execution, r.workspace, r.stage;
+END $$;
+
 CREATE FUNCTION public.fb_sample_1(p_shard smallint, p_most integer, p_workspaces integer) RETURNS TABLE(ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint, oldest_for_turn_s double precision, oldest_for_slot_s double precision)
     LANGUAGE plpgsql STABLE
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1107,6 +1136,7 @@ CREATE TABLE public.workflow_execution_node (
     started_at timestamp with time zone,
     completed_at timestamp with time zone,
     duration_ms bigint,
+    kept_from uuid,
     CONSTRAINT workflow_execution_node_check CHECK (((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'RETRYING'::text])) = (completed_at IS NULL))),
     CONSTRAINT workflow_execution_node_check1 CHECK (((completed_at IS NULL) = (seq IS NULL))),
     CONSTRAINT workflow_execution_node_check2 CHECK (((status <> 'RETRYING'::text) OR (next_at IS NOT NULL))),

@@ -283,7 +283,14 @@ impl Engine for Embedded {
 
     fn adopt(&self, process: ProcessId, begun: Vec<Begun>) {
         for begun in begun {
-            self.spawn(process, begun, Vec::new(), false, false);
+            match kernel::rerun::is_seeded(&begun.trigger) {
+                false => self.spawn(process, begun, Vec::new(), false, false),
+                // It has nodes already: they are loaded first, as for a run that is taken up.
+                true => {
+                    let engine = self.clone();
+                    self.shared.tasks.spawn(async move { engine.take_up(process, begun.execution).await });
+                }
+            }
         }
     }
 

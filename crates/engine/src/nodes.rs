@@ -31,6 +31,11 @@ impl Done {
         Done::plain(json!({}))
     }
 
+    /// What a node that branched produced.
+    fn took(label: Label) -> Done {
+        Done { output: json!({ "branch": label.as_str() }), took: Some(label) }
+    }
+
     fn plain(output: Value) -> Done {
         Done { output, took: None }
     }
@@ -42,10 +47,15 @@ pub enum Work {
     Done(Done),
     HttpRequest(kind::http_request::Config),
     Delay(kind::delay::Config),
+    /// Nothing at all: the node's own condition does not hold.
+    Skip,
 }
 
 /// Makes a node ready: its input with every template resolved, and what is left to do.
 pub fn ready(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), Failure> {
+    if !kind::may_start(spec, scope)? {
+        return Ok((Value::Null, Work::Skip));
+    }
     let input = kind::resolve(spec.kind, &spec.with, scope)?;
     let work = work(kind::prepare(spec.kind, input.clone())?, scope)?;
     Ok((input, work))
@@ -58,8 +68,9 @@ pub fn work(config: Config, scope: &Scope) -> Result<Work, Failure> {
         Config::Delay(config) => Work::Delay(config),
         Config::Condition(config) => {
             let took = kind::condition::decide(&config.expression, scope)?;
-            Work::Done(Done { output: json!({ "branch": took.as_str() }), took: Some(took) })
+            Work::Done(Done::took(took))
         }
+        Config::Switch(config) => Work::Done(Done::took(config.decide(scope)?)),
         Config::Transform(config) => Work::Done(Done::plain(config.value)),
         Config::Log(config) => {
             #[cfg(feature = "test-engine")]

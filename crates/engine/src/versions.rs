@@ -79,7 +79,9 @@ impl Version {
     /// The nodes that this one looks at, in whatever way.
     pub fn looked_at_by(&self, node: NodeIx) -> BTreeSet<NodeKey> {
         let node = &self.definition.nodes[node];
-        named(&kind::references(node.kind, &node.with), |_| true)
+        let mut all = named(&kind::references(node.kind, &node.with), |_| true);
+        all.extend(named(&kind::condition_references(node), |_| true));
+        all
     }
 
     /// The nodes that the outputs look at.
@@ -89,7 +91,10 @@ impl Version {
 }
 
 fn looked_at(definition: &Definition) -> BTreeSet<NodeKey> {
-    let surveys = definition.nodes.iter().map(|node| kind::references(node.kind, &node.with));
+    let surveys = definition
+        .nodes
+        .iter()
+        .flat_map(|node| [kind::references(node.kind, &node.with), kind::condition_references(node)]);
     let surveys = surveys.chain([template::survey(&definition.outputs)]);
     surveys.flat_map(|survey| named(&survey, |part| part != Part::Status)).collect()
 }

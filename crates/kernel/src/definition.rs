@@ -23,12 +23,13 @@ pub enum Kind {
     Transform,
     Log,
     Fail,
+    Switch,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are listed to people.
-    pub const ALL: [Kind; 6] =
-        [Kind::HttpRequest, Kind::Condition, Kind::Delay, Kind::Transform, Kind::Log, Kind::Fail];
+    pub const ALL: [Kind; 7] =
+        [Kind::HttpRequest, Kind::Condition, Kind::Switch, Kind::Transform, Kind::Delay, Kind::Log, Kind::Fail];
 
     /// The wire name.
     pub fn name(self) -> &'static str {
@@ -39,6 +40,7 @@ impl Kind {
             Kind::Transform => "TRANSFORM",
             Kind::Log => "LOG",
             Kind::Fail => "FAIL",
+            Kind::Switch => "SWITCH",
         }
     }
 
@@ -50,7 +52,7 @@ impl Kind {
     /// How engines perform this kind: the one table that all of them read.
     pub fn manner(self) -> Manner {
         match self {
-            Kind::Condition | Kind::Transform | Kind::Log | Kind::Fail => Manner::Computes,
+            Kind::Condition | Kind::Switch | Kind::Transform | Kind::Log | Kind::Fail => Manner::Computes,
             Kind::HttpRequest => Manner::Calls,
             Kind::Delay => Manner::Waits,
         }
@@ -59,14 +61,6 @@ impl Kind {
     /// Light kinds only compute.
     pub fn is_light(self) -> bool {
         self.manner() == Manner::Computes
-    }
-
-    /// The labels this kind may take; none for a kind that does not branch.
-    pub fn labels(self) -> &'static [&'static str] {
-        match self {
-            Kind::Condition => &["true", "false"],
-            _ => &[],
-        }
     }
 
     /// How a node of this kind is retried unless its author says otherwise.
@@ -133,6 +127,9 @@ pub struct Node {
     /// The join rule.
     #[serde(default)]
     pub when: Join,
+    /// An expression; unless it is true by the time the node could start, the node is skipped.
+    #[serde(default, rename = "if", skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
     #[serde(default)]
     pub on_error: OnError,
     pub retry: Policy,

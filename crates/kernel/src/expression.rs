@@ -250,8 +250,8 @@ impl Term {
 impl Op {
     fn holds(self, path: &Path, left: &Value, right: &Value) -> Result<bool, EvalError> {
         match self {
-            Op::Equal => return Ok(same(left, right)),
-            Op::NotEqual => return Ok(!same(left, right)),
+            Op::Equal => return Ok(is_same(left, right)),
+            Op::NotEqual => return Ok(!is_same(left, right)),
             Op::Less | Op::LessOrEqual | Op::Greater | Op::GreaterOrEqual => {}
         }
         let order = match (left, right) {
@@ -290,8 +290,8 @@ impl fmt::Display for Op {
     }
 }
 
-/// Values of different types are different, never an error: `x == null` must work for every x.
-fn same(left: &Value, right: &Value) -> bool {
+/// Are two values equal, as `==` says? Those of different types are different, never an error: `x == null` must work for every x.
+pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => compare(left, right) == Some(Ordering::Equal),
         (left, right) => left == right,

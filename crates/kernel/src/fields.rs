@@ -90,6 +90,11 @@ impl<'a, 'p> Fields<'a, 'p> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
+    /// A field's value, null included.
+    pub(crate) fn any(&self, name: &str) -> Option<&'a Value> {
+        self.map.get(name)
+    }
+
     /// A field's value, if it is known by now.
     pub(crate) fn value(&self, name: &str) -> Option<&'a Value> {
         self.get(name).filter(|value| !self.is_late(value))

@@ -15,12 +15,13 @@ pub mod delay;
 pub mod fail;
 pub mod http_request;
 pub mod log;
+pub mod switch;
 pub mod transform;
 
 use serde_json::Value;
 
-use crate::definition::Kind;
-use crate::expression::Scope;
+use crate::definition::{Kind, Node};
+use crate::expression::{Expression, Scope};
 use crate::failure::{Class, Failure};
 use crate::fields::{Fields, Problem, Stage};
 use crate::template::{self, Survey, Template};
@@ -34,6 +35,7 @@ pub enum Config {
     Transform(transform::Config),
     Log(log::Config),
     Fail(fail::Config),
+    Switch(switch::Config),
 }
 
 static NOTHING: Value = Value::Null;
@@ -47,6 +49,16 @@ pub fn check(kind: Kind, with: &Value) -> Vec<Problem> {
         Kind::Transform => transform::check(with),
         Kind::Log => log::check(with),
         Kind::Fail => fail::check(with),
+        Kind::Switch => switch::check(with),
+    }
+}
+
+/// The labels a node of this kind may take; none for a kind that does not branch.
+pub fn labels(kind: Kind, with: &Value) -> Vec<String> {
+    match kind {
+        Kind::Condition => vec!["true".to_owned(), "false".to_owned()],
+        Kind::Switch => switch::labels(with),
+        Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail => Vec::new(),
     }
 }
 
@@ -55,6 +67,8 @@ pub fn check(kind: Kind, with: &Value) -> Vec<Problem> {
 pub fn templates(kind: Kind, with: &Value) -> &Value {
     match kind {
         Kind::Condition => &NOTHING,
+        // Its cases may hold expressions: they are no templates.
+        Kind::Switch => with.get("value").unwrap_or(&NOTHING),
         Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail => with,
     }
 }
@@ -63,17 +77,39 @@ pub fn templates(kind: Kind, with: &Value) -> &Value {
 /// a problem of `check`.)
 pub fn references(kind: Kind, with: &Value) -> Survey {
     match kind {
-        Kind::Condition => Survey { paths: condition::references(with), ..Survey::default() },
+        Kind::Condition => Survey { paths: condition::references("/if", with.get("if")), ..Survey::default() },
+        Kind::Switch => switch::references(with),
         _ => template::survey(templates(kind, with)),
     }
 }
 
+/// What a node's own `if` looks at.
+pub fn condition_references(node: &Node) -> Survey {
+    let source = node.condition.clone().map(Value::String);
+    Survey { paths: condition::references("", source.as_ref()), ..Survey::default() }
+}
+
+/// May the node start, as far as its own `if` says?
+pub fn may_start(node: &Node, scope: &Scope) -> Result<bool, Failure> {
+    let Some(source) = &node.condition else { return Ok(true) };
+    let expression = Expression::parse(source);
+    let expression = expression.map_err(|error| Failure::new(Class::ValidationError, format!("/if: {error}")))?;
+    Ok(expression.test(scope)?)
+}
+
 /// A node's input: its configuration with every template resolved.
 pub fn resolve(kind: Kind, with: &Value, scope: &Scope) -> Result<Value, Failure> {
+    if kind == Kind::Switch {
+        return switch::resolve(with, scope);
+    }
     let templates = templates(kind, with);
     if templates.is_null() {
         return Ok(with.clone());
     }
+    resolve_all(templates, scope)
+}
+
+fn resolve_all(templates: &Value, scope: &Scope) -> Result<Value, Failure> {
     let template = Template::parse(templates).map_err(|errors| {
         let all: Vec<String> = errors.iter().map(|(pointer, error)| format!("{pointer}: {error}")).collect();
         Failure::new(Class::ValidationError, all.join("; "))
@@ -90,6 +126,7 @@ pub fn prepare(kind: Kind, input: Value) -> Result<Config, Failure> {
         Kind::Transform => Config::Transform(transform::prepare(input)?),
         Kind::Log => Config::Log(log::prepare(input)?),
         Kind::Fail => Config::Fail(fail::prepare(input)?),
+        Kind::Switch => Config::Switch(switch::prepare(input)?),
     })
 }
 
@@ -226,6 +263,64 @@ mod tests {
                   run      ValidationError /url: holds a space or a control character; /query: must be an object, not a number
             "#]],
         );
+    }
+
+    #[test]
+    fn switches() {
+        let case = |case: Value| json!({"value": "${{ inputs.word }}", "cases": [case], "default": "d"});
+        check(
+            Kind::Switch,
+            &[
+                case(json!({"equals": "x", "label": "a"})),
+                case(json!({"equals": ["x", null], "label": "a"})),
+                case(json!({"if": "inputs.n > 5", "label": "a"})),
+                json!({"cases": [{"if": "inputs.yes", "label": "a"}]}),
+                json!({"cases": [{"equals": 1, "label": "a"}]}),
+                json!({}),
+                json!({"cases": {"x": "a"}}),
+                json!({"cases": []}),
+                case(json!({"equals": 1, "if": "inputs.n", "label": "error"})),
+                case(json!({"label": "a b"})),
+                case(json!({"if": "inputs.n >", "lable": "a"})),
+            ],
+            expect![[r#"
+                {"value":"${{ inputs.word }}","cases":[{"equals":"x","label":"a"}],"default":"d"}
+                  run      Switch(Config { value: String("x"), cases: [Case { test: Equals([String("x")]), label: Label("a") }], default: Some(Label("d")) })
+                {"value":"${{ inputs.word }}","cases":[{"equals":["x",null],"label":"a"}],"default":"d"}
+                  run      Switch(Config { value: String("x"), cases: [Case { test: Equals([String("x"), Null]), label: Label("a") }], default: Some(Label("d")) })
+                {"value":"${{ inputs.word }}","cases":[{"if":"inputs.n > 5","label":"a"}],"default":"d"}
+                  run      Switch(Config { value: String("x"), cases: [Case { test: If(Expression { source: "inputs.n > 5", terms: [Compare(Path { root: "inputs", segments: [Field("n")] }, Greater, Number(5))] }), label: Label("a") }], default: Some(Label("d")) })
+                {"cases":[{"if":"inputs.yes","label":"a"}]}
+                  run      Switch(Config { value: Null, cases: [Case { test: If(Expression { source: "inputs.yes", terms: [Path(Path { root: "inputs", segments: [Field("yes")] })] }), label: Label("a") }], default: None })
+                {"cases":[{"equals":1,"label":"a"}]}
+                  publish  value is missing
+                  run      ValidationError value is missing
+                {}
+                  publish  cases is missing
+                  run      ValidationError cases is missing
+                {"cases":{"x":"a"}}
+                  publish  /cases: must be a list of cases, each with a label and equals or if
+                  run      ValidationError /cases: must be a list of cases, each with a label and equals or if
+                {"cases":[]}
+                  publish  /cases: must have 1 to 100 cases
+                  run      ValidationError /cases: must have 1 to 100 cases
+                {"value":"${{ inputs.word }}","cases":[{"equals":1,"if":"inputs.n","label":"error"}],"default":"d"}
+                  publish  /cases/0/label: error is the branch of a node that failed: choose another word
+                  publish  /cases/0/if: give either equals or if, not both
+                  run      ValidationError /cases/0/label: error is the branch of a node that failed: choose another word; /cases/0/if: give either equals or if, not both
+                {"value":"${{ inputs.word }}","cases":[{"label":"a b"}],"default":"d"}
+                  publish  /cases/0/label: "a b" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'
+                  publish  /cases/0: equals is missing
+                  run      ValidationError /cases/0/label: "a b" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'; /cases/0: equals is missing
+                {"value":"${{ inputs.word }}","cases":[{"if":"inputs.n >","lable":"a"}],"default":"d"}
+                  publish  /cases/0/lable: unknown field lable, did you mean label?
+                  publish  /cases/0: label is missing
+                  publish  /cases/0/if: expected text in quotes, a number, true, false or null, found the end (at offset 10)
+                  run      ValidationError /cases/0/lable: unknown field lable, did you mean label?; /cases/0: label is missing; /cases/0/if: expected text in quotes, a number, true, false or null, found the end (at offset 10)
+            "#]],
+        );
+        let with = json!({"cases": [{"label": "a"}, {"label": "b"}, {"label": "a"}], "default": "c"});
+        assert_eq!(labels(Kind::Switch, &with), ["a", "b", "c"]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod parse;
 pub mod plan;
 pub mod queue;
 pub mod reconcile;
+pub mod rerun;
 pub mod ring;
 pub mod run;
 pub mod signals;

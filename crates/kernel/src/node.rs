@@ -4,12 +4,13 @@
 //!        │                  │  ▲ └───fail─────▶ FAILED
 //!        │               wait  due
 //!        │                  ▼  │
-//!        │                 RETRYING
-//!        └──skip──▶ SKIPPED      └─┬─cancel──▶ CANCELED      lose ──▶ UNKNOWN
+//!        │                 RETRYING ─┬─cancel──▶ CANCELED      lose ──▶ UNKNOWN
+//!        └──skip──▶ SKIPPED ◀──skip (its own condition), from RUNNING
 //!
 //! Invariants
 //! - COMPLETED, FAILED, SKIPPED and CANCELED are final; UNKNOWN ends a node that may be performed
 //!   at most once and whose result was lost.
+//! - A node that could start is skipped by its own condition alone, and then nothing of it was performed.
 //!
 //! Not here: when which step is due (`run`).
 
@@ -111,7 +112,7 @@ impl Status {
             (Running, Wait) => Retrying,
             (Pending | Running, Succeed) => Completed,
             (Pending | Running, Fail) => Failed,
-            (Pending, Skip) => Skipped,
+            (Pending | Running, Skip) => Skipped,
             (Pending | Running | Retrying, Cancel) => Canceled,
             (Running, Lose) => Unknown,
             (from, step) => return Err(Illegal { from, step }),

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::definition::{Definition, Join, Kind, OnError};
 use crate::failure::Policy;
 use crate::ids::{Label, NodeKey};
+use crate::kind;
 
 /// A node's place in its plan.
 pub type NodeIx = usize;
@@ -161,9 +162,9 @@ fn connect(
         }
         if let Some(label) = &edge.label {
             let source = &nodes[from];
-            let mut known: Vec<String> = source.kind.labels().iter().map(|label| (*label).to_owned()).collect();
+            let mut known = kind::labels(source.kind, &definition.nodes[from].with);
             if source.on_error == OnError::Continue {
-                known.push(crate::definition::ERROR_LABEL.to_owned());
+                known.extend([crate::definition::ERROR_LABEL.to_owned()]);
             }
             if !known.iter().any(|name| name == label.as_str()) {
                 let (node, to) = (source.key.clone(), edge.to.clone());
@@ -283,6 +284,7 @@ mod tests {
                         on_error,
                         retry: Policy::DEFAULT,
                         timeout_ms: None,
+                        condition: None,
                     });
                 }
                 [from, arrow, to] => {

@@ -32,6 +32,8 @@ pub enum Event {
     NodeSucceeded { node: NodeIx, attempt: u32, took: Option<Label> },
     /// One attempt at the node failed.
     NodeFailed { node: NodeIx, attempt: u32, failure: Failure },
+    /// The node's own condition does not hold: it is not performed.
+    NodeSkipped { node: NodeIx, attempt: u32 },
     /// The wait before this attempt at the node is over.
     RetryDue { node: NodeIx, attempt: u32 },
     /// The node settled so, and that is stored: whoever performed it kept its attempts itself.
@@ -189,6 +191,11 @@ impl Run {
             Event::NodeFailed { node, attempt, failure } => {
                 if self.states[node] == (State::Running { attempt }) {
                     self.failed(node, attempt, &failure, &mut effects);
+                }
+            }
+            Event::NodeSkipped { node, attempt } => {
+                if self.states[node] == (State::Running { attempt }) {
+                    self.settle(node, node::End::Skipped, &mut effects);
                 }
             }
             Event::NodeSettled { node, end } => {

@@ -285,6 +285,9 @@ pub struct Node {
     pub completed_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,
+    /// The execution in which it came to this end: a rerun kept it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_from: Option<ExecutionId>,
 }
 
 /// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, those not begun as PENDING, last.

@@ -7,7 +7,7 @@
 //! Not here: reading requests (`server::http`), claiming (`admission`).
 
 use jiff::Timestamp;
-use kernel::ids::{DefinitionId, ExecutionId, VersionId, WorkspaceId};
+use kernel::ids::{DefinitionId, ExecutionId, NodeKey, VersionId, WorkspaceId};
 use kernel::queue::{PRIORITY_STEP_MS, Priority};
 use kernel::trace::TraceParent;
 use serde_json::Value;
@@ -109,6 +109,45 @@ impl Store {
             )
             .await?;
         rows.iter().map(accepted).collect()
+    }
+
+    /// Accepts one start that repeats another execution and keeps what these of its nodes produced.
+    pub async fn rerun(
+        &self,
+        start: &Start,
+        kept: &[NodeKey],
+        max_backlog: Option<i32>,
+        actor: &str,
+    ) -> Result<Accepted, Error> {
+        let kept: Vec<&str> = kept.iter().map(NodeKey::as_str).collect();
+        let (key, fingerprint) = start.idempotency.clone().unzip();
+        let trace = start.trace.map(|trace| trace.to_string());
+        let row = self
+            .query(
+                sql!("workflow_execution/rerun"),
+                &[
+                    &start.execution.0,
+                    &start.workspace.0,
+                    &start.definition.0,
+                    &start.input,
+                    &start.priority.value(),
+                    &start.concurrency_key,
+                    &key,
+                    &fingerprint,
+                    &start.trigger,
+                    &trace,
+                    &start.version.map(|version| version.0),
+                    &start.rerun_of.map(|of| of.0),
+                    &kept,
+                    &actor,
+                    &kernel::SEMANTICS,
+                    &PRIORITY_STEP_MS,
+                    &max_backlog,
+                ],
+            )
+            .await?;
+        let row = row.first().ok_or_else(|| Error::Corrupt("a rerun was not answered".to_owned()))?;
+        accepted(row)
     }
 }
 

@@ -59,6 +59,8 @@ pub struct NodeRecord {
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
     pub duration_ms: Option<i64>,
+    /// The execution in which it came to this end, if that was an earlier one.
+    pub kept_from: Option<ExecutionId>,
 }
 
 /// What a cancel did.
@@ -203,5 +205,6 @@ fn node_of(row: &Row) -> Result<NodeRecord, Error> {
         started_at: row.try_get("started_at")?,
         completed_at: row.try_get("completed_at")?,
         duration_ms: row.try_get("duration_ms")?,
+        kept_from: row.try_get::<_, Option<Uuid>>("kept_from")?.map(ExecutionId),
     })
 }

@@ -17,10 +17,11 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 11] = [
+pub const FUNCTIONS: [(&str, &str); 12] = [
     ("backlog", include_str!("../functions/backlog.sql")),
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
+    ("rerun", include_str!("../functions/rerun.sql")),
     ("claim", include_str!("../functions/claim.sql")),
     ("begin", include_str!("../functions/begin.sql")),
     ("complete", include_str!("../functions/complete.sql")),

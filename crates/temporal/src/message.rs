@@ -93,6 +93,12 @@ pub(crate) struct ShapeNode {
     /// It calls out, and does so as a local activity.
     #[serde(default)]
     pub(crate) local: bool,
+    /// It has a condition of its own, which is looked at first.
+    #[serde(default)]
+    pub(crate) conditional: bool,
+    /// The branches of a node whose configuration names them.
+    #[serde(default)]
+    pub(crate) labels: Vec<String>,
 }
 
 impl Shape {
@@ -101,7 +107,9 @@ impl Shape {
             let limit_ms = u64::try_from(engine::nodes::timeout(node).as_millis()).unwrap_or(u64::MAX);
             let (key, kind, when, on_error) = (node.key.clone(), node.kind, node.when, node.on_error);
             let local = kind.manner() == Manner::Calls && limit_ms <= local_below_ms;
-            ShapeNode { key, kind, when, on_error, limit_ms, local }
+            let labels = if kind == Kind::Switch { kernel::kind::labels(kind, &node.with) } else { Vec::new() };
+            let conditional = node.condition.is_some();
+            ShapeNode { key, kind, when, on_error, limit_ms, local, conditional, labels }
         };
         let edge = |edge: &Edge| Some((plan.index_of(&edge.from)?, plan.index_of(&edge.to)?, edge.label.clone()));
         Shape {
@@ -116,7 +124,8 @@ impl Shape {
             key: node.key.clone(),
             kind: node.kind,
             description: None,
-            with: serde_json::Value::Null,
+            with: branches(&node.labels),
+            condition: None,
             when: node.when,
             on_error: node.on_error,
             retry: Policy::DEFAULT,
@@ -136,6 +145,12 @@ impl Shape {
         };
         Plan::new(&definition).map_err(told)
     }
+}
+
+/// As much of a configuration as names branches.
+fn branches(labels: &[String]) -> serde_json::Value {
+    let cases: Vec<_> = labels.iter().map(|label| serde_json::json!({ "label": label })).collect();
+    if cases.is_empty() { serde_json::Value::Null } else { serde_json::json!({ "cases": cases }) }
 }
 
 /// What one local activity does, in this order and in one commit.
@@ -181,7 +196,8 @@ pub(crate) enum Ended {
     },
     /// Its wait is noted, and over in so long.
     Waiting { ms: u64 },
-    /// It failed in a way that is worth another try, which a step cannot wait for.
+    /// It is to be performed on its own: it failed in a way that is worth another try, which a step cannot wait for, or
+    /// its condition holds and its work is none of a step.
     Later,
     /// The run is another's by now, or over.
     Lost,

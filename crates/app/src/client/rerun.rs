@@ -14,14 +14,17 @@ use super::run::Follow;
 use super::which::{self, Which};
 use crate::exit::Exit;
 
-/// Run an ended execution again, from the start: a new one, linked to it
+/// Run an ended execution again, whole or from where it failed: a new one, linked to it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 It has the old one's input, but for what --input or -i change, and runs the version that ran then unless --published \
-says otherwise.
+says otherwise. With --from failed or --from NODE, nodes that came to their end before that point are not performed \
+again: they keep what they produced.
 
 Examples:
   forebay rerun @latest:order --watch
+  forebay rerun @latest:order --from failed
+  forebay rerun @latest:order --from charge -i card=4242
   forebay rerun 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --published -i total=20")]
 pub(crate) struct Rerun {
     #[arg(value_name = "EXECUTION", help = which::HELP)]
@@ -32,6 +35,9 @@ pub(crate) struct Rerun {
     /// One field of the input, put over the old one's or --input
     #[arg(short = 'i', long = "set", value_name = "KEY=VALUE", value_parser = input::read_setting)]
     settings: Vec<Setting>,
+    /// Where to begin: start, failed (what failed and what follows from it), or a node by its key
+    #[arg(long, value_name = "start|failed|NODE", default_value = "start")]
+    from: String,
     /// The version that is published now, instead of the one that ran
     #[arg(long)]
     published: bool,
@@ -53,8 +59,12 @@ impl Act for Rerun {
             given => given,
         };
         let version = if self.published { wire::RerunVersion::Latest } else { wire::RerunVersion::Same };
-        let body =
-            wire::Rerun { from: wire::RerunFrom::Start, input: input::overlay(ground, &self.settings)?, version };
+        let (from, node) = match self.from.as_str() {
+            "start" => (wire::RerunFrom::Start, None),
+            "failed" => (wire::RerunFrom::Failed, None),
+            node => (wire::RerunFrom::Node, Some(node.to_owned())),
+        };
+        let body = wire::Rerun { from, node, input: input::overlay(ground, &self.settings)?, version };
         let key = self.idempotency_key.unwrap_or_else(|| Uuid::new_v4().to_string());
         let started: Answer<wire::Started> = session
             .api

@@ -109,14 +109,27 @@ async fn a_rerun_is_idempotent_and_refused_where_it_makes_no_sense() {
     let running = tenant.start(&held).await;
     let path = format!("workflow/executions/{running}/rerun");
     assert_eq!(tenant.api.post(&path, json!({})).await.problem(409), "conflict");
-    for from in ["failed", "node"] {
-        let reply = tenant.api.post(&path, json!({ "from": from })).await;
+    for body in [
+        json!({ "from": "node" }),
+        json!({ "from": "node", "node": "a b" }),
+        json!({ "from": "failed", "node": "call" }),
+        json!({ "node": "call" }),
+    ] {
+        let reply = tenant.api.post(&path, body).await;
         assert_eq!(reply.problem(422), "validation_failed");
-        assert!(reply.text.contains("later version"), "{}", reply.text);
+        assert!(reply.text.contains("node: "), "{}", reply.text);
     }
     assert_eq!(tenant.api.post(&path, json!({ "from": "nowhere" })).await.problem(422), "validation_failed");
     world.receiver.open();
     tenant.completed(&running).await;
+    for (body, told) in [
+        (json!({ "from": "failed" }), "nothing failed in it"),
+        (json!({ "from": "node", "node": "cal" }), "no node cal"),
+    ] {
+        let reply = tenant.api.post(&path, body).await;
+        assert_eq!(reply.problem(422), "validation_failed");
+        assert!(reply.text.contains(told), "{}", reply.text);
+    }
     let rerun = async |body: Value| {
         send(tenant.api.request(Method::POST, &path).header("idempotency-key", "again").json(&body)).await
     };

@@ -20,6 +20,7 @@ mod idempotency;
 mod letters;
 mod poison;
 mod reconciler;
+mod reruns;
 mod retention;
 mod rolling;
 mod signals;

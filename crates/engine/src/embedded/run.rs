@@ -222,6 +222,7 @@ impl Driver {
         match nodes::ready(spec, &self.scope) {
             Err(failure) => self.ended(node, Err(failure)),
             Ok((_, Work::Done(done))) => self.ended(node, Ok(done)),
+            Ok((_, Work::Skip)) => self.skip(node, attempt),
             Ok((input, Work::Delay(config))) => self.delay(node, attempt, input, config),
             Ok((input, Work::HttpRequest(config))) => {
                 self.running(node, attempt, Some(input), None);
@@ -229,6 +230,12 @@ impl Driver {
                 self.calls.push((node, Call::new(config, spec, &self.begun, trace)));
             }
         }
+    }
+
+    fn skip(&mut self, node: NodeIx, attempt: u32) {
+        self.tell(node, "skipped", None);
+        self.attempts.remove(&node);
+        self.apply(Event::NodeSkipped { node, attempt });
     }
 
     /// A delay is a time on the node's row; after a crash the stored time stands.

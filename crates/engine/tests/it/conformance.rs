@@ -890,3 +890,190 @@ async fn canceled_with_everything_under_way() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn what_failed_is_run_again_and_the_rest_keeps_what_it_produced() {
+    let once = json!({ "max_attempts": 1 });
+    let document = json!({
+        "nodes": {
+            "fetch": { "kind": "HTTP_REQUEST", "with": http("/ok") },
+            "big": { "kind": "CONDITION", "needs": "fetch", "with": { "if": "nodes.fetch.output.status == 200" } },
+            "yes": { "kind": "HTTP_REQUEST", "needs": "big.true", "retry": once, "with": http("/flaky/1") },
+            "no": { "kind": "LOG", "needs": "big.false", "with": log() },
+            "tell": { "kind": "LOG", "needs": "yes", "with": { "message": "${{ nodes.fetch.output.body.path }}" } },
+        },
+        "outputs": { "of": "${{ nodes.tell.output.message }}" },
+    });
+    let act = Act::Rerun { from: "failed" };
+    host::check(
+        Scenario { document, input: json!({}), act },
+        expect![[r#"
+        fetch COMPLETED {"body":{"path":"/ok"},"status":200}
+        big COMPLETED took true {"branch":"true"}
+        no SKIPPED
+        yes FAILED: HTTP_SERVER_ERROR
+        tell SKIPPED
+        ended FAILED: HTTP_SERVER_ERROR
+        audited execution.start
+        audited queue_item.fail
+        again
+        fetch COMPLETED kept {"body":{"path":"/ok"},"status":200}
+        big COMPLETED kept took true {"branch":"true"}
+        no SKIPPED kept
+        yes COMPLETED {"body":{"path":"/flaky/1"},"status":200}
+        tell COMPLETED {"data":null,"level":"info","message":"/ok"}
+        ended COMPLETED {"of":"/ok"}
+        audited execution.rerun
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_from_a_node_repeats_it_and_what_follows() {
+    let document = json!({
+        "nodes": {
+            "a": { "kind": "HTTP_REQUEST", "with": http("/ok") },
+            "b": { "kind": "HTTP_REQUEST", "needs": "a", "with": http("/late/5") },
+            "c": { "kind": "TRANSFORM", "needs": "b", "with": { "value": "${{ nodes.a.output.status }}" } },
+        },
+    });
+    let act = Act::Rerun { from: "b" };
+    host::check(
+        Scenario { document, input: json!({}), act },
+        expect![[r#"
+        a COMPLETED {"body":{"path":"/ok"},"status":200}
+        b COMPLETED {"body":{"path":"/late/5"},"status":200}
+        c COMPLETED 200
+        ended COMPLETED
+        audited execution.start
+        again
+        a COMPLETED kept {"body":{"path":"/ok"},"status":200}
+        b COMPLETED {"body":{"path":"/late/5"},"status":200}
+        c COMPLETED 200
+        ended COMPLETED
+        audited execution.rerun
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_switch_takes_the_first_case_that_fits_or_its_default() {
+    let switch = |value: &str| {
+        json!({ "kind": "SWITCH", "with": {
+            "value": value,
+            "cases": [
+                { "equals": "gold", "label": "fast" },
+                { "equals": ["silver", 7, null], "label": "usual" },
+                { "if": "inputs.total > 1000", "label": "review" },
+            ],
+            "default": "other",
+        } })
+    };
+    let document = json!({
+        "nodes": {
+            "first": switch("${{ inputs.tier }}"),
+            "second": switch("${{ inputs.none }}"),
+            "third": switch("x"),
+            "fast": { "kind": "LOG", "needs": "first.fast", "with": log() },
+            "usual": { "kind": "LOG", "needs": ["first.usual", "second.usual"], "when": "any_success", "with": log() },
+            "other": { "kind": "LOG", "needs": ["first.other", "third.other"], "when": "any_success", "with": log() },
+        },
+    });
+    check(
+        document,
+        json!({ "tier": "gold", "total": 5 }),
+        expect![[r#"
+        first COMPLETED took fast {"branch":"fast"}
+        second COMPLETED took usual {"branch":"usual"}
+        third COMPLETED took other {"branch":"other"}
+        fast COMPLETED {"data":null,"level":"info","message":"done"}
+        usual COMPLETED {"data":null,"level":"info","message":"done"}
+        other COMPLETED {"data":null,"level":"info","message":"done"}
+        ended COMPLETED
+        audited execution.start
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_switch_that_nothing_fits_fails_without_a_default() {
+    let document = json!({
+        "nodes": {
+            "which": { "kind": "SWITCH", "on_error": "continue", "with": {
+                "value": "${{ inputs.tier }}", "cases": [{ "equals": "gold", "label": "fast" }],
+            } },
+            "fast": { "kind": "LOG", "needs": "which.fast", "with": log() },
+            "sorry": { "kind": "LOG", "needs": "which.error", "with": { "message": "${{ nodes.which.error.type }}" } },
+        },
+    });
+    check(
+        document,
+        json!({ "tier": "tin" }),
+        expect![[r#"
+        which FAILED: CONTROL_FLOW_ERROR
+        fast SKIPPED
+        sorry COMPLETED {"data":null,"level":"info","message":"CONTROL_FLOW_ERROR"}
+        ended COMPLETED
+        audited execution.start
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_whose_condition_does_not_hold_is_skipped_whatever_its_kind() {
+    let document = json!({
+        "nodes": {
+            "fetch": { "kind": "HTTP_REQUEST", "if": "inputs.go", "with": http("/ok") },
+            "call": { "kind": "HTTP_REQUEST", "needs": "fetch", "if": "nodes.fetch.output.status != 200", "with": http("/ok") },
+            "wait": { "kind": "DELAY", "needs": "fetch", "if": "${{ inputs.wait }}", "with": { "for": "1ms" } },
+            "slept": { "kind": "DELAY", "needs": "fetch", "if": "inputs.go", "with": { "for": "1ms" } },
+            "say": { "kind": "LOG", "needs": "fetch", "if": "nodes.fetch.output.status == 200", "with": log() },
+            "hush": { "kind": "LOG", "needs": "say", "if": false, "with": log() },
+            "after": { "kind": "LOG", "needs": "call", "with": log() },
+            "done": { "kind": "LOG", "needs": ["call", "wait", "slept", "say"], "when": "all_done", "with": log() },
+        },
+    });
+    check(
+        document,
+        json!({ "go": true, "wait": false }),
+        expect![[r#"
+        fetch COMPLETED {"body":{"path":"/ok"},"status":200}
+        call SKIPPED
+        after SKIPPED
+        wait SKIPPED
+        say COMPLETED {"data":null,"level":"info","message":"done"}
+        hush SKIPPED
+        slept COMPLETED {}
+        done COMPLETED {"data":null,"level":"info","message":"done"}
+        ended COMPLETED
+        audited execution.start
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_condition_that_has_no_truth_fails_its_node() {
+    let document = json!({
+        "nodes": {
+            "call": { "kind": "HTTP_REQUEST", "if": "inputs.word", "with": http("/ok") },
+            "after": { "kind": "LOG", "needs": "call", "with": log() },
+        },
+    });
+    check(
+        document,
+        json!({ "word": "yes" }),
+        expect![[r#"
+        call FAILED: VALIDATION_ERROR
+        after SKIPPED
+        ended FAILED: VALIDATION_ERROR
+        audited execution.start
+        audited queue_item.fail
+    "#]],
+    )
+    .await;
+}

@@ -14,11 +14,11 @@ use axum::response::IntoResponse;
 use axum::routing::any;
 use engine::Engine;
 use engine::outbound::{self, Outbound};
-use kernel::ids::{ClaimId, DefinitionId, ExecutionId, ProcessId, WorkspaceId};
+use kernel::ids::{ClaimId, DefinitionId, ExecutionId, NodeKey, ProcessId, WorkspaceId};
 use kernel::queue::{Answer, Priority};
 use kernel::ring::Ask;
 use kernel::trace::TraceParent;
-use kernel::{execution, node, parse};
+use kernel::{execution, node, parse, rerun};
 use serde_json::{Value, json};
 use store::definition::NewVersion;
 use store::enqueue::{Accepted, Start};
@@ -178,7 +178,14 @@ impl World {
             self.claim(process, engine).await;
         }
         self.act(id, engine, scenario.act).await;
-        let trace = self.end_of(id).await;
+        let mut trace = self.end_of(id).await;
+        let mut id = id;
+        if let Act::Rerun { from } = scenario.act {
+            id = self.rerun(id, definition, from).await;
+            self.claim(process, engine).await;
+            trace.push_str("again\n");
+            trace.push_str(&self.end_of(id).await);
+        }
         (id, if scenario.act == Act::Summed { summed(&trace) } else { trace })
     }
 
@@ -192,9 +199,34 @@ impl World {
         self.trace(&execution).await
     }
 
+    /// Accepts the execution once more, from `failed` or from a node.
+    async fn rerun(&self, of: ExecutionId, definition: DefinitionId, from: &str) -> ExecutionId {
+        let from = match from {
+            "failed" => rerun::From::Failed,
+            node => rerun::From::Node(NodeKey::new(node).expect("a good name")),
+        };
+        let store = &self.database.store;
+        let old = store.execution(of, None).await.expect("the execution");
+        let graph = store.graphs(&[old.version]).await.expect("its graph").remove(0).1;
+        let (graph, plan) = parse::check_stored(&graph).expect("a plan");
+        let rows = store.node_states(of).await.expect("its nodes");
+        let ended = rows.into_iter().map(|row| (row.node, row.status)).collect();
+        let kept = rerun::kept(&graph, &ended, &graph, &plan, &from).expect("something to run");
+        let start = Start {
+            trigger: rerun::trigger(of, "test", &from, kept.len()),
+            version: Some(old.version),
+            rerun_of: Some(of),
+            ..self.new_start(definition, old.input.unwrap_or_default())
+        };
+        match store.rerun(&start, &kept, None, "test").await.expect("an answer") {
+            Accepted::New { execution, .. } => execution,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) async fn act(&self, id: ExecutionId, engine: &dyn Engine, act: Act) {
         match act {
-            Act::Nothing | Act::Summed => return,
+            Act::Nothing | Act::Summed | Act::Rerun { .. } => return,
             Act::CancelFirst => {}
             Act::CancelWhen { node, status } => self.until_node(id, node, status).await,
         }
@@ -235,8 +267,8 @@ impl World {
         id
     }
 
-    pub(crate) async fn enqueue(&self, definition: DefinitionId, input: Value) -> ExecutionId {
-        let start = Start {
+    fn new_start(&self, definition: DefinitionId, input: Value) -> Start {
+        Start {
             execution: ExecutionId(new_id()),
             workspace: self.workspace,
             definition,
@@ -249,7 +281,11 @@ impl World {
             trace: Some(TRACE),
             version: None,
             rerun_of: None,
-        };
+        }
+    }
+
+    pub(crate) async fn enqueue(&self, definition: DefinitionId, input: Value) -> ExecutionId {
+        let start = self.new_start(definition, input);
         match self.database.store.enqueue(&[start], "test").await.expect("an answer")[0] {
             Accepted::New { execution, .. } => execution,
             other => panic!("{other:?}"),
@@ -306,6 +342,10 @@ pub(crate) enum Act {
     Nothing,
     /// Nothing; what ran side by side is told in sum.
     Summed,
+    /// Runs it once more when it has ended, from `failed` or from a node.
+    Rerun {
+        from: &'static str,
+    },
     /// Cancels it before it is claimed.
     CancelFirst,
     /// Cancels it as soon as a node stands so.
@@ -323,7 +363,8 @@ fn node_line(node: &NodeRecord) -> String {
     let earlier: Vec<&str> = earlier.iter().filter_map(|one| one["error"]["type"].as_str()).collect();
     let earlier = if earlier.is_empty() { String::new() } else { format!(" after {}", earlier.join(", ")) };
     let output = node.output.as_ref().map(|output| format!(" {}", shown(output))).unwrap_or_default();
-    format!("{} {}{label}{attempt}{earlier}{}{output}", node.node, node.status.name(), class.unwrap_or_default())
+    let kept = if node.kept_from.is_some() { " kept" } else { "" };
+    format!("{} {}{kept}{label}{attempt}{earlier}{}{output}", node.node, node.status.name(), class.unwrap_or_default())
 }
 
 /// An output without what differs from call to call, and cut to a line.

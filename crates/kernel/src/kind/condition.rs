@@ -36,11 +36,11 @@ pub fn decide(expression: &Expression, scope: &Scope) -> Result<Label, Failure> 
     Ok(Label::new(branch).expect("both branches are good names"))
 }
 
-/// Every path that the condition looks at; none if it cannot be read.
-pub(super) fn references(with: &Value) -> Vec<(String, Path)> {
-    let expression = with.get("if").and_then(|value| parse(value).ok());
+/// Every path that a condition looks at, with where it stands; none if it cannot be read.
+pub(super) fn references(at: &str, condition: Option<&Value>) -> Vec<(String, Path)> {
+    let expression = condition.and_then(|value| parse(value).ok());
     let paths = expression.iter().flat_map(Expression::references);
-    paths.map(|path| ("/if".to_owned(), path.clone())).collect()
+    paths.map(|path| (at.to_owned(), path.clone())).collect()
 }
 
 fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
@@ -54,7 +54,8 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     }
 }
 
-fn parse(value: &Value) -> Result<Expression, ParseError> {
+/// Reads a condition: an expression, bare or wrapped in `${{ }}`.
+pub(crate) fn parse(value: &Value) -> Result<Expression, ParseError> {
     let refuse = |message: &str| ParseError { offset: 0, message: message.to_owned() };
     match value {
         Value::String(text) if text.trim_start().starts_with(['$', '{']) => {

@@ -18,10 +18,13 @@ use crate::template::{self, Survey};
 pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
     let graph = Graph::new(draft);
     for (at, node) in draft.definition.nodes.iter().enumerate() {
-        let survey = kind::references(node.kind, &node.with);
-        let ancestors = if survey.paths.is_empty() { Vec::new() } else { graph.ancestors(at) };
-        let with = child(&draft.node_at[at], "with");
-        tell(&with, &survey, problems, |path, problems| graph.refusal(path, Some((at, &ancestors)), problems));
+        let (survey, condition) = (kind::references(node.kind, &node.with), kind::condition_references(node));
+        let looks = !survey.paths.is_empty() || !condition.paths.is_empty();
+        let ancestors = if looks { graph.ancestors(at) } else { Vec::new() };
+        for (field, survey) in [("with", survey), ("if", condition)] {
+            let field = child(&draft.node_at[at], field);
+            tell(&field, &survey, problems, |path, problems| graph.refusal(path, Some((at, &ancestors)), problems));
+        }
     }
     let outputs = template::survey(&draft.definition.outputs);
     tell("/outputs", &outputs, problems, |path, problems| graph.refusal(path, None, problems));

@@ -97,20 +97,21 @@ fn the_life_of_a_node() {
     check(
         &nodes(),
         expect![[r#"
-        PENDING perform RUNNING
-        PENDING succeed COMPLETED
-        PENDING fail FAILED
-        PENDING skip SKIPPED
-        PENDING cancel CANCELED
-        RUNNING perform RUNNING
-        RUNNING wait RETRYING
-        RUNNING succeed COMPLETED
-        RUNNING fail FAILED
-        RUNNING cancel CANCELED
-        RUNNING lose UNKNOWN
-        RETRYING perform RUNNING
-        RETRYING cancel CANCELED
-    "#]],
+            PENDING perform RUNNING
+            PENDING succeed COMPLETED
+            PENDING fail FAILED
+            PENDING skip SKIPPED
+            PENDING cancel CANCELED
+            RUNNING perform RUNNING
+            RUNNING wait RETRYING
+            RUNNING succeed COMPLETED
+            RUNNING fail FAILED
+            RUNNING skip SKIPPED
+            RUNNING cancel CANCELED
+            RUNNING lose UNKNOWN
+            RETRYING perform RUNNING
+            RETRYING cancel CANCELED
+        "#]],
     );
 }
 

@@ -232,6 +232,7 @@ fn unbegun(key: &str, kind: &str, status: node::Status) -> wire::Node {
         started_at: None,
         completed_at: None,
         duration_ms: None,
+        kept_from: None,
     }
 }
 
@@ -251,6 +252,7 @@ fn node_of(kind: String, node: store::execution::NodeRecord) -> wire::Node {
         started_at: node.started_at,
         completed_at: node.completed_at,
         duration_ms: node.duration_ms,
+        kept_from: node.kept_from,
     }
 }
 

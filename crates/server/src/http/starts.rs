@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::HeaderMap;
 use kernel::execution::Status;
-use kernel::ids::ExecutionId;
+use kernel::ids::{ExecutionId, NodeKey};
 use kernel::trace::TraceParent;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -114,6 +114,25 @@ pub(crate) async fn accept(
     }
     let statuses = statuses(api, &fates).await?;
     Ok(fates.into_iter().map(|fate| answer(fate, &statuses)).collect())
+}
+
+/// Stores a start that keeps what some nodes of the execution it repeats produced.
+pub(crate) async fn accept_rerun(
+    api: &Api,
+    caller: &Caller,
+    start: &Start,
+    kept: &[NodeKey],
+) -> Result<Result<wire::Started, Problem>, Problem> {
+    let limit = api.settings.queue.max_backlog;
+    let accepted = api.store.rerun(start, kept, limit, &caller.actor).await;
+    let accepted = accepted.map_err(|error| busy(error, start.idempotency.is_some()))?;
+    if matches!(accepted, Accepted::New { .. }) {
+        ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);
+        api.hints.enqueued(start.workspace);
+    }
+    let fate = Fate::Done(accepted);
+    let statuses = statuses(api, std::slice::from_ref(&fate)).await?;
+    Ok(answer(fate, &statuses))
 }
 
 /// How the executions stand that were there already.

@@ -39,9 +39,12 @@ pub struct BulkItem {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rerun {
-    /// Only `start` for now.
     #[serde(default)]
     pub from: RerunFrom,
+    /// The node to begin at, with `from: node`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 64)]
+    pub node: Option<String>,
     /// Another input than the first time's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
@@ -49,13 +52,16 @@ pub struct Rerun {
     pub version: RerunVersion,
 }
 
-/// Where a rerun begins.
+/// Where a rerun begins; what is not done anew keeps what it produced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RerunFrom {
+    /// Everything anew.
     #[default]
     Start,
+    /// What failed, was stopped or never came, and what follows from it.
     Failed,
+    /// One node and what follows from it.
     Node,
 }
 

@@ -1,7 +1,8 @@
 -- An execution's nodes as people read them: in the order in which they settled, then the open ones by their start. $2: with
 -- what they took and made.
 SELECT node, iteration, status, attempt, label, CASE WHEN $2::boolean THEN input END AS input,
-       CASE WHEN $2::boolean THEN output END AS output, error, earlier, next_at, started_at, completed_at, duration_ms
+       CASE WHEN $2::boolean THEN output END AS output, error, earlier, next_at, started_at, completed_at, duration_ms,
+       kept_from
 FROM workflow_execution_node
 WHERE execution_id = $1::uuid
 ORDER BY seq NULLS LAST, started_at NULLS LAST, node, iteration

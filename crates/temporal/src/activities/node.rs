@@ -15,7 +15,7 @@ use engine::nodes::{self, Done, Work};
 use engine::trace;
 use jiff::Timestamp;
 use kernel::definition;
-use kernel::failure::Failure;
+use kernel::failure::{Class, Failure};
 use kernel::kind::delay;
 use kernel::node::Status;
 use kernel::signals::{metrics, spans};
@@ -60,6 +60,11 @@ impl Kit {
         match work {
             Work::Done(done) => self.ended(&attempt, nodes::storable(done)).await,
             Work::Delay(config) => self.delay(&attempt, wait, config).await,
+            // The step before this saw it hold, by the same stored values.
+            Work::Skip => {
+                let failure = Failure::new(Class::ExecutionError, "its condition held, and does not any more");
+                self.ended(&attempt, Err(failure)).await
+            }
             Work::HttpRequest(config) => {
                 let span = tracing::info_span!(
                     parent: None,

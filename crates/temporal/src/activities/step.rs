@@ -115,6 +115,9 @@ fn compute(hold: Hold, held: &Held, scope: &Scope, node: NodeIx) -> (Option<Node
     let since = Instant::now();
     let result = match nodes::ready(spec, scope) {
         Ok((_, Work::Done(done))) => nodes::storable(done),
+        Ok((_, Work::Skip)) => {
+            return (Some(settle(&spec.key, Status::Skipped, 0)), settled(Status::Skipped, None, None));
+        }
         Ok(_) => return (None, Ended::Later),
         Err(failure) => Err(failure),
     };

@@ -81,7 +81,7 @@ pub(super) struct Driver<'a> {
     waiting: BTreeMap<NodeIx, WorkflowCancellationToken>,
     /// Stopped; told to the kernel when nothing is in flight any more.
     aborted: BTreeSet<NodeIx>,
-    /// To be performed one by one, because a step cannot wait for its next attempt.
+    /// To be performed one by one: a step looked at them, and left them.
     single: BTreeSet<NodeIx>,
     outcome: Option<Outcome>,
     lost: bool,
@@ -217,7 +217,8 @@ impl<'a> Driver<'a> {
     }
 
     fn is_light(&self, node: NodeIx) -> bool {
-        self.shape.nodes[node].kind.manner() == Manner::Computes && !self.single.contains(&node)
+        let shape = &self.shape.nodes[node];
+        (shape.kind.manner() == Manner::Computes || shape.conditional) && !self.single.contains(&node)
     }
 
     /// Stores what settled, and computes what is ready and light, in one local activity.

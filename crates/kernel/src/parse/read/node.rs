@@ -14,9 +14,10 @@ use crate::fields::{Fields, Problem, Stage, child, unknown};
 use crate::ids::{Label, NodeKey};
 use crate::kind;
 
-const FIELDS: &[&str] = &["kind", "needs", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
+const FIELDS: &[&str] =
+    &["kind", "needs", "if", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
 const LIST_FIELDS: &[&str] =
-    &["key", "id", "kind", "needs", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
+    &["key", "id", "kind", "needs", "if", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
 
 const JOINS: &[(&str, Join)] =
     &[("all_success", Join::AllSuccess), ("any_success", Join::AnySuccess), ("all_done", Join::AllDone)];
@@ -48,6 +49,7 @@ pub(super) fn read(
     let timeout_ms = timeout(&mut fields, kind, defaults);
     let description = short_text(&mut fields, "description", MAX_DESCRIPTION_LEN);
     let with = with(&mut fields, kind);
+    let condition = condition(&mut fields);
     let (needs, lost) = needs(&mut fields);
     draft.lost_edges |= lost || key.is_none();
     let Some(key) = key else { return };
@@ -60,7 +62,7 @@ pub(super) fn read(
     }
     let kind = kind.unwrap_or(STAND_IN);
     let on_error = on_error.unwrap_or_default();
-    draft.definition.nodes.push(Node { key, kind, description, with, when, on_error, retry, timeout_ms });
+    draft.definition.nodes.push(Node { key, kind, description, with, when, condition, on_error, retry, timeout_ms });
     draft.node_at.push(at.to_owned());
 }
 
@@ -81,6 +83,7 @@ fn stand_in(key: Option<&str>, at: &str, draft: &mut Draft) {
         on_error: OnError::default(),
         retry: STAND_IN.retry(),
         timeout_ms: None,
+        condition: None,
     });
     draft.node_at.push(at.to_owned());
 }
@@ -124,6 +127,17 @@ fn with(fields: &mut Fields<'_, '_>, kind: Option<Kind>) -> Value {
         fields.problems.extend(found.map(|found| Problem { pointer: format!("{at}{}", found.pointer), ..found }));
     }
     with
+}
+
+/// The expression that must be true for the node to start.
+fn condition(fields: &mut Fields<'_, '_>) -> Option<String> {
+    match kind::condition::parse(fields.get("if")?) {
+        Ok(expression) => Some(expression.source().to_owned()),
+        Err(error) => {
+            fields.wrong("if", error.to_string());
+            None
+        }
+    }
 }
 
 /// What a node needs: `node` or `node.label`, one or a list of them, each with its pointer; and

@@ -175,9 +175,10 @@ impl Drive {
             0 => Event::NodeFailed { node, attempt, failure: Failure::new(Class::ValidationError, "no") },
             1 | 2 => Event::NodeFailed { node, attempt, failure: Failure::new(Class::Timeout, "slow") },
             3 => Event::NodeAborted { node },
+            4 if attempt == 1 => Event::NodeSkipped { node, attempt },
             _ => {
-                let labels = self.plan.node(node).kind.labels();
-                let label = (!labels.is_empty()).then(|| labels[self.random.below(labels.len())]);
+                let labels = kernel::kind::labels(self.plan.node(node).kind, &serde_json::Value::Null);
+                let label = (!labels.is_empty()).then(|| labels[self.random.below(labels.len())].as_str());
                 Event::NodeSucceeded { node, attempt, took: label.map(|label| Label::new(label).expect("a label")) }
             }
         }

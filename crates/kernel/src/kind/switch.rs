@@ -1,0 +1,181 @@
+//! SWITCH: takes the branch of the first case that fits, or its default.
+//!
+//!     value: ${{ inputs.tier }}
+//!     cases:
+//!       - { equals: gold, label: fast }
+//!       - { equals: [silver, bronze], label: usual }
+//!       - { if: inputs.total > 1000, label: review }
+//!     default: other
+//!
+//! Invariants
+//! - Cases are tried in their order. `equals` compares `value` with a literal, or with each of a list; `if` is an
+//!   expression and never a template, so that data cannot become one.
+//! - Without a default, a value that fits no case is a CONTROL_FLOW_ERROR: nothing is skipped by accident.
+//!
+//! Not here: what is equal, what is true (`expression`).
+
+use serde_json::{Map, Value};
+
+use super::condition;
+use crate::expression::{Expression, Scope, is_same};
+use crate::failure::{Class, Failure};
+use crate::fields::{Fields, Problem, Stage, child};
+use crate::ids::Label;
+use crate::template::{self, Survey};
+
+/// The most cases of one switch.
+const MAX_CASES: usize = 100;
+
+/// What to decide by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub value: Value,
+    pub cases: Vec<Case>,
+    pub default: Option<Label>,
+}
+
+/// A branch and when it is taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    pub test: Test,
+    pub label: Label,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Test {
+    /// The value is one of these.
+    Equals(Vec<Value>),
+    If(Expression),
+}
+
+impl Config {
+    /// The branch to take.
+    pub fn decide(&self, scope: &Scope) -> Result<Label, Failure> {
+        for case in &self.cases {
+            let fits = match &case.test {
+                Test::Equals(values) => values.iter().any(|value| is_same(value, &self.value)),
+                Test::If(expression) => expression.test(scope)?,
+            };
+            if fits {
+                return Ok(case.label.clone());
+            }
+        }
+        let none = || Failure::new(Class::ControlFlowError, "no case fits, and there is no default");
+        self.default.clone().ok_or_else(none)
+    }
+}
+
+const FIELDS: &[&str] = &["value", "cases", "default"];
+const CASE_FIELDS: &[&str] = &["equals", "if", "label"];
+
+pub fn check(with: &Value) -> Vec<Problem> {
+    super::check_with(with, FIELDS, read)
+}
+
+pub fn prepare(input: Value) -> Result<Config, Failure> {
+    super::prepare_with(&input, FIELDS, read)
+}
+
+/// Every branch that it may take.
+pub(super) fn labels(with: &Value) -> Vec<String> {
+    let cases = with["cases"].as_array().into_iter().flatten().map(|case| &case["label"]);
+    let mut labels: Vec<String> =
+        cases.chain([&with["default"]]).filter_map(Value::as_str).map(str::to_owned).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    labels.retain(|label| seen.insert(label.clone()));
+    labels
+}
+
+/// What its value and its cases look at.
+pub(super) fn references(with: &Value) -> Survey {
+    let mut survey = template::survey(&value_alone(with));
+    let cases = with["cases"].as_array().into_iter().flatten().enumerate();
+    survey.paths.extend(cases.flat_map(|(at, case)| condition::references(&format!("/cases/{at}/if"), case.get("if"))));
+    survey
+}
+
+/// Only `value` holds templates.
+pub(super) fn resolve(with: &Value, scope: &Scope) -> Result<Value, Failure> {
+    let resolved = super::resolve_all(&value_alone(with), scope)?;
+    let mut input = with.clone();
+    if let (Some(fields), Some(value)) = (input.as_object_mut(), resolved.get("value")) {
+        fields.insert("value".to_owned(), value.clone());
+    }
+    Ok(input)
+}
+
+fn value_alone(with: &Value) -> Value {
+    let value = with.get("value").map(|value| ("value".to_owned(), value.clone()));
+    Value::Object(value.into_iter().collect::<Map<_, _>>())
+}
+
+fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+    let default = label(fields, "default");
+    let cases = cases(fields);
+    if cases.iter().flatten().any(|case| matches!(case.test, Test::Equals(_))) && !fields.has("value") {
+        fields.require("value");
+    }
+    Some(Config { value: fields.get("value").cloned().unwrap_or_default(), cases: cases?, default })
+}
+
+fn cases(fields: &mut Fields<'_, '_>) -> Option<Vec<Case>> {
+    fields.require("cases");
+    let Some(Value::Array(items)) = fields.get("cases") else {
+        if fields.get("cases").is_some() {
+            fields.wrong("cases", "must be a list of cases, each with a label and equals or if");
+        }
+        return None;
+    };
+    if items.is_empty() || items.len() > MAX_CASES {
+        fields.wrong("cases", format!("must have 1 to {MAX_CASES} cases"));
+        return None;
+    }
+    let at = fields.pointer("cases");
+    let read = items.iter().enumerate().map(|(place, item)| {
+        let at = child(&at, &place.to_string());
+        Fields::open(item, &at, CASE_FIELDS, Stage::Run, fields.problems).and_then(|mut fields| case(&mut fields))
+    });
+    read.collect::<Vec<_>>().into_iter().collect()
+}
+
+fn case(fields: &mut Fields<'_, '_>) -> Option<Case> {
+    fields.require("label");
+    let label = label(fields, "label");
+    let test = match (fields.has("equals"), fields.get("if")) {
+        (true, Some(_)) => {
+            fields.wrong("if", "give either equals or if, not both");
+            None
+        }
+        (true, None) => fields.any("equals").map(|value| match value {
+            Value::Array(values) => Test::Equals(values.clone()),
+            one => Test::Equals(vec![one.clone()]),
+        }),
+        (false, Some(expression)) => match condition::parse(expression) {
+            Ok(expression) => Some(Test::If(expression)),
+            Err(error) => {
+                fields.wrong("if", error.to_string());
+                None
+            }
+        },
+        (false, None) => {
+            fields.require("equals");
+            None
+        }
+    };
+    Some(Case { test: test?, label: label? })
+}
+
+fn label(fields: &mut Fields<'_, '_>, name: &str) -> Option<Label> {
+    let text = fields.text(name)?;
+    match Label::new(text) {
+        Ok(label) if text == crate::definition::ERROR_LABEL => {
+            fields.wrong(name, "error is the branch of a node that failed: choose another word");
+            Some(label)
+        }
+        Ok(label) => Some(label),
+        Err(bad) => {
+            fields.wrong(name, bad.to_string());
+            None
+        }
+    }
+}

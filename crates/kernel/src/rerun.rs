@@ -1,0 +1,199 @@
+//! Running an execution again: which nodes are done anew and which keep what they produced.
+//!
+//! Invariants
+//! - A node keeps its end only if it, its edges and all that comes before it are kept too: what it
+//!   worked with is then what it would work with again.
+//! - A failure that failed the execution is never kept, nor a node that was stopped or lost.
+//! - In another version only nodes that are the same there keep anything.
+//!
+//! Not here: copying what is kept (`store`), running it (`run` takes it up from its stored nodes).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::definition::{Definition, Edge, Node, OnError};
+use crate::ids::{ExecutionId, NodeKey};
+use crate::node::Status;
+use crate::plan::Plan;
+
+/// Where a rerun begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Everything anew.
+    Start,
+    /// What failed, was stopped or never came, and what follows from it.
+    Failed,
+    /// This node, what follows from it, and what never came to an end before.
+    Node(NodeKey),
+}
+
+/// Why there is nothing to run from there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("nothing failed in it, every node came to its end; run it from the start, or from a node")]
+    NothingFailed,
+    #[error("it has no node {0} in that version")]
+    UnknownNode(NodeKey),
+}
+
+/// The nodes of the new execution that keep what they produced, in the plan's order.
+///
+/// `old` is the version that ran, with how its nodes ended; `new` the one that is to run.
+pub fn kept(
+    old: &Definition,
+    ended: &BTreeMap<NodeKey, Status>,
+    new: &Definition,
+    plan: &Plan,
+    from: &From,
+) -> Result<Vec<NodeKey>, Refused> {
+    let chosen = match from {
+        From::Start => return Ok(Vec::new()),
+        From::Failed => None,
+        From::Node(key) => Some(plan.index_of(key).ok_or_else(|| Refused::UnknownNode(key.clone()))?),
+    };
+    let mut keeps = vec![false; plan.nodes().len()];
+    for &at in plan.order() {
+        let node = plan.node(at);
+        let whole = node.incoming.iter().all(|edge| keeps[edge.from]);
+        let ended = ended.get(&node.key).is_some_and(|status| is_kept(*status, node.on_error));
+        keeps[at] = chosen != Some(at) && whole && ended && is_same(&node.key, old, new);
+    }
+    if *from == From::Failed && keeps.iter().all(|keeps| *keeps) {
+        return Err(Refused::NothingFailed);
+    }
+    Ok(plan.order().iter().filter(|at| keeps[**at]).map(|at| plan.node(*at).key.clone()).collect())
+}
+
+/// A failure that the graph went on from is part of what happened; any other is what a rerun is for.
+fn is_kept(status: Status, on_error: OnError) -> bool {
+    match status {
+        Status::Completed | Status::Skipped => true,
+        Status::Failed => on_error == OnError::Continue,
+        Status::Pending | Status::Running | Status::Retrying | Status::Canceled | Status::Unknown => false,
+    }
+}
+
+fn is_same(key: &NodeKey, old: &Definition, new: &Definition) -> bool {
+    let node = |definition: &Definition| definition.nodes.iter().find(|node| node.key == *key).map(work);
+    let edges = |definition: &Definition| {
+        let mut edges: Vec<Edge> = definition.edges.iter().filter(|edge| edge.to == *key).cloned().collect();
+        edges.sort_by(|a, b| (&a.from, &a.label).cmp(&(&b.from, &b.label)));
+        edges
+    };
+    node(old) == node(new) && edges(old) == edges(new)
+}
+
+/// What a node does, without how patiently and what is said of it.
+fn work(node: &Node) -> Node {
+    Node { description: None, retry: node.kind.retry(), timeout_ms: None, ..node.clone() }
+}
+
+/// What is noted of how such an execution came to be.
+pub fn trigger(of: ExecutionId, actor: &str, from: &From, kept: usize) -> Value {
+    let name = match from {
+        From::Start => "start",
+        From::Failed => "failed",
+        From::Node(_) => "node",
+    };
+    let mut trigger = json!({ "type": "rerun", "of": of, "actor": actor, "from": name });
+    if let From::Node(key) = from {
+        trigger["node"] = json!(key);
+    }
+    if kept > 0 {
+        trigger["kept"] = json!(kept);
+    }
+    trigger
+}
+
+/// Does an execution with this trigger have nodes before it begins?
+pub fn is_seeded(trigger: &Value) -> bool {
+    trigger["kept"].as_u64().is_some_and(|kept| kept > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    fn graph(document: Value) -> (Definition, Plan) {
+        parse::check(&document).expect("a good document")
+    }
+
+    fn order() -> Value {
+        let log = |needs: Value| json!({ "kind": "LOG", "needs": needs, "with": { "message": "hi" } });
+        json!({ "nodes": {
+            "a": log(json!([])),
+            "b": log(json!("a")),
+            "c": { "kind": "LOG", "needs": "a", "on_error": "continue", "with": { "message": "hi" } },
+            "d": log(json!(["b", "c"])),
+            "e": log(json!("c.error")),
+        } })
+    }
+
+    fn check(old: Value, new: Value, ended: &[(&str, Status)], from: From) -> Result<String, Refused> {
+        let (old, _) = graph(old);
+        let (new, plan) = graph(new);
+        let key = |name: &str| NodeKey::new(name).expect("a good name");
+        let ended = ended.iter().map(|(name, status)| (key(name), *status)).collect();
+        let kept = kept(&old, &ended, &new, &plan, &from)?;
+        Ok(kept.iter().map(NodeKey::as_str).collect::<Vec<_>>().join(" "))
+    }
+
+    use Status::{Canceled, Completed, Failed, Skipped};
+
+    #[test]
+    fn from_the_start_nothing_is_kept() {
+        let ended = [("a", Completed), ("b", Completed)];
+        assert_eq!(check(order(), order(), &ended, From::Start), Ok(String::new()));
+    }
+
+    #[test]
+    fn from_what_failed_it_and_what_follows_is_done_anew() {
+        let ended = [("a", Completed), ("b", Failed), ("c", Completed), ("d", Skipped), ("e", Skipped)];
+        assert_eq!(check(order(), order(), &ended, From::Failed), Ok("a c e".to_owned()));
+        let ended = [("a", Failed), ("b", Skipped), ("c", Skipped), ("d", Skipped), ("e", Skipped)];
+        assert_eq!(check(order(), order(), &ended, From::Failed), Ok(String::new()));
+    }
+
+    #[test]
+    fn a_failure_that_was_gone_on_from_is_kept_and_a_stopped_node_is_not() {
+        let ended = [("a", Completed), ("b", Canceled), ("c", Failed), ("d", Canceled), ("e", Completed)];
+        assert_eq!(check(order(), order(), &ended, From::Failed), Ok("a c e".to_owned()));
+    }
+
+    #[test]
+    fn where_nothing_failed_that_is_said() {
+        let ended = [("a", Completed), ("b", Completed), ("c", Completed), ("d", Completed), ("e", Skipped)];
+        assert_eq!(check(order(), order(), &ended, From::Failed), Err(Refused::NothingFailed));
+    }
+
+    #[test]
+    fn from_a_node_it_and_what_follows_is_done_anew() {
+        let ended = [("a", Completed), ("b", Completed), ("c", Completed), ("d", Completed), ("e", Skipped)];
+        let key = NodeKey::new("c").expect("a good name");
+        assert_eq!(check(order(), order(), &ended, From::Node(key)), Ok("a b".to_owned()));
+        let key = NodeKey::new("z").expect("a good name");
+        assert_eq!(check(order(), order(), &ended, From::Node(key.clone())), Err(Refused::UnknownNode(key)));
+    }
+
+    #[test]
+    fn what_another_version_changes_is_done_anew() {
+        let ended = [("a", Completed), ("b", Completed), ("c", Completed), ("d", Failed), ("e", Skipped)];
+        let mut new = order();
+        new["nodes"]["b"]["with"]["message"] = json!("ho");
+        new["nodes"]["a"]["retry"] = json!({ "max_attempts": 9 });
+        assert_eq!(check(order(), new, &ended, From::Failed), Ok("a c e".to_owned()));
+        let mut new = order();
+        new["nodes"]["b"]["needs"] = json!(["a", "c"]);
+        assert_eq!(check(order(), new, &ended, From::Failed), Ok("a c e".to_owned()));
+    }
+
+    #[test]
+    fn a_trigger_says_whether_nodes_are_there_already() {
+        let of = ExecutionId(uuid::Uuid::nil());
+        assert!(is_seeded(&trigger(of, "root", &From::Failed, 2)));
+        assert!(!is_seeded(&trigger(of, "root", &From::Failed, 0)));
+        assert!(!is_seeded(&json!({ "type": "api" })));
+    }
+}
