@@ -21,6 +21,7 @@ mod execution;
 mod input;
 mod key;
 mod list;
+mod logs;
 mod page;
 mod profile;
 mod queue;
@@ -55,6 +56,7 @@ pub(crate) enum Command {
     Ls(On<list::List>),
     Get(On<execution::Get>),
     Watch(On<execution::Watch>),
+    Logs(On<logs::ShowLogs>),
     Rerun(Box<On<rerun::Rerun>>),
     Cancel(On<ends::Cancel>),
     Terminate(On<ends::Terminate>),
@@ -82,6 +84,7 @@ impl Command {
             Command::Ls(list) => list.run().await,
             Command::Get(get) => get.run().await,
             Command::Watch(watch) => watch.run().await,
+            Command::Logs(logs) => logs.run().await,
             Command::Rerun(rerun) => rerun.run().await,
             Command::Cancel(cancel) => cancel.run().await,
             Command::Terminate(terminate) => terminate.run().await,

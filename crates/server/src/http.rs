@@ -21,6 +21,7 @@ mod executions;
 mod health;
 mod keys;
 mod letters;
+mod logs;
 mod openapi;
 mod page;
 mod problem;
@@ -148,6 +149,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(executions::get))
         .routes(routes!(executions::nodes))
         .routes(routes!(executions::summary))
+        .routes(routes!(logs::logs))
         .routes(routes!(executions::cancel))
         .routes(routes!(control::terminate))
         .routes(routes!(rerun::rerun))

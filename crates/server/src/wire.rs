@@ -9,6 +9,7 @@
 mod control;
 mod keys;
 mod lists;
+mod logs;
 
 use jiff::Timestamp;
 use kernel::explain::Waiting;
@@ -22,6 +23,8 @@ use utoipa::ToSchema;
 
 pub use keys::{CreateKey, CreatedKey, Key};
 pub use lists::{Activity, Capacity, Count, ListedExecution, Page, Version, WaitingCounts};
+
+pub use logs::{LogLine, LogSource, Logs};
 
 pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunVersion};
 
@@ -234,7 +237,7 @@ pub struct Execution {
     pub input: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// `{type, message, node?, status?}` of what failed it.
+    /// `{type, message, node?, status?, attempts?}` of what failed it; `attempts` are those at the node: `[{attempt, at, error}]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
     pub priority: i16,

@@ -63,6 +63,18 @@ pub struct NodeRecord {
     pub kept_from: Option<ExecutionId>,
 }
 
+/// What a node has to say: what it logged, and how its attempts failed.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub node: String,
+    pub iteration: i32,
+    pub attempt: i32,
+    pub said: Option<Value>,
+    pub error: Option<Value>,
+    pub earlier: Option<Value>,
+    pub at: Option<Timestamp>,
+}
+
 /// What a cancel did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canceled {
@@ -111,6 +123,23 @@ impl Store {
     pub async fn list_nodes(&self, id: ExecutionId, payloads: bool) -> Result<Vec<NodeRecord>, Error> {
         let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0, &payloads]).await?;
         rows.iter().map(node_of).collect()
+    }
+
+    /// What an execution's nodes have to say: those that log, and all that failed.
+    pub async fn logs(&self, id: ExecutionId, logging: &[&str]) -> Result<Vec<Said>, Error> {
+        let rows = self.query(sql!("workflow_execution_node/logs"), &[&id.0, &logging]).await?;
+        let said = |row: &Row| {
+            Ok(Said {
+                node: row.try_get("node")?,
+                iteration: row.try_get("iteration")?,
+                attempt: row.try_get("attempt")?,
+                said: row.try_get("said")?,
+                error: row.try_get("error")?,
+                earlier: row.try_get("earlier")?,
+                at: row.try_get("at")?,
+            })
+        };
+        rows.iter().map(said).collect()
     }
 
     /// Ends an execution of this workspace that waits, or asks one that runs to end, with its audit

@@ -63,6 +63,7 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("GET", "/workflow/executions/{id}", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/nodes", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/summary", "read", NotFound, 200),
+    ("GET", "/workflow/executions/{id}/logs", "read", NotFound, 200),
     ("POST", "/workflow/executions/{id}/cancel", "run", NotFound, 200),
     ("POST", "/workflow/executions/{id}/terminate", "run", NotFound, 200),
     ("POST", "/workflow/executions/{id}/rerun", "run", NotFound, 202),

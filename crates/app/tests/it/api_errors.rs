@@ -33,6 +33,7 @@ fn routes(tenant: &Tenant, definition: &str, execution: &str) -> Vec<(Method, St
         (get.clone(), run.clone(), Value::Null),
         (get.clone(), format!("{run}/nodes"), Value::Null),
         (get.clone(), format!("{run}/summary"), Value::Null),
+        (get.clone(), format!("{run}/logs"), Value::Null),
         (post.clone(), format!("{run}/cancel"), json!({})),
         (get.clone(), format!("workflow/queue/{execution}"), Value::Null),
         (post.clone(), format!("workspaces/{}/pause", tenant.id), Value::Null),
@@ -188,6 +189,7 @@ async fn addresses_and_methods_that_are_not_there_are_told_apart() {
         &format!("workflow/executions/{NOBODY}"),
         &format!("workflow/executions/{NOBODY}/nodes"),
         &format!("workflow/executions/{NOBODY}/summary"),
+        &format!("workflow/executions/{NOBODY}/logs"),
         &format!("workflow/queue/{NOBODY}"),
     ] {
         assert_eq!(root.get(path).await.problem(404), "not_found", "{path}");

@@ -18,6 +18,7 @@ mod exclusive;
 mod forced_ends;
 mod idempotency;
 mod letters;
+mod logs;
 mod poison;
 mod reconciler;
 mod reruns;

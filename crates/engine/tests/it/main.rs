@@ -5,4 +5,5 @@ mod host;
 mod mutants;
 mod outbound;
 mod runs;
+mod statuses;
 mod world;

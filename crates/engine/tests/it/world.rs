@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use engine::Engine;
 use engine::outbound::{self, Outbound};
@@ -31,7 +31,7 @@ use store::workspace::NewWorkspace;
 /// Counts what reaches it, by path and by idempotency token.
 #[derive(Clone, Default)]
 pub(crate) struct Receiver {
-    calls: Arc<Mutex<BTreeMap<String, usize>>>,
+    calls: Arc<Mutex<BTreeMap<String, Vec<Instant>>>>,
     tokens: Arc<Mutex<Vec<String>>>,
     traces: Arc<Mutex<BTreeSet<String>>>,
     /// Held once by every call that is neither answered nor broken off.
@@ -47,7 +47,12 @@ const TRACE: TraceParent =
 
 impl Receiver {
     pub(crate) fn calls(&self, path: &str) -> usize {
-        self.calls.lock().expect("whole").get(path).copied().unwrap_or(0)
+        self.times(path).len()
+    }
+
+    /// When a path was called.
+    pub(crate) fn times(&self, path: &str) -> Vec<Instant> {
+        self.calls.lock().expect("whole").get(path).cloned().unwrap_or_default()
     }
 
     pub(crate) fn tokens(&self) -> Vec<String> {
@@ -74,23 +79,27 @@ impl Receiver {
     }
 }
 
-/// `/ok` answers; `/status/503` answers that; `/flaky/2` fails twice, then answers; `/slow` takes its time, `/late/20` so
+/// `/ok` answers; `/status/503` answers that; `/again/503` answers that once, with a second to wait; `/flaky/2` fails twice, then answers; `/slow` takes its time, `/late/20` so
 /// many milliseconds; `/big` answers with a megabyte, `/nul` with what no database can hold.
-async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, headers: HeaderMap) -> impl IntoResponse {
+async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, headers: HeaderMap) -> Response {
     let _under_way = Arc::clone(&receiver.under_way.0);
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    receiver.tokens.lock().expect("whole").push(header("idempotency-key"));
-    receiver.traces.lock().expect("whole").insert(header("traceparent"));
+    let given = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    receiver.tokens.lock().expect("whole").push(given("idempotency-key"));
+    receiver.traces.lock().expect("whole").insert(given("traceparent"));
     let seen = {
         let mut calls = receiver.calls.lock().expect("whole");
-        let count = calls.entry(format!("/{path}")).or_default();
-        *count += 1;
-        *count
+        let count: &mut Vec<Instant> = calls.entry(format!("/{path}")).or_default();
+        count.push(Instant::now());
+        count.len()
     };
     let mut parts = path.split('/');
     let number = |part: Option<&str>| part.and_then(|part| part.parse::<u16>().ok()).unwrap_or(0);
     let status = match parts.next() {
         Some("status") => StatusCode::from_u16(number(parts.next())).unwrap_or(StatusCode::OK),
+        Some("again") if seen == 1 => {
+            let status = StatusCode::from_u16(number(parts.next())).unwrap_or(StatusCode::OK);
+            return (status, [(header::RETRY_AFTER, "1")], axum::Json(Value::Null)).into_response();
+        }
         Some("flaky") if seen <= usize::from(number(parts.next())) => StatusCode::INTERNAL_SERVER_ERROR,
         Some("late") => {
             tokio::time::sleep(Duration::from_millis(number(parts.next()).into())).await;
@@ -107,7 +116,7 @@ async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, head
         "big" => json!({ "text": "x".repeat(1_000_000) }),
         _ => json!({ "path": format!("/{path}") }),
     };
-    (status, axum::Json(body))
+    (status, axum::Json(body)).into_response()
 }
 
 /// Everything a scenario needs.

@@ -194,11 +194,11 @@ impl Kit {
             Err(error @ store::Error::Refused { .. }) => {
                 tracing::warn!(execution_id = %hold.execution, node = %spec.key, error = %error, "A result cannot be stored");
                 let reason = "the database cannot hold what this node produced";
-                let failure = Failure::new(kernel::failure::Class::UnstorableOutput, reason);
+                let failure = Failure::new(Class::UnstorableOutput, reason);
                 let failed = NodeFact { error: Some(failure.at(spec.key.clone())), ..attempt.fact(Status::Failed) };
                 match self.store.tell_node(*hold, *fence, &failed).await.map_err(again)? {
                     Told::Stored => {
-                        let class = Some(kernel::failure::Class::UnstorableOutput);
+                        let class = Some(Class::UnstorableOutput);
                         Ok(Some(settled(Status::Failed, None, class)))
                     }
                     Told::Lost => Ok(Some(Ended::Lost)),

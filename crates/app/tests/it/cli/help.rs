@@ -113,7 +113,8 @@ async fn the_program_explains_itself() {
               ls          List executions, newest first
               get         Show an execution: how it stands, what it made, why it failed
               watch       Follow an execution to its end
-              rerun       Run an ended execution again, from the start: a new one, linked to it
+              logs        Show what an execution's nodes said: LOG nodes, and every attempt that failed
+              rerun       Run an ended execution again, whole or from where it failed: a new one, linked to it
               cancel      Cancel an execution, waiting or running
               terminate   End an execution by force: its nodes are broken off
               queue       Show a queue item: its place in line, why it waits, who holds what it waits for

@@ -1,0 +1,88 @@
+//! `logs`: what an execution's nodes said, once or as it comes.
+//!
+//! Invariants
+//! - A line is shown once, however often the server is asked.
+//! - Following ends with the execution, and the pause between looks is the server's own wait for that end.
+//!
+//! Not here: its nodes as they change (`watch`).
+
+use std::collections::BTreeSet;
+
+use kernel::kind::log::Level;
+use server::wire::{Execution, LogLine, LogSource, Logs};
+
+use super::api::Answer;
+use super::connection::{Place, Session};
+use super::execution::path;
+use super::which::{self, Which};
+use super::{Act, Format};
+use crate::exit::Exit;
+use crate::output::{self, clean, tone};
+
+/// Show what an execution's nodes said: LOG nodes, and every attempt that failed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  forebay logs @latest
+  forebay logs @latest:order --follow
+  forebay logs 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --failed -o json")]
+pub(crate) struct ShowLogs {
+    #[arg(value_name = "EXECUTION", help = which::HELP)]
+    execution: Which,
+    /// Go on until it ends
+    #[arg(short, long)]
+    follow: bool,
+    /// Only attempts that failed
+    #[arg(long)]
+    failed: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Act for ShowLogs {
+    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+        let id = self.execution.find(session, &self.place).await?;
+        let failed = if self.failed { "true" } else { "false" };
+        let logs = async || session.api.get::<Logs>(&format!("{}/logs", path(id)), &[("failed", failed)]).await;
+        if !self.follow || session.format != Format::Table {
+            let logs = logs().await?;
+            session.show(&logs, |logs| logs.items.iter().try_for_each(|line| show(session, line)))?;
+            if logs.value.items.is_empty() {
+                session.tell("nothing was said")?;
+            }
+            return Ok(Exit::Done);
+        }
+        let mut shown = BTreeSet::new();
+        loop {
+            let execution: Answer<Execution> = session.api.get(&path(id), &[("wait", "1s")]).await?;
+            for line in logs().await?.value.items {
+                let known = (line.node.clone(), line.iteration, line.attempt, line.source == LogSource::Log);
+                if shown.insert(known) {
+                    show(session, &line)?;
+                }
+            }
+            if execution.value.status.is_terminal() {
+                return Ok(Exit::Done);
+            }
+        }
+    }
+}
+
+fn show(session: &Session, line: &LogLine) -> anyhow::Result<()> {
+    let (level, status) = match line.level {
+        Level::Debug => ("DEBUG", "SKIPPED"),
+        Level::Info => ("INFO", "COMPLETED"),
+        Level::Warn => ("WARN", "RETRYING"),
+        Level::Error => ("ERROR", "FAILED"),
+    };
+    let level = session.stdout.paint(tone(status), &format!("{level:<5}"));
+    let (source, data) = match (line.source, &line.data) {
+        (LogSource::Failure, Some(error)) => (
+            format!(" attempt {}: {}:", line.attempt, clean(error["type"].as_str().unwrap_or_default())),
+            String::new(),
+        ),
+        (_, Some(data)) => (":".to_owned(), format!(" {}", clean(&data.to_string()))),
+        (_, None) => (":".to_owned(), String::new()),
+    };
+    output::line(format!("{} {level} {}{source} {}{data}", line.at, clean(&line.node), clean(&line.message)))
+}

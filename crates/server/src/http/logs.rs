@@ -1,0 +1,72 @@
+//! What an execution's nodes said: LOG nodes, and every attempt that failed.
+
+use axum::extract::State;
+use axum::{Extension, Json as Reply};
+use jiff::Timestamp;
+use kernel::definition::Kind;
+use kernel::ids::ExecutionId;
+use kernel::kind::log::Level;
+use kernel::parse;
+use serde::Deserialize;
+use serde_json::Value;
+use store::execution::Said;
+use utoipa::IntoParams;
+
+use super::auth::Caller;
+use super::body::{Id, Params};
+use super::{Api, Problem, executions};
+use crate::wire::{LogLine, LogSource, Logs};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogsParams {
+    /// True leaves out all but failures.
+    failed: Option<bool>,
+}
+
+/// What its nodes said so far, oldest first.
+#[utoipa::path(get, path = "/workflow/executions/{id}/logs", tag = "executions", params(("id" = ExecutionId, Path), LogsParams),
+    responses((status = 200, body = Logs)))]
+pub(crate) async fn logs(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<ExecutionId>,
+    Params(params): Params<LogsParams>,
+) -> Result<Reply<Logs>, Problem> {
+    let execution = executions::find(&api, &caller, id).await?;
+    let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
+    let known = parse::check_stored(&graph).map(|(definition, _)| definition.nodes).unwrap_or_default();
+    let logging: Vec<&str> = match params.failed.unwrap_or(false) {
+        true => Vec::new(),
+        false => known.iter().filter(|node| node.kind == Kind::Log).map(|node| node.key.as_str()).collect(),
+    };
+    let mut items: Vec<LogLine> = api.store.logs(id, &logging).await?.into_iter().flat_map(lines).collect();
+    items.sort_by_key(|line| line.at);
+    Ok(Reply(Logs { items }))
+}
+
+fn lines(said: Said) -> Vec<LogLine> {
+    let line = |at: Option<Timestamp>, attempt: i32, source: LogSource, level: Level, message: String, data: Value| {
+        let data = Some(data).filter(|data| !data.is_null());
+        let (node, iteration) = (said.node.clone(), said.iteration);
+        at.map(|at| LogLine { at, node, iteration, attempt, source, level, message, data })
+    };
+    let failed = |at: Option<Timestamp>, attempt: i32, error: &Value| {
+        let message = error["message"].as_str().unwrap_or_default().to_owned();
+        line(at, attempt, LogSource::Failure, Level::Error, message, error.clone())
+    };
+    let earlier = said.earlier.as_ref().and_then(Value::as_array).into_iter().flatten().filter_map(|one| {
+        let at = one["at"].as_str().and_then(|at| at.parse().ok());
+        let attempt = one["attempt"].as_i64().and_then(|attempt| i32::try_from(attempt).ok()).unwrap_or(0);
+        failed(at, attempt, &one["error"])
+    });
+    let mut all: Vec<LogLine> = earlier.collect();
+    all.extend(said.error.as_ref().and_then(|error| failed(said.at, said.attempt, error)));
+    all.extend(said.said.as_ref().and_then(|output| {
+        let level = serde_json::from_value(output["level"].clone()).unwrap_or_default();
+        let message = output["message"].as_str().unwrap_or_default().to_owned();
+        line(said.at, said.attempt, LogSource::Log, level, message, output["data"].clone())
+    }));
+    all
+}
