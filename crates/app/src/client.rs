@@ -17,6 +17,7 @@ mod control;
 mod definition;
 pub(crate) mod document;
 mod ends;
+mod eval;
 mod execution;
 mod input;
 mod key;
@@ -57,6 +58,7 @@ pub(crate) enum Command {
     Get(On<execution::Get>),
     Watch(On<execution::Watch>),
     Logs(On<logs::ShowLogs>),
+    Eval(On<eval::Eval>),
     Rerun(Box<On<rerun::Rerun>>),
     Cancel(On<ends::Cancel>),
     Terminate(On<ends::Terminate>),
@@ -85,6 +87,7 @@ impl Command {
             Command::Get(get) => get.run().await,
             Command::Watch(watch) => watch.run().await,
             Command::Logs(logs) => logs.run().await,
+            Command::Eval(eval) => eval.run().await,
             Command::Rerun(rerun) => rerun.run().await,
             Command::Cancel(cancel) => cancel.run().await,
             Command::Terminate(terminate) => terminate.run().await,

@@ -8,26 +8,51 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kernel::expression::{NodeScope, Scope};
 use kernel::failure::Failure;
+use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::node;
 use serde_json::{Value, json};
 use store::admission::Begun;
 
 use crate::versions::Version;
 
+/// What is known of an execution before any of its nodes ended.
+#[derive(Debug)]
+pub struct Start<'a> {
+    pub execution: ExecutionId,
+    pub workspace: WorkspaceId,
+    pub created_at: Timestamp,
+    pub workflow: Option<&'a str>,
+    pub input: Value,
+    pub trigger: Value,
+}
+
 /// What a run's nodes see before any of them ended.
 pub fn scope(begun: &Begun, version: &Version) -> Scope {
+    at_start(Start {
+        execution: begun.execution,
+        workspace: begun.workspace,
+        created_at: begun.created_at,
+        workflow: version.definition.name.as_deref(),
+        input: begun.input.clone(),
+        trigger: begun.trigger.clone(),
+    })
+}
+
+/// The same, for whoever looks at an execution from outside.
+pub fn at_start(start: Start<'_>) -> Scope {
     Scope {
-        inputs: Arc::new(begun.input.clone()),
+        inputs: Arc::new(start.input),
         nodes: BTreeMap::new(),
-        trigger: Arc::new(begun.trigger.clone()),
+        trigger: Arc::new(start.trigger),
         execution: json!({
-            "id": begun.execution,
-            "created_at": begun.created_at.to_string(),
-            "workflow": version.definition.name,
+            "id": start.execution,
+            "created_at": start.created_at.to_string(),
+            "workflow": start.workflow,
         }),
-        workspace: json!({ "id": begun.workspace }),
+        workspace: json!({ "id": start.workspace }),
     }
 }
 

@@ -18,6 +18,7 @@ mod bulk;
 mod control;
 mod definitions;
 mod executions;
+mod expressions;
 mod health;
 mod keys;
 mod letters;
@@ -150,6 +151,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(executions::nodes))
         .routes(routes!(executions::summary))
         .routes(routes!(logs::logs))
+        .routes(routes!(expressions::evaluate))
         .routes(routes!(executions::cancel))
         .routes(routes!(control::terminate))
         .routes(routes!(rerun::rerun))

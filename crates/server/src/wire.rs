@@ -9,7 +9,7 @@
 mod control;
 mod keys;
 mod lists;
-mod logs;
+mod looks;
 
 use jiff::Timestamp;
 use kernel::explain::Waiting;
@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 pub use keys::{CreateKey, CreatedKey, Key};
 pub use lists::{Activity, Capacity, Count, ListedExecution, Page, Version, WaitingCounts};
 
-pub use logs::{LogLine, LogSource, Logs};
+pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
 
 pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunVersion};
 

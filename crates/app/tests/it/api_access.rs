@@ -64,6 +64,7 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("GET", "/workflow/executions/{id}/nodes", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/summary", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/logs", "read", NotFound, 200),
+    ("POST", "/workflow/expressions/evaluate", "read", NotFound, 200),
     ("POST", "/workflow/executions/{id}/cancel", "run", NotFound, 200),
     ("POST", "/workflow/executions/{id}/terminate", "run", NotFound, 200),
     ("POST", "/workflow/executions/{id}/rerun", "run", NotFound, 202),
@@ -127,6 +128,9 @@ impl Things {
             }
             ("POST", "/workflow/executions/start") => {
                 json!({ "workflowDefinitionId": self.definition, "workspaceId": ours })
+            }
+            ("POST", "/workflow/expressions/evaluate") => {
+                json!({ "expression": "inputs.a", "executionId": self.execution })
             }
             ("POST", "/workflow/executions/bulk") => {
                 json!({ "items": [{ "workflowDefinitionId": self.definition, "workspaceId": ours }] })

@@ -18,7 +18,7 @@ mod exclusive;
 mod forced_ends;
 mod idempotency;
 mod letters;
-mod logs;
+mod looks;
 mod poison;
 mod reconciler;
 mod reruns;

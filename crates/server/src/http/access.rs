@@ -12,7 +12,7 @@ use kernel::access::Scope;
 /// Where the work of `run` is done.
 const RUN: [&str; 2] = ["/api/v1/workflow/executions", "/api/v1/workflow/queue"];
 /// Requests that are no GET and yet change nothing.
-const LOOKS: [&str; 1] = ["/api/v1/workflow/definitions/validate"];
+const LOOKS: [&str; 2] = ["/api/v1/workflow/definitions/validate", "/api/v1/workflow/expressions/evaluate"];
 
 /// The scope that a request to this route needs.
 pub(crate) fn needed(method: &Method, route: &str) -> Scope {

@@ -114,6 +114,7 @@ async fn the_program_explains_itself() {
               get         Show an execution: how it stands, what it made, why it failed
               watch       Follow an execution to its end
               logs        Show what an execution's nodes said: LOG nodes, and every attempt that failed
+              eval        Try an expression on what an execution took and made, or on an input
               rerun       Run an ended execution again, whole or from where it failed: a new one, linked to it
               cancel      Cancel an execution, waiting or running
               terminate   End an execution by force: its nodes are broken off

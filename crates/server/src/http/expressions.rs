@@ -1,0 +1,129 @@
+//! Expressions tried out: against an execution, or against an input alone. Nothing is changed by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::extract::State;
+use axum::{Extension, Json as Reply};
+use kernel::expression::{Expression, Path, Root, Scope, type_name};
+use kernel::failure::Failure;
+use kernel::ids::NodeKey;
+use kernel::parse;
+use kernel::plan::Plan;
+use kernel::template::{self, Template};
+use serde_json::Value;
+use store::execution::Execution;
+
+use super::auth::Caller;
+use super::body::Json;
+use super::{Api, Code, Problem, executions};
+use crate::wire::{Evaluate, Evaluated};
+
+/// An expression, or text with some in it.
+enum Source {
+    Expression(Expression),
+    Template(Template, Vec<Path>),
+}
+
+/// Evaluates an expression, or a text with `${{ }}` in it, on what an execution took and its nodes produced.
+#[utoipa::path(post, path = "/workflow/expressions/evaluate", tag = "definitions", request_body = Evaluate,
+    responses((status = 200, body = Evaluated)))]
+pub(crate) async fn evaluate(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Json(body): Json<Evaluate>,
+) -> Result<Reply<Evaluated>, Problem> {
+    let source = read(&body.expression)?;
+    let scope = match body.execution_id {
+        None => {
+            refuse_nodes(&source)?;
+            Scope { inputs: body.input.unwrap_or_default().into(), ..Scope::default() }
+        }
+        Some(id) => {
+            let execution = executions::find(&api, &caller, id).await?;
+            scope(&api, execution, body.input, &source).await?
+        }
+    };
+    let value = match &source {
+        Source::Expression(expression) => expression.eval(&scope).map_err(Failure::from),
+        Source::Template(template, _) => template.resolve(&scope).map_err(Failure::from),
+    };
+    let value = value.map_err(|failure| refused(&failure.message))?;
+    Ok(Reply(Evaluated { kind: type_name(&value).to_owned(), value }))
+}
+
+fn refused(why: &str) -> Problem {
+    Problem::new(Code::ValidationFailed, format!("expression: {why}"))
+}
+
+fn read(text: &str) -> Result<Source, Problem> {
+    if !template::is_templated(text) {
+        let expression = Expression::parse(text).map_err(|error| refused(&error.to_string()))?;
+        return Ok(Source::Expression(expression));
+    }
+    let value = Value::String(text.to_owned());
+    let template = Template::parse(&value).map_err(|errors| {
+        let all: Vec<String> = errors.iter().map(|(_, error)| error.to_string()).collect();
+        refused(&all.join("; "))
+    })?;
+    let paths = template::survey(&value).paths.into_iter().map(|(_, path)| path).collect();
+    Ok(Source::Template(template, paths))
+}
+
+/// The nodes it looks at; a path that leads nowhere is refused.
+fn nodes(source: &Source) -> Result<BTreeSet<NodeKey>, Problem> {
+    let paths: Vec<&Path> = match source {
+        Source::Expression(expression) => expression.references(),
+        Source::Template(_, paths) => paths.iter().collect(),
+    };
+    let mut nodes = BTreeSet::new();
+    for path in paths {
+        match path.root().map_err(|why| refused(&why.to_string()))?.0 {
+            Root::Node { key, .. } => {
+                nodes.insert(NodeKey::new(key).map_err(|bad| refused(&bad.to_string()))?);
+            }
+            _ => continue,
+        }
+    }
+    Ok(nodes)
+}
+
+fn refuse_nodes(source: &Source) -> Result<(), Problem> {
+    match nodes(source)?.first() {
+        None => Ok(()),
+        Some(node) => Err(refused(&format!("nodes.{node} needs an execution to look at: give executionId"))),
+    }
+}
+
+/// What the execution's own nodes could see at its end.
+async fn scope(api: &Api, execution: Execution, input: Option<Value>, source: &Source) -> Result<Scope, Problem> {
+    let wanted = nodes(source)?;
+    let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
+    let known = parse::check_stored(&graph).ok();
+    if let (Some((_, plan)), Some(missing)) = (&known, unknown(&wanted, known.as_ref().map(|(_, plan)| plan))) {
+        let all: Vec<&str> = plan.nodes().iter().take(20).map(|node| node.key.as_str()).collect();
+        return Err(refused(&format!("it has no node {missing}: use one of {}", all.join(", "))));
+    }
+    let name = known.as_ref().and_then(|(definition, _)| definition.name.clone());
+    let mut nodes = BTreeMap::new();
+    for row in api.store.node_states(execution.id).await?.into_iter().filter(|row| row.status.is_settled()) {
+        nodes.insert(row.node, engine::scope::seen(row.status, Value::Null, None));
+    }
+    let names: Vec<&str> = wanted.iter().map(NodeKey::as_str).collect();
+    for row in api.store.some_nodes(execution.id, &names).await?.into_iter().filter(|row| row.status.is_settled()) {
+        let seen = engine::scope::seen(row.status, row.output.unwrap_or_default(), row.error.as_ref());
+        nodes.insert(row.node, seen);
+    }
+    let start = engine::scope::Start {
+        execution: execution.id,
+        workspace: execution.workspace,
+        created_at: execution.created_at,
+        workflow: name.as_deref(),
+        input: input.or(execution.input).unwrap_or_default(),
+        trigger: execution.trigger,
+    };
+    Ok(Scope { nodes, ..engine::scope::at_start(start) })
+}
+
+fn unknown<'a>(wanted: &'a BTreeSet<NodeKey>, plan: Option<&Plan>) -> Option<&'a NodeKey> {
+    wanted.iter().find(|key| plan.is_some_and(|plan| plan.index_of(key).is_none()))
+}
