@@ -86,6 +86,23 @@ pub(crate) fn as_usage(error: &anyhow::Error) -> anyhow::Error {
     usage(format!("{error:#}"))
 }
 
+/// What was named is not there, as far as the key sees.
+#[derive(Debug)]
+struct Missing(String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Something that is not there, as an error; scripts know it by the server's own code for that.
+pub(crate) fn missing(text: String) -> anyhow::Error {
+    Missing(text).into()
+}
+
 /// Files that cannot be published; each problem as a line, and as what scripts read.
 #[derive(Debug)]
 pub(crate) struct Rejected {
@@ -119,7 +136,11 @@ impl Told<'_> {
             return Ok(Told { code: "definition_invalid", detail, status: None, problems: rejected.problems.clone() });
         }
         let Some(refused) = error.downcast_ref::<api::Error>() else {
-            let code = if exit == Exit::Usage { "usage" } else { "error" };
+            let code = match exit {
+                Exit::Usage => "usage",
+                _ if error.is::<Missing>() => "not_found",
+                _ => "error",
+            };
             return Ok(Told { code, detail, status: None, problems: Vec::new() });
         };
         let problems = refused.problems().iter().map(serde_json::to_value).collect::<Result<_, _>>()?;

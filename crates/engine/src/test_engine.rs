@@ -59,6 +59,8 @@ enum Mode {
     Slow,
     /// Starts it, and the answer is lost.
     Ambiguous,
+    /// Starts it, and says that it cannot, as one does whose own storage answered too late.
+    Hasty(String),
     /// The request is lost.
     Unsent,
     /// Says that it started, and knows nothing of it afterwards.
@@ -173,6 +175,7 @@ impl Shared {
             "refuses" => Mode::Refuses(reason.to_owned()),
             "slow" => Mode::Slow,
             "ambiguous" => Mode::Ambiguous,
+            "hasty" => Mode::Hasty(reason.to_owned()),
             "unsent" => Mode::Unsent,
             "lost" => Mode::Lost,
             "full" => Mode::Full,
@@ -184,6 +187,10 @@ impl Shared {
         match mode {
             Mode::Unavailable(reason) => Answer::Unavailable(reason.clone()),
             Mode::Refuses(reason) => Answer::Refused(reason.clone()),
+            Mode::Hasty(reason) => {
+                let _there = self.accept(execution);
+                Answer::Unavailable(reason.clone())
+            }
             Mode::Unsent => Answer::Ambiguous("the connection was lost".to_owned()),
             Mode::Lost => Answer::Started,
             Mode::Available | Mode::Full | Mode::Slow => self.accept(execution),

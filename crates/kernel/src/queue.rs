@@ -182,7 +182,8 @@ pub enum Decision {
 }
 
 /// Reads an engine's answer. `attempts` are those already spent; `in_doubt` says that an earlier
-/// start of this item was ambiguous or taken over, so that it may be running in spite of a refusal.
+/// start of this item was ambiguous, met an engine in trouble or was taken over, so that it may be
+/// running in spite of a refusal.
 pub fn decide(answer: Answer, attempts: u32, max_attempts: u32, in_doubt: bool) -> Decision {
     match answer {
         Answer::Started | Answer::AlreadyThere => Decision::MarkDispatched,

@@ -270,6 +270,9 @@ impl Settings {
         if self.dispatch.max_attempts == 0 || self.dispatch.max_attempts > MOST_ATTEMPTS {
             return fail("dispatch.max_attempts", "must be 1 to 100");
         }
+        if self.dispatch.parallel_starts == 0 {
+            return fail("dispatch.parallel_starts", "must be at least 1");
+        }
         if self.signals.sample_interval_ms < 100 {
             return fail("signals.sample_interval_ms", "must be at least 100");
         }
@@ -394,6 +397,9 @@ mod tests {
         let mut bad = Settings::default();
         bad.process.runs_after_ms = 5_000;
         assert_eq!(bad.check().expect_err("a bad relation").key, "process.runs_after_ms");
+        let mut idle = Settings::default();
+        idle.dispatch.parallel_starts = 0;
+        assert_eq!(idle.check().expect_err("nothing would ever start").key, "dispatch.parallel_starts");
     }
 
     /// At worst it ended as soon as it was handed over, each pass just missed it, and a node of it was under way.

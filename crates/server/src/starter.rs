@@ -182,11 +182,12 @@ impl Starter {
             if self.carry_out(claim, item, &decision, claimed).await? {
                 return Ok(());
             }
-            // One that is held waits for the breaker; any other may have started.
+            // It may have started, even if the engine said that it cannot: its own storage may have answered too late.
+            in_doubt = true;
+            // One that is held waits for the breaker.
             if matches!(decision, Decision::Hold { .. }) {
                 continue;
             }
-            in_doubt = true;
             if !self.rest(pause).await {
                 break;
             }

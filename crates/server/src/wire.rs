@@ -180,6 +180,9 @@ pub struct Started {
     pub execution_id: ExecutionId,
     /// PENDING, or how a repeated request's execution stands.
     pub status: execution::Status,
+    /// It was there already: the same request with the same idempotency key came before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -20,15 +20,16 @@ pub(crate) fn answer(result: Result<bool, &Status>) -> Answer {
     match status.code() {
         // It ran before, and is over.
         Code::AlreadyExists => Answer::AlreadyThere,
-        Code::InvalidArgument | Code::FailedPrecondition => Answer::Refused(reason),
+        Code::InvalidArgument => Answer::Refused(reason),
         // The request is too large: so will be the next.
         Code::ResourceExhausted if status.message().contains("larger than max") => Answer::Refused(reason),
         Code::Unavailable
         | Code::ResourceExhausted
         | Code::Unauthenticated
         | Code::PermissionDenied
-        // The namespace.
+        // The namespace: it is not there, or not active in this cluster.
         | Code::NotFound
+        | Code::FailedPrecondition
         | Code::Unimplemented => Answer::Unavailable(reason),
         // Our own timeout comes back as Cancelled, a connection that broke as Unknown or Internal.
         _ => Answer::Ambiguous(reason),
@@ -44,7 +45,7 @@ mod tests {
         let table = [
             (Code::AlreadyExists, "", "there"),
             (Code::InvalidArgument, "", "refused"),
-            (Code::FailedPrecondition, "", "refused"),
+            (Code::FailedPrecondition, "Namespace x is active in cluster b.", "unavailable"),
             (Code::ResourceExhausted, "grpc: received message larger than max (1 vs. 2)", "refused"),
             (Code::ResourceExhausted, "namespace rate limit exceeded", "unavailable"),
             (Code::Unavailable, "", "unavailable"),

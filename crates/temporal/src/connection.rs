@@ -5,20 +5,18 @@
 //!   breaker's to say.
 //! - A connection that was made once mends itself.
 //!
-//! Not here: what is sent (`client`).
+//! Not here: what is sent (`client`), which search attributes there are (`attributes`).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use temporalio_client::tonic::Request;
 use temporalio_client::{
     Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, GrpcCompression, RetryOptions, RpcOptions,
     TlsOptions, Url,
 };
-use temporalio_common::protos::temporal::api::operatorservice::v1::ListSearchAttributesRequest;
 use tokio::sync::Mutex;
 
+use crate::attributes::Attributes;
 use crate::codec;
 use crate::settings::Settings;
 
@@ -30,25 +28,46 @@ pub(crate) const CALL: Duration = Duration::from_secs(5);
 /// A connection, and what the namespace behind it knows.
 pub(crate) struct Linked {
     pub(crate) client: Client,
-    /// The search attributes that may be set; another one would have every start refused.
-    pub(crate) attributes: BTreeSet<String>,
+    pub(crate) attributes: Attributes,
 }
 
 /// A connection that is there, or is to be made.
 #[derive(Default)]
-pub(crate) struct Link(Mutex<Option<Arc<Linked>>>);
+pub(crate) struct Link(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Unmade,
+    Failed {
+        at: Instant,
+        reason: String,
+    },
+    Made(Arc<Linked>),
+}
 
 impl Link {
+    /// The connection. Who waited while it could not be made is told why, instead of trying the same in turn.
     pub(crate) async fn get(&self, settings: &Settings) -> Result<Arc<Linked>, String> {
-        let mut known = self.0.lock().await;
-        if let Some(linked) = known.as_ref() {
-            return Ok(Arc::clone(linked));
+        let since = Instant::now();
+        let mut state = self.0.lock().await;
+        match &*state {
+            State::Made(linked) => return Ok(Arc::clone(linked)),
+            State::Failed { at, reason } if *at >= since => return Err(reason.clone()),
+            State::Unmade | State::Failed { .. } => {}
         }
-        let client = dial(settings).await?;
-        let attributes = attributes(&client).await;
-        let linked = Arc::new(Linked { client, attributes });
-        *known = Some(Arc::clone(&linked));
-        Ok(linked)
+        match dial(settings).await {
+            Ok(client) => {
+                let linked = Arc::new(Linked { client, attributes: Attributes::unasked() });
+                linked.attributes.names(&linked.client).await;
+                *state = State::Made(Arc::clone(&linked));
+                Ok(linked)
+            }
+            Err(reason) => {
+                *state = State::Failed { at: Instant::now(), reason: reason.clone() };
+                Err(reason)
+            }
+        }
     }
 }
 
@@ -114,18 +133,4 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = behind.source();
     }
     text
-}
-
-/// A namespace that cannot be asked has none: starts go without.
-async fn attributes(client: &Client) -> BTreeSet<String> {
-    let namespace = client.options().namespace.clone();
-    let mut request = Request::new(ListSearchAttributesRequest { namespace });
-    request.set_timeout(CALL);
-    match client.connection().operator_service().list_search_attributes(request).await {
-        Ok(answer) => answer.into_inner().custom_attributes.into_keys().collect(),
-        Err(status) => {
-            tracing::info!(code = ?status.code(), "Temporal does not tell its search attributes; starts go without");
-            BTreeSet::new()
-        }
-    }
 }

@@ -13,6 +13,7 @@
 
 mod activities;
 mod answer;
+mod attributes;
 mod bare;
 mod client;
 mod codec;

@@ -33,7 +33,8 @@ use temporalio_common::protos::temporal::api::workflowservice::v1::{
 use crate::connection::{CALL, Linked, chain, once};
 use crate::start::workflow_id;
 
-/// A workflow's task that failed more often than this will not succeed by itself.
+/// A workflow's task that was tried more often than this will not succeed by itself. One whose history does not fit the
+/// worker's build will not either, and need not be tried again to know it.
 const STUCK_AFTER: i32 = 3;
 /// How many runs one page of a list holds, and how many pages are read. What is not on them is asked about one by one.
 const PAGE: i32 = 1_000;
@@ -106,10 +107,14 @@ pub(crate) async fn look(linked: &Linked, queue: &str) -> Result<Option<String>,
 async fn stuck(linked: &Linked, found: &DescribeWorkflowExecutionResponse) -> Result<Option<Stuck>, String> {
     let task = found.pending_workflow_task.as_ref();
     let attempts = task.map_or(0, |task| task.attempt);
-    if attempts > STUCK_AFTER {
+    if attempts > 1 {
         let execution = found.workflow_execution_info.as_ref().and_then(|info| info.execution.clone());
-        let why = failure(linked, execution).await.map(|why| format!(": {why}")).unwrap_or_default();
-        return Ok(Some(Stuck::Failing(format!("its workflow task failed {} times{why}", attempts - 1))));
+        let last = failure(linked, execution).await;
+        let certain = last.as_ref().is_some_and(|last| last.cause == WorkflowTaskFailedCause::NonDeterministicError);
+        if certain || attempts > STUCK_AFTER {
+            let why = last.and_then(Last::told).map(|why| format!(": {why}")).unwrap_or_default();
+            return Ok(Some(Stuck::Failing(format!("its workflow task failed {}{why}", times(attempts - 1)))));
+        }
     }
     let waits = task.is_some_and(|task| task.state() == PendingWorkflowTaskState::Scheduled)
         || found.pending_activities.iter().any(|activity| activity.state() == PendingActivityState::Scheduled);
@@ -120,8 +125,24 @@ async fn stuck(linked: &Linked, found: &DescribeWorkflowExecutionResponse) -> Re
     }
 }
 
-/// What its last failed task told, if it can be read.
-async fn failure(linked: &Linked, execution: Option<WorkflowExecution>) -> Option<String> {
+/// How a run's task failed.
+struct Last {
+    cause: WorkflowTaskFailedCause,
+    message: String,
+}
+
+impl Last {
+    fn told(self) -> Option<String> {
+        match (self.cause, self.message) {
+            (WorkflowTaskFailedCause::Unspecified, message) => Some(message).filter(|message| !message.is_empty()),
+            (cause, message) if message.is_empty() => Some(format!("{cause:?}")),
+            (cause, message) => Some(format!("{cause:?}, {message}")),
+        }
+    }
+}
+
+/// How its last task failed, if that can be read and none was completed since.
+async fn failure(linked: &Linked, execution: Option<WorkflowExecution>) -> Option<Last> {
     let request = GetWorkflowExecutionHistoryReverseRequest {
         namespace: linked.client.options().namespace.clone(),
         execution,
@@ -131,16 +152,17 @@ async fn failure(linked: &Linked, execution: Option<WorkflowExecution>) -> Optio
     let mut service = linked.client.connection().workflow_service();
     let answer = service.get_workflow_execution_history_reverse(timed(request)).await.ok()?.into_inner();
     answer.history?.events.into_iter().find_map(|event| match event.attributes? {
-        Attributes::WorkflowTaskFailedEventAttributes(failed) => {
-            let cause = failed.cause();
-            let message = failed.failure.map(|failure| failure.message).filter(|message| !message.is_empty());
-            Some(match cause {
-                WorkflowTaskFailedCause::Unspecified => message?,
-                cause => format!("{cause:?}{}", message.map(|message| format!(", {message}")).unwrap_or_default()),
-            })
-        }
+        Attributes::WorkflowTaskFailedEventAttributes(failed) => Some(Some(Last {
+            cause: failed.cause(),
+            message: failed.failure.map(|failure| failure.message).unwrap_or_default(),
+        })),
+        Attributes::WorkflowTaskCompletedEventAttributes(_) => Some(None),
         _ => None,
-    })
+    })?
+}
+
+fn times(count: i32) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
 /// Does any worker poll it?

@@ -7,7 +7,7 @@
 //!
 //! Not here: when to start and what the answer leads to (`client`), what it means (`answer`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kernel::failure::Policy;
 use kernel::ids::{ExecutionId, NodeKey};
@@ -19,7 +19,9 @@ use temporalio_common::data_converters::{
     GenericPayloadConverter, SerializationContext, SerializationContextData, TemporalSerializable,
     WorkflowSerializationContext,
 };
-use temporalio_common::protos::temporal::api::common::v1::{Memo, Payload, Payloads, Priority, WorkflowType};
+use temporalio_common::protos::temporal::api::common::v1::{
+    Memo, Payload, Payloads, Priority, SearchAttributes as Marks, WorkflowType,
+};
 use temporalio_common::protos::temporal::api::enums::v1::{WorkflowIdConflictPolicy, WorkflowIdReusePolicy};
 use temporalio_common::protos::temporal::api::taskqueue::v1::TaskQueue;
 use temporalio_common::protos::temporal::api::workflowservice::v1::StartWorkflowExecutionRequest;
@@ -39,7 +41,7 @@ pub(crate) fn workflow_id(execution: ExecutionId) -> String {
     format!("execution-{execution}")
 }
 
-/// Asks Temporal once to start a workflow.
+/// Asks Temporal to start a workflow: once, unless the namespace lost a search attribute that the request had.
 pub(crate) async fn send(
     linked: &Linked,
     task_queue: &str,
@@ -47,26 +49,49 @@ pub(crate) async fn send(
     brief: &Brief,
     nodes: Vec<NodeKey>,
 ) -> Answer {
-    let request = match request(linked, task_queue, execution, brief, nodes).await {
+    let Linked { client, attributes } = linked;
+    let names = attributes.names(client).await;
+    let request = match request(client, task_queue, execution, brief, nodes).await {
         Ok(request) => request,
         Err(reason) => return Answer::Refused(reason),
     };
-    let mut request = Request::new(request);
+    let marks = marks(execution, brief, &names);
+    let answered = offer(client, request.clone(), marks.clone()).await;
+    if marks.is_none() || !matches!(answered, Answer::Refused(_)) {
+        return answered;
+    }
+    let marked_now = self::marks(execution, brief, &*attributes.ask(client).await);
+    if marked_now == marks { answered } else { offer(client, request, marked_now).await }
+}
+
+/// One request, one answer.
+async fn offer(client: &Client, request: StartWorkflowExecutionRequest, marks: Option<Marks>) -> Answer {
+    let mut request = Request::new(StartWorkflowExecutionRequest { search_attributes: marks, ..request });
     request.set_timeout(CALL);
-    match linked.client.connection().workflow_service().start_workflow_execution(request).await {
+    match client.connection().workflow_service().start_workflow_execution(request).await {
         Ok(started) => answer(Ok(started.get_ref().started)),
         Err(status) => answer(Err(&status)),
     }
 }
 
+/// The search attributes of an execution, as far as the namespace has them.
+fn marks(execution: ExecutionId, brief: &Brief, known: &BTreeSet<String>) -> Option<Marks> {
+    let all = [
+        WORKSPACE.value_set(brief.workspace.to_string()),
+        DEFINITION.value_set(brief.definition.to_string()),
+        QUEUE_ITEM.value_set(execution.queue_item().to_string()),
+    ];
+    let set: Vec<_> = all.into_iter().filter(|update| known.contains(update.name())).collect();
+    (!set.is_empty()).then(|| SearchAttributes::new(set).into_proto())
+}
+
 async fn request(
-    linked: &Linked,
+    client: &Client,
     task_queue: &str,
     execution: ExecutionId,
     brief: &Brief,
     nodes: Vec<NodeKey>,
 ) -> Result<StartWorkflowExecutionRequest, String> {
-    let Linked { client, attributes } = linked;
     let input = Input {
         execution_id: execution,
         workspace_id: brief.workspace,
@@ -77,12 +102,6 @@ async fn request(
         semantics: brief.semantics,
     };
     let item = execution.queue_item().to_string();
-    let known = [
-        WORKSPACE.value_set(brief.workspace.to_string()),
-        DEFINITION.value_set(brief.definition.to_string()),
-        QUEUE_ITEM.value_set(item.clone()),
-    ];
-    let known: Vec<_> = known.into_iter().filter(|update| attributes.contains(update.name())).collect();
     let mut memo = BTreeMap::new();
     for (name, value) in [("queueItemId", item), ("workspaceId", brief.workspace.to_string())] {
         memo.extend(sealed(client, &value).await?.into_iter().map(|payload| (name.to_owned(), payload)));
@@ -99,7 +118,6 @@ async fn request(
         workflow_id_reuse_policy: WorkflowIdReusePolicy::RejectDuplicate.into(),
         workflow_id_conflict_policy: WorkflowIdConflictPolicy::UseExisting.into(),
         memo: Some(Memo { fields: memo.into_iter().collect() }),
-        search_attributes: (!known.is_empty()).then(|| SearchAttributes::new(known).into_proto()),
         priority: Some(Priority {
             priority_key: brief.priority.value().into(),
             fairness_key: brief.workspace.to_string(),

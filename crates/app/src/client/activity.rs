@@ -16,12 +16,13 @@ use crate::output::{self, Cell};
 Examples:
   forebay activity --since 1h
   forebay activity --subject 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --all
-  forebay activity --actor root --workspace acme")]
+  forebay activity --actor key:019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --workspace acme")]
 pub(crate) struct List {
     /// Only what was done to this: the id of an execution, a workflow, a workspace or a key
     #[arg(long, value_name = "ID", value_parser = read_subject)]
     subject: Option<Uuid>,
-    /// Only what this one did: root, key:ID or sql:ROLE
+    /// Only what this one did, as the list's WHO names it: key:ID (the key of `dev` is one too), root (a key given to the
+    /// server at its start), sql:ROLE
     #[arg(long, value_name = "WHO")]
     actor: Option<String>,
     /// At this time or later: 2030-01-31T09:00:00Z, or how long ago, such as 24h

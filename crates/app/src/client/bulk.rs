@@ -45,10 +45,14 @@ struct Outcome<'a> {
 pub(super) fn load(file: &str) -> anyhow::Result<Vec<Line>> {
     let from: Box<dyn BufRead> = match file {
         "-" => Box::new(io::stdin().lock()),
-        _ => Box::new(BufReader::new(File::open(file).with_context(|| format!("read {file}"))?)),
+        _ => Box::new(BufReader::new(File::open(file).map_err(|error| unreadable(file, &error))?)),
     };
-    let lines = from.lines().collect::<io::Result<Vec<String>>>().with_context(|| format!("read {file}"))?;
+    let lines = from.lines().collect::<io::Result<Vec<String>>>().map_err(|error| unreadable(file, &error))?;
     read(file, &lines)
+}
+
+fn unreadable(file: &str, error: &io::Error) -> anyhow::Error {
+    usage(format!("read {file}: {error}"))
 }
 
 fn read(file: &str, lines: &[String]) -> anyhow::Result<Vec<Line>> {
@@ -77,7 +81,7 @@ pub(super) async fn start(
     body: &wire::StartExecution,
     key: &str,
 ) -> anyhow::Result<Exit> {
-    let (mut started, mut refused) = (0, 0);
+    let (mut started, mut there, mut refused) = (0, 0, 0);
     for (at, chunk) in chunks(lines).into_iter().enumerate() {
         let item = |line: &Line| {
             serde_json::to_value(wire::StartExecution { input: Some(line.input.clone()), ..body.clone() })
@@ -94,15 +98,16 @@ pub(super) async fn start(
         };
         let answer = answer.with_context(go_on)?;
         for (line, item) in chunk.iter().zip(&answer.value.items) {
-            if item.started.is_some() {
-                started += 1
-            } else {
-                refused += 1
+            match &item.started {
+                Some(answer) if answer.repeated => there += 1,
+                Some(_) => started += 1,
+                None => refused += 1,
             }
             tell(session, &Outcome { line: line.number, answer: item })?;
         }
     }
-    session.tell(format!("{started} started, {refused} refused"))?;
+    let there = if there > 0 { format!(", {there} there already") } else { String::new() };
+    session.tell(format!("{started} started{there}, {refused} refused"))?;
     Ok(if refused == 0 { Exit::Done } else { Exit::Error })
 }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use server::wire;
 
 use super::api::{Answer, Api, Query};
-use crate::exit::usage;
+use crate::exit::{missing, usage};
 use crate::output::{self, Look, hint};
 use crate::profile::{Profile, Profiles, read_name};
 
@@ -284,7 +284,7 @@ impl Session {
             Some(found) => Ok(found.id),
             None => {
                 let list = self.hint(&["workspace", "ls"]);
-                bail!("there is no workspace {workspace} that this key can see; list them: {list}")
+                Err(missing(format!("there is no workspace {workspace} that this key can see; list them: {list}")))
             }
         }
     }

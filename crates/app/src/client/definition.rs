@@ -19,7 +19,7 @@ use super::api::{Answer, Query};
 use super::connection::{Format, Place, Session, Shown};
 use super::document::{Document, Finding};
 use super::{Act, api};
-use crate::exit::{Exit, Rejected, settle, usage};
+use crate::exit::{Exit, Rejected, missing, settle, usage};
 use crate::output::{self, clean};
 
 /// Check workflow files without a server
@@ -76,7 +76,8 @@ impl Validate {
     }
 
     fn carry_out(&self) -> anyhow::Result<Exit> {
-        let all: Vec<Checked> = load(&self.files)?.iter().map(check_read).collect();
+        let read = load(&self.files)?;
+        let all: Vec<Checked> = read.iter().map(check_read).collect();
         let valid = all.iter().all(|checked| checked.valid);
         match self.shown.format() {
             Format::Json => {
@@ -85,7 +86,11 @@ impl Validate {
             }
             Format::Table => all.iter().flat_map(lines).try_for_each(output::line)?,
         }
-        Ok(if valid { Exit::Done } else { Exit::Error })
+        Ok(match valid {
+            true => Exit::Done,
+            false if read.iter().any(|(_, document)| document.is_err()) => Exit::Usage,
+            false => Exit::Error,
+        })
     }
 }
 
@@ -182,7 +187,10 @@ pub(super) async fn find(session: &Session, workflow: &str, place: &Place) -> an
         session.api.get("workflow/definitions", query).await.with_context(|| format!("find workflow {workflow}"))?;
     let mut found: Vec<wire::Definition> = page.value.items.into_iter().filter(|item| item.name == workflow).collect();
     match found.len() {
-        0 => bail!("there is no workflow {workflow} here; list them: {}", session.hint(&["workflow", "ls"])),
+        0 => {
+            let list = session.hint(&["workflow", "ls"]);
+            Err(missing(format!("there is no workflow {workflow} here; list them: {list}")))
+        }
         1 => Ok(found.swap_remove(0)),
         many => bail!("{many} workspaces have a workflow {workflow}: say which with --workspace"),
     }

@@ -11,6 +11,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::Format;
+use super::confirm::Sure;
 use super::connection::{Secret, Shown, read_server};
 use crate::exit::{Exit, settle, usage};
 use crate::output::{self, Cell, hint};
@@ -71,6 +72,8 @@ pub(crate) struct Remove {
     /// The profile's name
     #[arg(value_parser = read_name)]
     name: String,
+    #[command(flatten)]
+    sure: Sure,
 }
 
 impl Command {
@@ -140,6 +143,10 @@ impl Use {
 
 impl Remove {
     fn run(self, profiles: &Profiles) -> anyhow::Result<()> {
+        let in_use = self.name == profiles.current()? && profiles.load(&self.name)?.is_some();
+        if in_use && !self.sure.confirm(&format!("{} is the profile in use. Remove it?", self.name))? {
+            return Ok(());
+        }
         let _lock = profiles.lock()?;
         if profiles.remove(&self.name)? {
             output::note(format!("{}: removed", self.name))

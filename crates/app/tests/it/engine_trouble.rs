@@ -164,6 +164,22 @@ async fn a_refusal_of_a_start_in_doubt_is_believed_only_if_the_engine_does_not_k
     }
 }
 
+/// Its storage took the run, and told it too late.
+#[tokio::test]
+async fn a_refusal_after_an_outage_is_not_believed_if_the_engine_knows_the_run() {
+    let scene = Scene::new("hasty UNAVAILABLE: storage timed out").await;
+    scene.engine.write("idle", "");
+    let id = scene.start().await;
+    scene.engine.until_asked(&id, 1).await;
+    scene.engine.mode("refuses");
+    let item = scene.until_item(&id, "is dispatched", |item| item["status"] == "DISPATCHED").await;
+    assert_eq!(item["attempts"], 0, "{item}");
+    scene.engine.mode("available");
+    scene.engine.remove("idle");
+    scene.tenant.completed(&id).await;
+    scene.engine.ran_once(&id);
+}
+
 #[tokio::test]
 async fn a_claimer_that_dies_between_the_start_and_its_answer_is_taken_over_with_the_slot_kept() {
     let mut scene = Scene::new("slow").await;

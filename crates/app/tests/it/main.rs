@@ -29,6 +29,7 @@ mod source_documents;
 mod story;
 mod support;
 mod temporal;
+mod temporal_builds;
 mod temporal_lost;
 mod temporal_tls;
 mod tidy;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::signals::{TRACE, start_traced};
 use crate::support::cli::Cli;
 use crate::support::dev::Place;
+use crate::support::gate::{Demands, Gate};
 use crate::support::temporal::{Cluster, behind_our_back, server};
 use crate::support::until;
 use crate::tidy::repository::read;
@@ -91,6 +92,25 @@ async fn what_a_worker_elsewhere_sends_belongs_to_the_trace_of_the_start() {
     cluster.tenant.completed(&id).await;
     let sent = cluster.receiver.traces("/call/a");
     assert!(sent.len() == 2 && sent.iter().all(|sent| sent.starts_with(&format!("00-{TRACE}-"))), "{sent:?}");
+}
+
+#[tokio::test]
+async fn search_attributes_that_could_not_be_asked_for_at_first_are_asked_for_again() {
+    let gate = Gate::start(Demands { shy: Some("ListSearchAttributes"), ..Demands::default() }).await;
+    let cluster = Cluster::at(&[&format!("engine.temporal.address=http://{}", gate.address)]).await;
+    let _worker = cluster.worker().await;
+    let definition = cluster.tenant.light().await;
+    until("a start has them", async || {
+        let id = cluster.tenant.start(&definition).await;
+        cluster.tenant.completed(&id).await;
+        let workflow = format!("execution-{id}");
+        let there = behind_our_back(&["workflow", "describe", "--workflow-id", &workflow, "-o", "json"]).await;
+        there.contains("ForebayWorkspace").then_some(())
+    })
+    .await;
+    let asked = gate.calls("ListSearchAttributes");
+    cluster.tenant.completed(&cluster.tenant.start(&definition).await).await;
+    assert_eq!((asked, gate.calls("ListSearchAttributes")), (2, 2), "once more, and then never again");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::support::{Receiver, Server};
 const KEY: &str = "tmprl-s3cr3t-of-a-test";
 
 fn guarded() -> Demands {
-    Demands { tls: true, certificate: true, key: Some(KEY.to_owned()) }
+    Demands { tls: true, certificate: true, key: Some(KEY.to_owned()), ..Demands::default() }
 }
 
 fn as_text(settings: &[String]) -> Vec<&str> {

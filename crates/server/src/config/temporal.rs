@@ -60,6 +60,9 @@ impl Temporal {
         if !encrypted && !self.address.starts_with("http://") {
             return fail("engine.temporal.address", "must start with http:// or https://");
         }
+        if self.address.contains('@') {
+            return fail("engine.temporal.address", "must hold no credentials: executions note where they run");
+        }
         if self.api_key.is_some() && self.api_key_file.is_some() {
             return fail("engine.temporal.api_key_file", "and engine.temporal.api_key say the same: give one of them");
         }
@@ -104,6 +107,10 @@ mod tests {
         let some = || Some("x".to_owned());
         let table = [
             (Temporal { address: "127.0.0.1:7233".to_owned(), ..good.clone() }, "engine.temporal.address"),
+            (
+                Temporal { address: "http://user:x@127.0.0.1:7233".to_owned(), ..good.clone() },
+                "engine.temporal.address",
+            ),
             (Temporal { api_key: some(), ..good.clone() }, "engine.temporal.api_key"),
             (Temporal { api_key_file: some(), ..good.clone() }, "engine.temporal.api_key"),
             (Temporal { api_key: some(), api_key_file: some(), ..good.clone() }, "engine.temporal.api_key_file"),

@@ -149,15 +149,16 @@ async fn statuses(api: &Api, fates: &[Fate<Accepted>]) -> Result<BTreeMap<Execut
 }
 
 fn answer(fate: Fate<Accepted>, statuses: &BTreeMap<ExecutionId, Status>) -> Result<wire::Started, Problem> {
-    let started = |execution: ExecutionId, status| wire::Started {
+    let started = |execution: ExecutionId, status, repeated| wire::Started {
         queue_id: execution.queue_item(),
         execution_id: execution,
         status,
+        repeated,
     };
     match fate {
-        Fate::Done(Accepted::New { execution, .. }) => Ok(started(execution, Status::Pending)),
+        Fate::Done(Accepted::New { execution, .. }) => Ok(started(execution, Status::Pending, false)),
         Fate::Done(Accepted::Existing { execution }) => {
-            Ok(started(execution, statuses.get(&execution).copied().unwrap_or(Status::Pending)))
+            Ok(started(execution, statuses.get(&execution).copied().unwrap_or(Status::Pending), true))
         }
         Fate::Done(Accepted::Conflict) => Err(Problem::of(Code::IdempotencyConflict)),
         Fate::Done(Accepted::Draft) => {

@@ -154,7 +154,7 @@ impl<'a> Driver<'a> {
                 continue;
             } else if let Some(outcome) = self.outcome.take() {
                 return Ok(Left::Over(outcome));
-            } else if self.calling.is_empty() && self.context.continue_as_new_suggested() {
+            } else if self.calling.is_empty() && self.is_long() {
                 return Ok(Left::Continues);
             } else {
                 self.call();
@@ -163,6 +163,11 @@ impl<'a> Driver<'a> {
             self.news = rest;
             self.heard(news);
         }
+    }
+
+    /// Is it time for a new history? A cluster may be set to suggest it later than anything is begun here.
+    fn is_long(&self) -> bool {
+        self.context.continue_as_new_suggested() || self.context.history_length() >= LONG
     }
 
     fn apply(&mut self, event: Event) {

@@ -74,6 +74,29 @@ async fn memo_attributes_priority_and_fairness_arrive() {
     assert_eq!((priority.priority_key, priority.fairness_key, priority.fairness_weight), (1, workspace, 7.0));
 }
 
+/// Its operator takes them away while Forebay runs: every start would be refused.
+#[tokio::test]
+async fn a_search_attribute_that_is_taken_away_fails_no_start() {
+    let (server, settings) = Unprepared::start().await;
+    server.operator(&settings, &["create", "--type", "Keyword"]).await;
+    let world = World::new().await;
+    let process = world.process(settings.clone()).await;
+    let document = json!({ "nodes": { "say": { "kind": "LOG", "with": { "message": "hi" } } } });
+    let definition = world.publish(&document).await;
+    let mut seen = Vec::new();
+    for taken_away in [false, true] {
+        if taken_away {
+            server.operator(&settings, &["remove", "--yes"]).await;
+        }
+        let id = world.enqueue(definition, Value::Null).await;
+        world.claim(process.id, &process.engine).await;
+        assert_eq!(world.ended(id).await.status, Status::Completed);
+        let found = testing::described(&settings, id).await.expect("a workflow");
+        seen.push(found.search_attributes.is_some_and(|all| all.indexed_fields.contains_key("ForebayWorkspace")));
+    }
+    assert_eq!(seen, [true, false]);
+}
+
 /// A server to which nobody said what Forebay's search attributes are. Gone when dropped.
 struct Unprepared(Child);
 
@@ -98,6 +121,22 @@ impl Unprepared {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         panic!("the server does not answer");
+    }
+}
+
+impl Unprepared {
+    /// Has its operator do something with the attributes, and waits until the server knows.
+    async fn operator(&self, settings: &Settings, order: &[&str]) {
+        let program = std::env::var(PROGRAM).expect("it was started");
+        let address = settings.address.trim_start_matches("http://");
+        let names = ["ForebayWorkspace", "ForebayDefinition", "ForebayQueueItem"];
+        let output = Command::new(program)
+            .args(["operator", "search-attribute", order[0], "--address", address])
+            .args(&order[1..])
+            .args(names.iter().flat_map(|name| ["--name", name]))
+            .output()
+            .expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 

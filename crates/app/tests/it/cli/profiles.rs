@@ -34,7 +34,9 @@ async fn a_server_and_its_key_are_kept_under_a_name() {
     assert!(!cli.ok(&["profile", "ls", "-o", "json"]).await.contains("fbk_"));
     let hint = cli.run(&["workspace", "get", "nobody", "--profile", "tenant"]).await.stderr;
     assert!(hint.ends_with(" workspace ls --profile tenant\n"), "a hint asks the same server: {hint}");
-    cli.ok(&["profile", "rm", "root"]).await;
+    let asked = cli.run(&["profile", "rm", "root"]).await;
+    assert!(asked.code == 2 && asked.stderr.contains("root is the profile in use. Remove it?"), "{asked:?}");
+    cli.ok(&["profile", "rm", "root", "--yes"]).await;
     let commands: [&[&str]; 5] = [
         &["profile", "rm", "root"],
         &["profile", "use", "root"],

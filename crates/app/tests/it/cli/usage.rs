@@ -45,13 +45,15 @@ async fn errors_for_scripts_are_objects_with_a_stable_code() {
     let nobody = Cli::of("http://127.0.0.1:1", "fbk_x");
     let tenant = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
     let id = "019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a";
-    let table: [(&Cli, &[&str], i32, &str); 9] = [
+    let table: [(&Cli, &[&str], i32, &str); 11] = [
         (&cli, &["get", id], 1, "not_found"),
         (&cli, &["apply", "bad.yaml"], 1, "definition_invalid"),
         (&cli, &["workspace", "create", "x", "--tier", "gold"], 1, "validation_failed"),
         (&cli, &["run", "hello"], 2, "usage"),
         (&cli, &["get"], 2, "usage"),
-        (&cli, &["workspace", "get", "nobody"], 1, "error"),
+        (&cli, &["workspace", "get", "nobody"], 1, "not_found"),
+        (&cli, &["ls", "--workspace", "nobody"], 1, "not_found"),
+        (&tenant, &["workflow", "get", "nothing"], 1, "not_found"),
         (&tenant, &["workspace", "create", "x"], 4, "forbidden"),
         (&nobody, &["ls"], 1, "unreachable"),
         (&Cli::of(&world.server.base, "nonsense"), &["ls"], 4, "unauthenticated"),
@@ -101,7 +103,7 @@ async fn nothing_is_published_unless_every_file_is_good() {
     }
     assert_eq!(world.count("workflow_definition").await, 0);
     let checked = cli.run(&["validate", "none.yaml", "slip.yaml", "good.yaml"]).await;
-    assert_eq!(checked.code, 1);
+    assert_eq!(checked.code, 2, "one cannot be read");
     assert!(
         checked.stdout.contains("none.yaml: cannot be read") && checked.stdout.contains("good.yaml: valid"),
         "{checked:?}"

@@ -32,6 +32,8 @@ pub(crate) struct Demands {
     pub(crate) tls: bool,
     pub(crate) certificate: bool,
     pub(crate) key: Option<String>,
+    /// This method is let through from its second call on.
+    pub(crate) shy: Option<&'static str>,
 }
 
 pub(crate) struct Gate {
@@ -55,17 +57,17 @@ impl Gate {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let seen = Arc::new(Seen::default());
-        let (noted, key) = (Arc::clone(&seen), demands.key);
+        let (noted, key, shy) = (Arc::clone(&seen), demands.key, demands.shy);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, seen, key) = (acceptor.clone(), Arc::clone(&noted), key.clone());
                 tokio::spawn(async move {
                     match acceptor {
-                        None => pass(stream, seen, key).await,
+                        None => pass(stream, seen, key, shy).await,
                         // One that does not get through sees its connection end.
                         Some(acceptor) => {
                             if let Ok(stream) = acceptor.accept(stream).await {
-                                pass(stream, seen, key).await;
+                                pass(stream, seen, key, shy).await;
                             }
                         }
                     }
@@ -155,14 +157,19 @@ fn tls(files: &tempfile::TempDir, certificate: bool) -> TlsAcceptor {
 }
 
 /// Passes one connection's calls on.
-async fn pass(near: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, seen: Arc<Seen>, key: Option<String>) {
+async fn pass(
+    near: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    seen: Arc<Seen>,
+    key: Option<String>,
+    shy: Option<&'static str>,
+) {
     let target = server().trim_start_matches("http://").to_owned();
     let Ok(far) = TcpStream::connect(&target).await else { return };
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(far)).await;
     let Ok((sender, connection)) = handshake else { return };
     tokio::spawn(connection);
     let service = service_fn(move |request| {
-        let allowed = seen.note(&request, key.as_deref());
+        let allowed = seen.note(&request, key.as_deref(), shy);
         forward(sender.clone(), target.clone(), request, allowed)
     });
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -171,12 +178,15 @@ async fn pass(near: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, seen: 
 
 impl Seen {
     /// Notes a call; answers whether it may pass.
-    fn note(&self, request: &Request<Incoming>, key: Option<&str>) -> bool {
+    fn note(&self, request: &Request<Incoming>, key: Option<&str>, shy: Option<&str>) -> bool {
         let shown = request.headers().get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
         self.credentials.lock().unwrap_or_else(PoisonError::into_inner).insert(shown.to_owned());
         let path = request.uri().path().to_owned();
-        *self.calls.lock().unwrap_or_else(PoisonError::into_inner).entry(path).or_default() += 1;
-        key.is_none_or(|key| shown == format!("Bearer {key}"))
+        let shy = shy.is_some_and(|method| path.ends_with(&format!("/{method}")));
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = calls.entry(path).or_default();
+        *count += 1;
+        !(shy && *count == 1) && key.is_none_or(|key| shown == format!("Bearer {key}"))
     }
 }
 

@@ -64,7 +64,12 @@ impl Cluster {
 
     /// Its task queue.
     pub(crate) fn queue(&self) -> &str {
-        let named = self.settings.iter().find_map(|setting| setting.strip_prefix("engine.temporal.task_queue="));
+        self.setting("engine.temporal.task_queue")
+    }
+
+    /// What a setting of its own is.
+    pub(crate) fn setting(&self, key: &str) -> &str {
+        let named = self.settings.iter().find_map(|setting| setting.strip_prefix(key)?.strip_prefix('='));
         named.expect("it has one")
     }
 
