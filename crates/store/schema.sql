@@ -965,6 +965,29 @@ CREATE SEQUENCE public.backlog_arrivals
     NO MAXVALUE
     CACHE 1;
 
+CREATE TABLE public.domain_events (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    sequence bigint NOT NULL,
+    workspace_id uuid,
+    stream_id uuid NOT NULL,
+    stream_type text NOT NULL,
+    stream_version integer NOT NULL,
+    event_type text NOT NULL,
+    event_data jsonb NOT NULL,
+    event_metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
+);
+
+ALTER TABLE public.domain_events ALTER COLUMN sequence ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.domain_events_sequence_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE public.execution_queue (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
@@ -1168,6 +1191,29 @@ CREATE VIEW public.workflow_execution_queue AS
     execution_queue.last_error
    FROM public.execution_queue;
 
+CREATE TABLE public.workflow_queue_projection (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    event_id uuid NOT NULL,
+    event_type text NOT NULL,
+    event_data jsonb NOT NULL,
+    stream_id uuid NOT NULL,
+    stream_type text NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    worker_id text,
+    claimed_at timestamp with time zone,
+    workflow_id text,
+    workflow_run_id text,
+    completed_at timestamp with time zone,
+    failed_at timestamp with time zone,
+    error_message text,
+    error_stack text,
+    retry_count integer DEFAULT 0 NOT NULL,
+    result jsonb,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT workflow_queue_projection_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'completed'::text, 'failed'::text])))
+);
+
 CREATE TABLE public.workspace (
     id uuid NOT NULL,
     name text NOT NULL,
@@ -1196,6 +1242,15 @@ ALTER TABLE ONLY public.api_key
 
 ALTER TABLE ONLY public.backlog
     ADD CONSTRAINT backlog_pkey PRIMARY KEY (workspace_id);
+
+ALTER TABLE ONLY public.domain_events
+    ADD CONSTRAINT domain_events_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.domain_events
+    ADD CONSTRAINT domain_events_sequence_key UNIQUE (sequence);
+
+ALTER TABLE ONLY public.domain_events
+    ADD CONSTRAINT domain_events_stream_id_stream_type_stream_version_key UNIQUE (stream_id, stream_type, stream_version);
 
 ALTER TABLE ONLY public.execution_queue
     ADD CONSTRAINT execution_queue_pkey PRIMARY KEY (id);
@@ -1227,6 +1282,12 @@ ALTER TABLE ONLY public.workflow_execution_node
 ALTER TABLE ONLY public.workflow_execution
     ADD CONSTRAINT workflow_execution_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.workflow_queue_projection
+    ADD CONSTRAINT workflow_queue_projection_event_id_key UNIQUE (event_id);
+
+ALTER TABLE ONLY public.workflow_queue_projection
+    ADD CONSTRAINT workflow_queue_projection_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.workspace
     ADD CONSTRAINT workspace_pkey PRIMARY KEY (id);
 
@@ -1239,6 +1300,10 @@ CREATE INDEX activity_of_workspace ON public.activity USING btree (workspace_id,
 CREATE INDEX api_key_of_all ON public.api_key USING btree (id) WHERE (revoked_at IS NULL);
 
 CREATE INDEX api_key_of_workspace ON public.api_key USING btree (workspace_id, id) WHERE (revoked_at IS NULL);
+
+CREATE INDEX domain_events_by_type ON public.domain_events USING btree (event_type, sequence);
+
+CREATE INDEX domain_events_by_workspace ON public.domain_events USING btree (workspace_id, sequence);
 
 CREATE INDEX execution_queue_definition ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
 
@@ -1281,6 +1346,12 @@ CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING 
 CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
 
 CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
+
+CREATE INDEX workflow_queue_projection_created ON public.workflow_queue_projection USING btree (created_at);
+
+CREATE INDEX workflow_queue_projection_status ON public.workflow_queue_projection USING btree (status, created_at);
+
+CREATE INDEX workflow_queue_projection_stream ON public.workflow_queue_projection USING btree (stream_id, created_at);
 
 CREATE UNIQUE INDEX workspace_living_name ON public.workspace USING btree (name) WHERE (deleted_at IS NULL);
 
