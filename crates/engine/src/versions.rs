@@ -79,12 +79,20 @@ impl Version {
     /// The nodes that this one looks at, in whatever way.
     pub fn looked_at_by(&self, node: NodeIx) -> BTreeSet<NodeKey> {
         let node = &self.definition.nodes[node];
-        named(&kind::references(node.kind, &node.with), |_| true)
+        self.seen_by(&kind::references(node.kind, &node.with))
     }
 
     /// The nodes that the outputs look at.
     pub fn looked_at_by_outputs(&self) -> BTreeSet<NodeKey> {
-        named(&template::survey(&self.definition.outputs), |_| true)
+        self.seen_by(&template::survey(&self.definition.outputs))
+    }
+
+    /// `success()` and `failure()` look at every node that ended.
+    fn seen_by(&self, survey: &Survey) -> BTreeSet<NodeKey> {
+        if survey.statuses {
+            return self.definition.nodes.iter().map(|node| node.key.clone()).collect();
+        }
+        named(survey, |_| true)
     }
 }
 

@@ -63,7 +63,7 @@ pub fn templates(kind: Kind, with: &Value) -> &Value {
 /// a problem of `check`.)
 pub fn references(kind: Kind, with: &Value) -> Survey {
     match kind {
-        Kind::Condition => Survey { paths: condition::references(with), ..Survey::default() },
+        Kind::Condition => condition::references(with),
         _ => template::survey(templates(kind, with)),
     }
 }
@@ -246,14 +246,14 @@ mod tests {
             ],
             expect![[r#"
                 {"if":"inputs.n > 5"}
-                  run      Condition(Config { expression: Expression { source: "inputs.n > 5", terms: [Compare(Path { root: "inputs", segments: [Field("n")] }, Greater, Number(5))] } })
+                  run      Condition(Config { expression: Expression("inputs.n > 5") })
                 {"if":" ${{ inputs.n > 5 }} "}
-                  run      Condition(Config { expression: Expression { source: "inputs.n > 5", terms: [Compare(Path { root: "inputs", segments: [Field("n")] }, Greater, Number(5))] } })
+                  run      Condition(Config { expression: Expression("inputs.n > 5") })
                 {"if":true}
-                  run      Condition(Config { expression: Expression { source: "true", terms: [Literal(Bool(true))] } })
+                  run      Condition(Config { expression: Expression("true") })
                 {"if":"inputs.n >"}
-                  publish  /if: expected text in quotes, a number, true, false or null, found the end (at offset 10)
-                  run      ValidationError /if: expected text in quotes, a number, true, false or null, found the end (at offset 10)
+                  publish  /if: expected a value or a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 10)
+                  run      ValidationError /if: expected a value or a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 10)
                 {"if":"${{ inputs.a }} && ${{ inputs.b }}"}
                   publish  /if: must be one expression: put ${{ }} around all of it or leave it out (at offset 0)
                   run      ValidationError /if: must be one expression: put ${{ }} around all of it or leave it out (at offset 0)
@@ -261,7 +261,7 @@ mod tests {
                   publish  /if: - means minus here: write inputs["a-b"] (at offset 12)
                   run      ValidationError /if: - means minus here: write inputs["a-b"] (at offset 12)
                 {"if":"inputs.a == '{{ b }}'"}
-                  run      Condition(Config { expression: Expression { source: "inputs.a == '{{ b }}'", terms: [Compare(Path { root: "inputs", segments: [Field("a")] }, Equal, String("{{ b }}"))] } })
+                  run      Condition(Config { expression: Expression("inputs.a == '{{ b }}'") })
                 {"if":5}
                   publish  /if: must be an expression such as inputs.total > 10 (at offset 0)
                   run      ValidationError /if: must be an expression such as inputs.total > 10 (at offset 0)
