@@ -53,6 +53,7 @@ pub fn at_start(start: Start<'_>) -> Scope {
             "workflow": start.workflow,
         }),
         workspace: json!({ "id": start.workspace }),
+        ..Scope::default()
     }
 }
 

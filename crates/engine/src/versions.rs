@@ -3,11 +3,12 @@
 //! Invariants
 //! - Versions never change, so what is here is never stale; only the number kept is bounded.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kernel::definition::Definition;
-use kernel::expression::{Part, Path, Root};
+use kernel::expression::{Part, Path, Root, Scope};
 use kernel::ids::{NodeKey, VersionId};
 use kernel::plan::{NodeIx, Plan};
 use kernel::template::Survey;
@@ -77,16 +78,43 @@ impl Versions {
 
 impl Version {
     /// The nodes that this one looks at, in whatever way.
-    pub fn looked_at_by(&self, node: NodeIx) -> BTreeSet<NodeKey> {
-        let node = &self.definition.nodes[node];
-        let mut all = named(&kind::references(node.kind, &node.with), |_| true);
-        all.extend(named(&kind::condition_references(node), |_| true));
+    pub fn looked_at_by(&self, at: NodeIx) -> BTreeSet<NodeKey> {
+        let node = &self.definition.nodes[at];
+        let mut all = self.seen_by(&kind::references(node.kind, &node.with), Some(at));
+        all.extend(self.seen_by(&kind::condition_references(node), Some(at)));
         all
     }
 
     /// The nodes that the outputs look at.
     pub fn looked_at_by_outputs(&self) -> BTreeSet<NodeKey> {
-        named(&template::survey(&self.definition.outputs), |_| true)
+        self.seen_by(&template::survey(&self.definition.outputs), None)
+    }
+
+    /// A scope as this node sees it: `success()` and `failure()` ask of what comes before it, not of what else has ended
+    /// by now, so that their answer does not depend on who was faster.
+    pub fn view<'s>(&self, at: NodeIx, scope: &'s Scope) -> Cow<'s, Scope> {
+        let node = &self.definition.nodes[at];
+        let asks = kind::references(node.kind, &node.with).statuses || kind::condition_references(node).statuses;
+        if !asks {
+            return Cow::Borrowed(scope);
+        }
+        let before = self.before(at);
+        let mut view = scope.clone();
+        view.nodes.retain(|key, _| before.contains(key));
+        Cow::Owned(view)
+    }
+
+    /// What `success()` and `failure()` of a node look at; those of the outputs look at every node.
+    fn seen_by(&self, survey: &Survey, at: Option<NodeIx>) -> BTreeSet<NodeKey> {
+        match (survey.statuses, at) {
+            (false, _) => named(survey, |_| true),
+            (true, Some(at)) => self.before(at),
+            (true, None) => self.definition.nodes.iter().map(|node| node.key.clone()).collect(),
+        }
+    }
+
+    fn before(&self, at: NodeIx) -> BTreeSet<NodeKey> {
+        self.plan.ancestors(at).into_iter().map(|at| self.plan.node(at).key.clone()).collect()
     }
 }
 

@@ -1,136 +1,53 @@
 //! Expressions: what stands between `${{` and `}}`, and in a condition.
 //!
-//! A subset of CEL over JSON, so that every file stays valid when the whole language comes:
+//!     text ──syntax──▶ the parser's tree ──convert──▶ Expression, at publishing
+//!     Expression ──eval(scope, budget)──▶ value, at run time
 //!
-//!     expression = term { "&&" term }
-//!     term       = literal | path | "!" path | path ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) literal
-//!     path       = name { "." name | "[" number "]" | "[" text "]" }
+//! The syntax is CEL's; the values are JSON's. `docs/expressions.md` is the language as users see it.
 //!
 //! Invariants
-//! - Evaluation is deterministic and bounded by the length of the source; it clones nothing large.
-//! - A missing field is null, and so is whatever is selected from null.
-//! - Numbers are JSON's: two integers compare exactly, anything else as floating point.
+//! - Evaluation is deterministic and bounded by its budget; it clones nothing large.
+//! - A missing field is null, and so is whatever is selected from null. An unknown root or function is no expression.
 //! - An error names types and paths, never values: a value may be a secret.
 //!
-//! Not here: reading the text (`expression::parser`), expressions inside other text (`template`),
-//! whether a node that is named exists (`parse`).
+//! Not here: expressions inside other text (`template`), whether a node that is named exists (`parse`).
 
-mod parser;
+mod ast;
+mod budget;
+mod convert;
+mod error;
+mod eval;
+mod function;
+pub(crate) mod meter;
+mod operator;
+mod path;
+pub(crate) mod scan;
+mod syntax;
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
-use crate::failure::{Class, Failure};
+pub use budget::{Budget, MAX_BYTES, MAX_RESULT_BYTES, MAX_STEPS};
+pub use convert::MAX_DEPTH;
+pub use error::{EvalError, ParseError};
+pub use path::{MAX_SEGMENTS, Part, Path, Root, Segment, Unavailable};
+pub use syntax::{MAX_NESTING, MAX_SOURCE_LEN};
+
 use crate::ids::NodeKey;
-
-/// The longest source of one expression, in bytes.
-pub const MAX_SOURCE_LEN: usize = 4_096;
-/// The most segments of one path.
-pub const MAX_SEGMENTS: usize = 64;
-
-/// Why a text is no expression, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message} (at offset {offset})")]
-pub struct ParseError {
-    /// In bytes, from the start of the text that was read.
-    pub offset: usize,
-    pub message: String,
-}
-
-/// Why an expression has no value; types and paths only.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EvalError {
-    #[error("{0}")]
-    Unavailable(#[from] Unavailable),
-    #[error("{path}: cannot take {segment} of {found}")]
-    NotSelectable { path: String, segment: String, found: &'static str },
-    #[error("{path}: {op} cannot order {left} and {right}")]
-    Unordered { path: String, op: Op, left: &'static str, right: &'static str },
-    #[error("a condition must be true or false, not {found}")]
-    NotBoolean { found: &'static str },
-}
-
-impl From<EvalError> for Failure {
-    fn from(error: EvalError) -> Failure {
-        Failure::new(Class::ValidationError, error.to_string())
-    }
-}
-
-/// Why a path leads nowhere that an expression may look.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    #[error("unknown root {0}: use one of inputs, nodes, trigger, execution, workspace")]
-    UnknownRoot(String),
-    #[error("{0} is not available yet")]
-    NotYet(String),
-    #[error("name a node and what of it to take, such as nodes.fetch.output")]
-    NoNode,
-    #[error("nodes.{node} must be followed by output, status or error")]
-    NoPart { node: String },
-}
-
-/// One step of a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
-    Field(String),
-    Index(usize),
-}
-
-/// Where a value is to be found: a root and the way from there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path {
-    root: String,
-    segments: Vec<Segment>,
-}
-
-/// What of a node may be looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    Output,
-    Status,
-    Error,
-}
-
-/// Where a path starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Root<'a> {
-    Inputs,
-    Trigger,
-    Execution,
-    Workspace,
-    Node { key: &'a str, part: Part },
-}
-
-/// A comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Term {
-    Literal(Value),
-    Path(Path),
-    Not(Path),
-    Compare(Path, Op, Value),
-}
+use crate::node;
+use crate::secret::Secrets;
 
 /// A parsed expression.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Expression {
-    source: String,
-    /// Never empty; more than one are joined by `&&`.
-    terms: Vec<Term>,
+    source: Arc<str>,
+    root: ast::Node,
+    paths: Vec<Path>,
+    statuses: bool,
 }
 
 /// What a template may see of one node.
@@ -149,17 +66,27 @@ pub struct Scope {
     /// Settled nodes; one that is not here reads as null.
     pub nodes: BTreeMap<NodeKey, NodeScope>,
     pub trigger: Arc<Value>,
+    pub vars: Arc<Value>,
     pub execution: Value,
     pub workspace: Value,
+    /// Nothing where secrets stay hidden.
+    pub secrets: Option<Arc<Secrets>>,
 }
-
-static NULL: Value = Value::Null;
 
 impl Expression {
     /// Reads an expression.
     pub fn parse(source: &str) -> Result<Expression, ParseError> {
-        let terms = parser::parse(source)?;
-        Ok(Expression { source: source.trim().to_owned(), terms })
+        let text = source.trim();
+        let before = source.len() - source.trim_start().len();
+        let shift = |error: ParseError| ParseError { offset: error.offset + before, ..error };
+        let tree = syntax::parse(text).map_err(shift)?;
+        let converted = convert::convert(text, &tree).map_err(shift)?;
+        Ok(Expression {
+            source: text.into(),
+            root: converted.root,
+            paths: converted.paths,
+            statuses: converted.statuses,
+        })
     }
 
     /// The text it was read from, without the space around it.
@@ -169,25 +96,85 @@ impl Expression {
 
     /// Every path it looks at, in order.
     pub fn references(&self) -> Vec<&Path> {
-        self.terms.iter().filter_map(Term::path).collect()
+        self.paths.iter().collect()
+    }
+
+    /// The names of the secrets that it mentions.
+    pub fn secrets(&self) -> BTreeSet<&str> {
+        let secret = |path| if let Ok((Root::Secret { name }, _)) = Path::root(path) { Some(name) } else { None };
+        self.paths.iter().filter_map(secret).collect()
+    }
+
+    /// Does it mention a secret?
+    pub fn mentions_secrets(&self) -> bool {
+        self.paths.iter().any(|path| path.root == "secrets")
+    }
+
+    /// Does it ask how nodes ended, with `success()` or `failure()`?
+    pub fn looks_at_statuses(&self) -> bool {
+        self.statuses
+    }
+
+    /// The names of all functions.
+    pub fn functions() -> impl Iterator<Item = &'static str> {
+        function::names()
     }
 
     /// Its value.
     pub fn eval(&self, scope: &Scope) -> Result<Value, EvalError> {
-        self.view(scope).map(Cow::into_owned)
+        self.eval_within(scope, &mut Budget::default())
+    }
+
+    /// [`Expression::eval`] with a budget of the caller's.
+    pub fn eval_within(&self, scope: &Scope, budget: &mut Budget) -> Result<Value, EvalError> {
+        let value = self.view_within(scope, budget)?;
+        if meter::weigh(&value, MAX_RESULT_BYTES).is_none() {
+            return Err(EvalError::TooLarge { limit: MAX_RESULT_BYTES });
+        }
+        Ok(value.into_owned())
     }
 
     /// Its value as a condition; see [`truthy`].
     pub fn test(&self, scope: &Scope) -> Result<bool, EvalError> {
-        truthy(self.view(scope)?.as_ref())
+        truthy(self.view(scope)?.as_ref()).map_err(|cause| self.at(0, cause))
     }
 
     /// Its value without a copy, so that a caller can weigh it before it takes it.
     pub fn view<'s>(&'s self, scope: &'s Scope) -> Result<Cow<'s, Value>, EvalError> {
-        match self.terms.as_slice() {
-            [term] => term.view(scope),
-            terms => all(terms, scope).map(|holds| Cow::Owned(Value::Bool(holds))),
-        }
+        self.view_within(scope, &mut Budget::default())
+    }
+
+    /// [`Expression::view`] with a budget of the caller's.
+    pub fn view_within<'s>(&'s self, scope: &'s Scope, budget: &mut Budget) -> Result<Cow<'s, Value>, EvalError> {
+        self.reveal(scope, scope.secrets.as_deref(), budget)
+    }
+
+    /// Its value with these secrets, whatever the scope has.
+    pub(crate) fn reveal<'s>(
+        &'s self,
+        scope: &'s Scope,
+        secrets: Option<&'s Secrets>,
+        budget: &mut Budget,
+    ) -> Result<Cow<'s, Value>, EvalError> {
+        eval::eval(self, scope, secrets, budget)
+            .map_err(|fault| self.at(syntax::locate(&self.source, fault.place), fault.cause))
+    }
+
+    fn at(&self, offset: usize, cause: EvalError) -> EvalError {
+        EvalError::At { source_text: Arc::clone(&self.source), offset, cause: Box::new(cause) }
+    }
+}
+
+/// The tree says no more than the text does.
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Expression").field(&self.source).finish()
+    }
+}
+
+impl Scope {
+    fn has_failed(&self) -> bool {
+        self.nodes.values().any(|node| node.status == node::Status::Failed.name())
     }
 }
 
@@ -212,186 +199,15 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// CEL's `&&` does not care for order: one term that is false makes it false whatever the others
-/// do, and only otherwise does an error count.
-fn all(terms: &[Term], scope: &Scope) -> Result<bool, EvalError> {
-    let mut error = None;
-    for term in terms {
-        match term.view(scope).and_then(|value| truthy(&value)) {
-            Ok(false) => return Ok(false),
-            Ok(true) => {}
-            Err(why) => error = error.or(Some(why)),
-        }
-    }
-    error.map_or(Ok(true), Err)
-}
-
-impl Term {
-    fn path(&self) -> Option<&Path> {
-        match self {
-            Term::Literal(_) => None,
-            Term::Path(path) | Term::Not(path) | Term::Compare(path, ..) => Some(path),
-        }
-    }
-
-    fn view<'s>(&'s self, scope: &'s Scope) -> Result<Cow<'s, Value>, EvalError> {
-        Ok(match self {
-            Term::Literal(value) => Cow::Borrowed(value),
-            Term::Path(path) => scope.find(path)?,
-            Term::Not(path) => Cow::Owned(Value::Bool(!truthy(scope.find(path)?.as_ref())?)),
-            Term::Compare(path, op, literal) => {
-                let left = scope.find(path)?;
-                Cow::Owned(Value::Bool(op.holds(path, &left, literal)?))
-            }
-        })
-    }
-}
-
-impl Op {
-    fn holds(self, path: &Path, left: &Value, right: &Value) -> Result<bool, EvalError> {
-        match self {
-            Op::Equal => return Ok(is_same(left, right)),
-            Op::NotEqual => return Ok(!is_same(left, right)),
-            Op::Less | Op::LessOrEqual | Op::Greater | Op::GreaterOrEqual => {}
-        }
-        let order = match (left, right) {
-            (Value::Number(left), Value::Number(right)) => compare(left, right),
-            (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
-            (Value::Bool(left), Value::Bool(right)) => Some(left.cmp(right)),
-            _ => None,
-        };
-        let (left, right) = (type_name(left), type_name(right));
-        let order = order.ok_or_else(|| EvalError::Unordered { path: path.to_string(), op: self, left, right })?;
-        Ok(match self {
-            Op::Equal => order.is_eq(),
-            Op::NotEqual => order.is_ne(),
-            Op::Less => order.is_lt(),
-            Op::LessOrEqual => order.is_le(),
-            Op::Greater => order.is_gt(),
-            Op::GreaterOrEqual => order.is_ge(),
-        })
-    }
-
-    /// Longest first, so that a reader never takes half of one.
-    const SYMBOLS: [(&'static str, Op); 6] = [
-        ("==", Op::Equal),
-        ("!=", Op::NotEqual),
-        ("<=", Op::LessOrEqual),
-        (">=", Op::GreaterOrEqual),
-        ("<", Op::Less),
-        (">", Op::Greater),
-    ];
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let symbol = Op::SYMBOLS.iter().find(|(_, op)| op == self).map_or("", |(symbol, _)| symbol);
-        f.write_str(symbol)
-    }
-}
-
-/// Are two values equal, as `==` says? Those of different types are different, never an error: `x == null` must work for every x.
-pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
-    match (left, right) {
-        (Value::Number(left), Value::Number(right)) => compare(left, right) == Some(Ordering::Equal),
-        (left, right) => left == right,
-    }
-}
-
-fn compare(left: &Number, right: &Number) -> Option<Ordering> {
-    match (integer(left), integer(right)) {
-        (Some(left), Some(right)) => Some(left.cmp(&right)),
-        _ => left.as_f64()?.partial_cmp(&right.as_f64()?),
-    }
-}
-
-fn integer(number: &Number) -> Option<i128> {
-    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
-}
-
-impl Path {
-    /// Where it starts and the way from there, or why it may not be looked at.
-    pub fn root(&self) -> Result<(Root<'_>, &[Segment]), Unavailable> {
-        let rest = self.segments.as_slice();
-        Ok(match self.root.as_str() {
-            "inputs" => (Root::Inputs, rest),
-            "trigger" => (Root::Trigger, rest),
-            "execution" => (Root::Execution, rest),
-            "workspace" => (Root::Workspace, rest),
-            "nodes" => self.node()?,
-            "vars" | "item" | "index" | "secrets" => return Err(Unavailable::NotYet(self.root.clone())),
-            _ => return Err(Unavailable::UnknownRoot(self.root.clone())),
-        })
-    }
-
-    fn node(&self) -> Result<(Root<'_>, &[Segment]), Unavailable> {
-        let [Segment::Field(key), rest @ ..] = self.segments.as_slice() else { return Err(Unavailable::NoNode) };
-        let part = match rest.first() {
-            Some(Segment::Field(name)) if name == "output" => Part::Output,
-            Some(Segment::Field(name)) if name == "status" => Part::Status,
-            Some(Segment::Field(name)) if name == "error" => Part::Error,
-            _ => return Err(Unavailable::NoPart { node: key.clone() }),
-        };
-        Ok((Root::Node { key, part }, &rest[1..]))
-    }
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.root)?;
-        self.segments.iter().try_for_each(|segment| match segment {
-            Segment::Field(name) if parser::is_selector(name) => write!(f, ".{name}"),
-            Segment::Field(name) => write!(f, "[{name:?}]"),
-            Segment::Index(at) => write!(f, "[{at}]"),
-        })
-    }
-}
-
-impl Scope {
-    fn find(&self, path: &Path) -> Result<Cow<'_, Value>, EvalError> {
-        let (root, rest) = path.root()?;
-        let start = match root {
-            Root::Inputs => &*self.inputs,
-            Root::Trigger => &*self.trigger,
-            Root::Execution => &self.execution,
-            Root::Workspace => &self.workspace,
-            Root::Node { key, part } => match (self.node(key), part) {
-                (None, _) => &NULL,
-                (Some(node), Part::Output) => &*node.output,
-                (Some(node), Part::Error) => &*node.error,
-                (Some(node), Part::Status) => {
-                    let status = Value::String(node.status.clone());
-                    return walk(&status, rest, path).map(|value| Cow::Owned(value.clone()));
-                }
-            },
-        };
-        walk(start, rest, path).map(Cow::Borrowed)
-    }
-
-    fn node(&self, key: &str) -> Option<&NodeScope> {
-        NodeKey::new(key).ok().and_then(|key| self.nodes.get(&key))
-    }
-}
-
-fn walk<'v>(start: &'v Value, way: &[Segment], path: &Path) -> Result<&'v Value, EvalError> {
-    way.iter().try_fold(start, |value, segment| match (value, segment) {
-        (Value::Null, _) => Ok(&NULL),
-        (Value::Object(fields), Segment::Field(name)) => Ok(fields.get(name).unwrap_or(&NULL)),
-        (Value::Array(items), Segment::Index(at)) => Ok(items.get(*at).unwrap_or(&NULL)),
-        (other, segment) => Err(EvalError::NotSelectable {
-            path: path.to_string(),
-            segment: match segment {
-                Segment::Field(name) => format!("field {name}"),
-                Segment::Index(at) => format!("item {at}"),
-            },
-            found: type_name(other),
-        }),
-    })
+/// Are two values equal, as `==` says? Those of different types are different, never an error.
+pub(crate) fn is_same(left: &Value, right: &Value) -> Result<bool, EvalError> {
+    operator::same(left, right, &mut Budget::default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::{Class, Failure};
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
     use serde_json::json;
@@ -413,6 +229,8 @@ mod tests {
             trigger: Arc::new(json!({"kind": "manual"})),
             execution: json!({"id": "e1"}),
             workspace: json!({"id": "w1"}),
+            vars: Arc::new(json!({"region": "eu"})),
+            secrets: None,
         }
     }
 
@@ -500,14 +318,14 @@ mod tests {
         check(
             &["secrets.token", "item", "env.HOME", "nodes", "nodes[0]", "nodes.fetch", "nodes.fetch.outputs"],
             expect![[r#"
-            secrets.token  =>  failed: secrets is not available yet
-            item  =>  failed: item is not available yet
-            env.HOME  =>  failed: unknown root env: use one of inputs, nodes, trigger, execution, workspace
-            nodes  =>  failed: name a node and what of it to take, such as nodes.fetch.output
-            nodes[0]  =>  failed: name a node and what of it to take, such as nodes.fetch.output
-            nodes.fetch  =>  failed: nodes.fetch must be followed by output, status or error
-            nodes.fetch.outputs  =>  failed: nodes.fetch must be followed by output, status or error
-        "#]],
+                secrets.token  =>  failed: secrets cannot be used here
+                item  =>  refused: item is not available yet (at offset 0)
+                env.HOME  =>  refused: unknown root env: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 0)
+                nodes  =>  refused: name a node and what of it to take, such as nodes.fetch.output (at offset 0)
+                nodes[0]  =>  refused: name a node and what of it to take, such as nodes.fetch.output (at offset 0)
+                nodes.fetch  =>  refused: nodes.fetch must be followed by output, status or error (at offset 0)
+                nodes.fetch.outputs  =>  refused: nodes.fetch must be followed by output, status or error (at offset 0)
+            "#]],
         );
     }
 
@@ -611,34 +429,200 @@ mod tests {
                 "in",
             ],
             expect![[r#"
-                  =>  refused: expected a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 0)
+                  =>  refused: expected a value or a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 0)
                 inputs.  =>  refused: expected a field name, found the end (at offset 7)
                 inputs.a-b  =>  refused: - means minus here: write inputs["a-b"] (at offset 8)
                 nodes.a-b.output  =>  refused: - means minus here: write nodes["a-b"] (at offset 7)
-                inputs-a  =>  refused: - is not available yet (at offset 6)
+                inputs-a  =>  refused: unknown root a: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 7)
                 inputs.true  =>  refused: true is a word of the language: write ["true"] for a field (at offset 7)
-                inputs.a ||  inputs.b  =>  refused: expected && or the end, found |, which is not available yet (at offset 9)
-                inputs.a + 1  =>  refused: expected && or the end, found +, which is not available yet (at offset 9)
-                (inputs.a)  =>  refused: expected a path such as inputs.order_id or nodes.fetch.output, found (, which is not available yet (at offset 0)
-                size(inputs.a)  =>  refused: functions are not available yet (at offset 4)
-                inputs.a == inputs.b  =>  refused: expected text in quotes, a number, true, false or null, found i (at offset 12)
-                1 < inputs.a  =>  refused: the path comes first: write inputs.count > 1 (at offset 3)
-                !inputs.a == 1  =>  refused: ! takes a path only: write path != literal (at offset 12)
-                !!inputs.a  =>  refused: expected a path such as inputs.order_id or nodes.fetch.output, found ! (at offset 1)
-                inputs.a = 1  =>  refused: expected && or the end, found = (at offset 9)
-                inputs[-1]  =>  refused: expected a position such as [0] or a field such as ["a-b"], found -, which is not available yet (at offset 7)
+                inputs.a ||  inputs.b  =>  false
+                inputs.a + 1  =>  failed: + does not work on null and a number
+                (inputs.a)  =>  null
+                size(inputs.a)  =>  failed: size needs text, a list or an object, not null
+                inputs.a == inputs.b  =>  true
+                1 < inputs.a  =>  failed: < cannot order a number and null
+                !inputs.a == 1  =>  false
+                !!inputs.a  =>  null
+                inputs.a = 1  =>  refused: expected an operator or the end, found =: to compare, write == (at offset 9)
+                inputs[-1]  =>  failed: [ ] does not work on a position below 0 or between items
                 inputs[0  =>  refused: expected ], found the end (at offset 8)
-                inputs[99999999999999999999]  =>  refused: the position is too large (at offset 7)
+                inputs[99999999999999999999]  =>  refused: the number is too large to be exact (at offset 7)
                 'open  =>  refused: the text is never closed: add ' (at offset 0)
-                '\x'  =>  refused: unknown escape: use \\ \" \' \n \r \t or \u0041 (at offset 2)
-                '\u0000'  =>  refused: \u takes four hex digits of a character other than NUL (at offset 2)
-                '\ud800'  =>  refused: \u takes four hex digits of a character other than NUL (at offset 2)
-                007  =>  refused: is not a number that can be read: write it as in JSON, such as -1.5 or 2e3 (at offset 0)
-                1u  =>  refused: is not a number that can be read: write it as in JSON, such as -1.5 or 2e3 (at offset 0)
+                '\x'  =>  refused: unknown escape: use \\ \" \' \n \r \t or \u0041 (at offset 0)
+                '\u0000'  =>  refused: text cannot hold a NUL character (at offset 0)
+                '\ud800'  =>  refused: invalid unicode code point (at offset 0)
+                007  =>  7
+                1u  =>  1
                 18446744073709551616  =>  refused: the number is too large to be exact (at offset 0)
-                1e999  =>  refused: is not a number that can be read: write it as in JSON, such as -1.5 or 2e3 (at offset 0)
-                inputs.é  =>  refused: expected a field name, found é (at offset 7)
+                1e999  =>  refused: the number is too large (at offset 0)
+                inputs.é  =>  refused: unexpected character (at offset 7)
                 in  =>  refused: in is a word of the language: write ["in"] for a field (at offset 0)
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused_with_what_may_have_been_meant() {
+        check(
+            &[
+                "input.n",
+                "inputs.list.sise()",
+                "lowercase('A')",
+                "'a'.substring()",
+                "coalesce()",
+                "now()",
+                "inputs.list.map(x)",
+                "inputs.list.map(1, x)",
+                "has(inputs)",
+                "inputs.list.all(x, y)",
+                "nodes[inputs.name].output",
+                "nodes.fetch[inputs.name]",
+                "secrets",
+                "secrets[inputs.name]",
+                "secrets.a.b",
+                "b'x'",
+                "inputs.a?.b",
+                "a.b{c: 1}",
+                "{'a' 1}",
+                "f(1,)",
+            ],
+            expect![[r#"
+                input.n  =>  refused: unknown root input, did you mean inputs? (at offset 0)
+                inputs.list.sise()  =>  refused: unknown function sise, did you mean size? (at offset 16)
+                lowercase('A')  =>  refused: unknown function lowercase: use one of size, lower, upper, trim, split, join, replace, contains, startsWith, endsWith, substring, matches, string, int, double, bool, json, parseJson, base64, urlEncode (at offset 0)
+                'a'.substring()  =>  refused: substring takes 2 to 3 arguments, not 1 (at offset 13)
+                coalesce()  =>  refused: coalesce takes at least 1 arguments, not 0 (at offset 0)
+                now()  =>  refused: there is no clock here: use execution.created_at (at offset 0)
+                inputs.list.map(x)  =>  refused: map is written list.map(x, x.name) or list.map(x, x.ok, x.name) (at offset 15)
+                inputs.list.map(1, x)  =>  refused: a loop first names its item, such as x (at offset 16)
+                has(inputs)  =>  refused: has is written has(inputs.field) (at offset 4)
+                inputs.list.all(x, y)  =>  refused: unknown root y: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 19)
+                nodes[inputs.name].output  =>  refused: name a node and what of it to take, such as nodes.fetch.output (at offset 0)
+                nodes.fetch[inputs.name]  =>  refused: nodes.fetch must be followed by output, status or error (at offset 0)
+                secrets  =>  refused: name one secret, such as secrets.api_key (at offset 0)
+                secrets[inputs.name]  =>  refused: name one secret, such as secrets.api_key (at offset 0)
+                secrets.a.b  =>  refused: name one secret, such as secrets.api_key (at offset 0)
+                b'x'  =>  refused: bytes do not exist here: leave out the b (at offset 0)
+                inputs.a?.b  =>  refused: ?. is not needed: what is missing is null (at offset 11)
+                a.b{c: 1}  =>  refused: typed objects do not exist here: leave out the name (at offset 1)
+                {'a' 1}  =>  refused: expected :, found 1 (at offset 5)
+                f(1,)  =>  refused: expected a value or a path such as inputs.order_id or nodes.fetch.output, found ) (at offset 4)
+            "#]],
+        );
+    }
+
+    #[test]
+    fn types_that_do_not_fit_are_named_with_their_place() {
+        let sources = [
+            "inputs.n + inputs.name",
+            "1 + (2 - null)",
+            "[1, 2 * inputs.list]",
+            "inputs.list.map(x, x + 'a')",
+            "-inputs.name",
+            "1 / 0",
+            "1 % 0",
+            "1.5 % 2",
+            "9223372036854775807 * 9",
+            "18446744073709551615 + 0",
+            "1e308 * 10",
+            "{1: 2}",
+            "1 in 2",
+            "size(1)",
+            "int('x')",
+            "int(true)",
+            "parseJson('{')",
+            "'a'.matches('(')",
+            "sort([1, 'a'])",
+            "inputs.none.map(x, x)",
+            "inputs.list[-1]",
+            "[1][true]",
+            "inputs.n ? 1 : 2",
+            "sum(['a'])",
+            "formatDate('x', '%Y')",
+            "'a'.replace('', 'b')",
+            "min(1, 'a')",
+            "'abc'.substring(-1)",
+        ];
+        let mut seen = String::new();
+        for source in sources {
+            let value = Expression::parse(source).expect("readable").eval(&scope());
+            let answer = match value {
+                Ok(value) => value.to_string(),
+                Err(error) => format!("failed at {:?}: {error}", error.offset().expect("a place")),
+            };
+            seen.push_str(&format!("{source}  =>  {answer}\n"));
+        }
+        expect![[r#"
+            inputs.n + inputs.name  =>  failed at 9: + does not work on a number and text
+            1 + (2 - null)  =>  failed at 7: - does not work on a number and null
+            [1, 2 * inputs.list]  =>  failed at 6: * does not work on a number and a list
+            inputs.list.map(x, x + 'a')  =>  failed at 21: + does not work on a number and text
+            -inputs.name  =>  failed at 0: - does not work on text
+            1 / 0  =>  failed at 2: /: cannot divide by zero
+            1 % 0  =>  failed at 2: %: cannot divide by zero
+            1.5 % 2  =>  failed at 4: % does not work on a fraction and a number
+            9223372036854775807 * 9  =>  failed at 20: *: the result is too large for a number
+            18446744073709551615 + 0  =>  18446744073709551615
+            1e308 * 10  =>  failed at 6: *: the result is too large for a number
+            {1: 2}  =>  failed at 1: the key of an object must be text, not a number
+            1 in 2  =>  failed at 2: in does not work on a number and a number
+            size(1)  =>  failed at 0: size needs text, a list or an object, not a number
+            int('x')  =>  failed at 0: int: the text is not a whole number
+            int(true)  =>  failed at 0: int needs a number or text, not a boolean
+            parseJson('{')  =>  failed at 0: parseJson: the text is not JSON
+            'a'.matches('(')  =>  failed at 11: matches: the pattern cannot be read
+            sort([1, 'a'])  =>  failed at 0: sort needs a list of numbers, or one of texts, not text
+            inputs.none.map(x, x)  =>  failed at 15: map needs a list or an object, not null
+            inputs.list[-1]  =>  failed at 11: [ ] does not work on a position below 0 or between items
+            [1][true]  =>  failed at 3: [ ] does not work on a boolean
+            inputs.n ? 1 : 2  =>  failed at 6: a condition must be true or false, not a number
+            sum(['a'])  =>  failed at 0: sum needs a list of numbers, not text
+            formatDate('x', '%Y')  =>  failed at 0: formatDate: the text is not such a date
+            'a'.replace('', 'b')  =>  failed at 11: replace: the text to find is empty
+            min(1, 'a')  =>  failed at 0: min needs numbers, or texts, of one kind, not text
+            'abc'.substring(-1)  =>  failed at 15: substring: a position is a whole number from 0
+        "#]]
+        .assert_eq(&seen);
+    }
+
+    #[test]
+    fn what_nodes_came_to_can_be_asked_for() {
+        let check = |status: &str, expected: [bool; 3]| {
+            let mut scope = scope();
+            let key = NodeKey::new("late").expect("a good name");
+            scope.nodes.insert(key, NodeScope { status: status.to_owned(), ..NodeScope::default() });
+            let seen = ["success()", "failure()", "always()"].map(|source| {
+                let expression = Expression::parse(source).expect("readable");
+                assert_eq!(expression.looks_at_statuses(), source != "always()");
+                expression.test(&scope).expect("a truth")
+            });
+            assert_eq!(seen, expected, "{status}");
+        };
+        check("COMPLETED", [true, false, true]);
+        check("SKIPPED", [true, false, true]);
+        check("FAILED", [false, true, true]);
+    }
+
+    #[test]
+    fn variables_are_no_paths_and_hide_what_has_their_name() {
+        let paths = |source: &str| {
+            let expression = Expression::parse(source).expect("readable");
+            expression.references().into_iter().map(Path::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(paths("inputs.xs.map(x, x.a + vars.b)"), ["inputs.xs", "vars.b"]);
+        assert_eq!(paths("inputs.xs.map(item, item.a.filter(index, index == item.b))"), ["inputs.xs"]);
+        assert_eq!(paths("inputs.xs[inputs.at].y"), ["inputs.xs", "inputs.at"]);
+        assert_eq!(paths("has(nodes.a.output.b) && secrets['c-d'] == ''"), ["nodes.a.output.b", r#"secrets["c-d"]"#]);
+        check(
+            &[
+                "[1, 2].map(inputs, inputs + 1)",
+                "[[1, 2], [3]].map(x, x.map(y, [x[0], y]))",
+                "inputs.list.map(x, [7].map(x, x))",
+            ],
+            expect![[r#"
+                [1, 2].map(inputs, inputs + 1)  =>  [2,3]
+                [[1, 2], [3]].map(x, x.map(y, [x[0], y]))  =>  [[[1,1],[1,2]],[[3,3]]]
+                inputs.list.map(x, [7].map(x, x))  =>  [[7],[7]]
             "#]],
         );
     }

@@ -94,6 +94,21 @@ pub struct Failure {
     /// The node that failed; absent when the execution itself did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeKey>,
+    /// The expression that failed; absent when none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expression: Option<Box<Blame>>,
+}
+
+/// The expression to blame for a failure, and where in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blame {
+    /// The text of the expression.
+    pub source: String,
+    /// Where in the text, in bytes.
+    pub offset: usize,
+    /// A JSON pointer to where it stood in the node's `with`, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<String>,
 }
 
 /// The longest message that is kept.
@@ -110,7 +125,7 @@ impl Failure {
             }
             kept.push(c);
         }
-        Self { class, message: kept, status: None, retry_after_ms: None, node: None }
+        Self { class, message: kept, status: None, retry_after_ms: None, node: None, expression: None }
     }
 
     /// The failure that an HTTP status means, or none for a status that is no failure.

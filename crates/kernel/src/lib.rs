@@ -24,6 +24,7 @@ pub mod reconcile;
 pub mod rerun;
 pub mod ring;
 pub mod run;
+pub mod secret;
 pub mod signals;
 pub mod template;
 pub mod tier;

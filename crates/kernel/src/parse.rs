@@ -479,10 +479,10 @@ mod tests {
                 /edges: must be a list of edges, not an object
                 /nodes/b/needs/1: unknown node aa, did you mean a?
                 /nodes/d/needs/1: c takes no branch called error; it does not branch
-                /nodes/a/with/url: expected a field name, found the end (at offset 12)
+                /nodes/a/with/url: expected a field name, found the end (at offset 11)
                 /outputs/z: the expression is never closed: add }} (at offset 0)
                 /outputs/x: unknown node cc, did you mean c?
-                /outputs/y: secrets is not available yet
+                /outputs/y: secrets cannot be used here
             "#]],
         );
     }
@@ -567,19 +567,21 @@ mod tests {
                     "b": with("nodes.a.output && nodes.b.status", "a"),
                     "c": with("nodes.a.output && nodes.b.error && nodes.cc.output", "b"),
                     "d": with("nodes.a.output && nodes.c.output", "b"),
-                    "e": {"kind": "CONDITION", "needs": "a", "with": {"if": "nodes.d.output && env.x && nodes.a"}},
+                    "e": {"kind": "CONDITION", "needs": "a", "with": {"if": "nodes.d.output && inputs.x"}},
+                    "h": {"kind": "CONDITION", "needs": "a", "with": {"if": "env.x"}},
+                    "i": {"kind": "CONDITION", "needs": "a", "with": {"if": "inputs.x && nodes.a"}},
                 },
                 "outputs": ["${{ nodes.d.output }}", "${{ nodes.zzz.output }}"],
             }),
             expect![[r#"
+                /nodes/h/with/if: unknown root env: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 0)
+                /nodes/i/with/if: nodes.a must be followed by output, status or error (at offset 12)
                 /nodes/a/with/value/1: c does not come before this node: add it to needs, or an edge from it
                 /nodes/b/with/value/1: b cannot see itself
                 /nodes/c/with/value/1: unknown node cc, did you mean c?
                 /nodes/d/with/value/1: c does not come before this node: add it to needs, or an edge from it
                 /nodes/e/with/if: d does not come before this node: add it to needs, or an edge from it
-                /nodes/e/with/if: unknown root env: use one of inputs, nodes, trigger, execution, workspace
-                /nodes/e/with/if: nodes.a must be followed by output, status or error
-                /outputs/1: unknown node zzz: use one of a, b, c, d, e
+                /outputs/1: unknown node zzz: use one of a, b, c, d, e, h, i
             "#]],
         );
     }

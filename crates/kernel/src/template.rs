@@ -14,10 +14,18 @@
 
 mod resolve;
 
-use serde_json::Value;
+use std::collections::BTreeSet;
 
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+pub use resolve::HIDDEN;
+
+use crate::expression::scan::{self, Quoted};
 use crate::expression::{EvalError, Expression, ParseError, Path, Scope};
 use crate::failure::{Class, Failure};
+use crate::secret::Secrets;
+use resolve::Resolver;
 
 /// The most bytes that one template may resolve to, unless its caller says otherwise.
 pub const MAX_RESOLVED_BYTES: usize = 1 << 20;
@@ -53,6 +61,8 @@ pub struct Survey {
     pub paths: Vec<(String, Path)>,
     /// Every expression that cannot be read.
     pub errors: Vec<(String, ParseError)>,
+    /// Does any of them ask how nodes ended, with `success()` or `failure()`?
+    pub statuses: bool,
 }
 
 /// Why a template has no value, and where in it.
@@ -79,7 +89,8 @@ pub enum Cause {
 
 impl From<ResolveError> for Failure {
     fn from(error: ResolveError) -> Failure {
-        Failure::new(Class::ValidationError, error.to_string())
+        let blame = if let Cause::Eval(eval) = &error.cause { eval.blame(Some(&error.pointer)) } else { None };
+        Failure { expression: blame, ..Failure::new(Class::ValidationError, error.to_string()) }
     }
 }
 
@@ -95,7 +106,9 @@ impl Template {
     /// Every path that is looked at, each with a JSON pointer to its text.
     pub fn references(&self) -> Vec<(String, &Path)> {
         let mut found = Vec::new();
-        self.root.references(&mut String::new(), &mut found);
+        self.root.each_expression(&mut String::new(), &mut |pointer, expression| {
+            found.extend(expression.references().into_iter().map(|path| (pointer.to_owned(), path)));
+        });
         found
     }
 
@@ -111,7 +124,27 @@ impl Template {
 
     /// [`Template::resolve`] with a budget of the caller's.
     pub fn resolve_within(&self, scope: &Scope, limit: usize) -> Result<Value, ResolveError> {
-        resolve::resolve(&self.root, scope, limit)
+        Resolver::new(scope, scope.secrets.as_deref(), limit).shape(&self.root, 0)
+    }
+
+    /// The names of the secrets that are mentioned.
+    pub fn secrets(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        self.root.each_expression(&mut String::new(), &mut |_, expression| {
+            names.extend(expression.secrets().into_iter().map(str::to_owned));
+        });
+        names
+    }
+
+    /// The value in clear, and every text that a secret went into: what must be masked wherever it turns up.
+    pub fn resolve_revealing(
+        &self,
+        scope: &Scope,
+        secrets: &Secrets,
+    ) -> Result<(Value, Vec<Zeroizing<String>>), ResolveError> {
+        let mut resolver = Resolver::new(scope, Some(secrets), MAX_RESOLVED_BYTES);
+        let value = resolver.shape(&self.root, 0)?;
+        Ok((value, resolver.revealed))
     }
 }
 
@@ -120,8 +153,12 @@ pub fn survey(value: &Value) -> Survey {
     let mut errors = Vec::new();
     let root = shape(value, &mut String::new(), &mut errors);
     let template = Template { root };
+    let mut statuses = false;
+    template.root.each_expression(&mut String::new(), &mut |_, expression| {
+        statuses |= expression.looks_at_statuses();
+    });
     let paths = template.references().into_iter().map(|(pointer, path)| (pointer, path.clone()));
-    Survey { paths: paths.collect(), errors }
+    Survey { paths: paths.collect(), errors, statuses }
 }
 
 /// Might this text hold an expression? If so its final value is only known at run time.
@@ -229,46 +266,47 @@ fn split(text: &str) -> Result<Vec<Part>, ParseError> {
     Ok(parts)
 }
 
-/// Where the expression ends that starts here: braces inside quotes are text.
+/// Where the expression ends that starts here: braces inside quotes are text, and objects have braces of their own.
 fn close(text: &str, start: usize) -> Result<usize, ParseError> {
-    let mut quote = None;
-    let mut escaped = false;
-    for (at, c) in text[start..].char_indices() {
-        match quote {
-            _ if escaped => escaped = false,
-            Some(_) if c == '\\' => escaped = true,
-            Some(open) if c == open => quote = None,
-            Some(_) => {}
-            None if c == '"' || c == '\'' => quote = Some(c),
-            None if text[start + at..].starts_with("}}") => return Ok(start + at),
-            None => {}
+    let mut open = 0_usize;
+    let mut at = start;
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        match c {
+            '{' => open += 1,
+            '}' if open == 0 && rest.starts_with("}}") => return Ok(at),
+            '}' => open = open.saturating_sub(1),
+            _ => {}
         }
+        at += match scan::quoted(rest, text[start..at].chars().next_back()) {
+            Some(Quoted::Closed(length)) => length,
+            Some(Quoted::Open(quote)) => {
+                return Err(ParseError { offset: at, message: format!("the text is never closed: add {quote}") });
+            }
+            None => c.len_utf8(),
+        };
     }
     Err(ParseError { offset: start - 2, message: "the expression is never closed: add }}".to_owned() })
 }
 
 impl Shape {
-    fn references<'t>(&'t self, pointer: &mut String, found: &mut Vec<(String, &'t Path)>) {
+    /// Shows every expression, with a JSON pointer to its text.
+    fn each_expression<'t>(&'t self, pointer: &mut String, see: &mut dyn FnMut(&str, &'t Expression)) {
         let length = pointer.len();
-        let mut inner = |segment: &str, shape: &'t Shape, found: &mut Vec<_>| {
+        let mut inner = |segment: &str, shape: &'t Shape| {
             push_segment(pointer, segment);
-            shape.references(pointer, found);
+            shape.each_expression(pointer, see);
             pointer.truncate(length);
         };
         match self {
             Shape::Plain(_) => {}
-            Shape::List(items) => items.iter().enumerate().for_each(|(at, item)| inner(&at.to_string(), item, found)),
-            Shape::Object(fields) => fields.iter().for_each(|(name, field)| inner(name, field, found)),
-            Shape::Whole(expression) => {
-                found.extend(expression.references().into_iter().map(|path| (pointer.clone(), path)))
-            }
-            Shape::Mixed(parts) => {
-                let expressions = parts.iter().filter_map(|part| match part {
-                    Part::Text(_) => None,
-                    Part::Expression(expression) => Some(expression),
-                });
-                found.extend(expressions.flat_map(Expression::references).map(|path| (pointer.clone(), path)));
-            }
+            Shape::List(items) => items.iter().enumerate().for_each(|(at, item)| inner(&at.to_string(), item)),
+            Shape::Object(fields) => fields.iter().for_each(|(name, field)| inner(name, field)),
+            Shape::Whole(expression) => see(pointer, expression),
+            Shape::Mixed(parts) => parts.iter().for_each(|part| match part {
+                Part::Text(_) => {}
+                Part::Expression(expression) => see(pointer, expression),
+            }),
         }
     }
 }
@@ -374,8 +412,8 @@ mod tests {
                 json!("{{{ inputs.n }}}"),
             ],
             expect![[r#"
-                {"a":"x ${{ inputs. }}","b":["${{ 'open }}"],"c/d":"{{ ","e":"${{ }}","ok":"${{ inputs.n }}"}  =>  refused: /a: expected a field name, found the end (at offset 14) | /b/0: the expression is never closed: add }} (at offset 1) | /c~1d: the expression is never closed: add }} (at offset 0) | /e: expected a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 4)
-                "{{{ inputs.n }}}"  =>  refused: : expected a path such as inputs.order_id or nodes.fetch.output, found { (at offset 2)
+                {"a":"x ${{ inputs. }}","b":["${{ 'open }}"],"c/d":"{{ ","e":"${{ }}","ok":"${{ inputs.n }}"}  =>  refused: /a: expected a field name, found the end (at offset 13) | /b/0: the text is never closed: add ' (at offset 4) | /c~1d: the expression is never closed: add }} (at offset 0) | /e: expected a value or a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 4)
+                "{{{ inputs.n }}}"  =>  refused: : expected :, found } (at offset 13)
             "#]],
         );
     }
@@ -397,7 +435,7 @@ mod tests {
                 {"a":"x${{ inputs.nul }}"}  =>  failed: /a: the result holds a NUL character, which cannot be stored
                 ["${{ inputs.big }}","${{ inputs.big }}"]  =>  failed: /1: the result is larger than 1000 bytes
                 "${{ inputs.big }}${{ inputs.big }}"  =>  failed: the result is larger than 1000 bytes
-                "${{ secrets.a }}"  =>  failed: secrets is not available yet
+                "${{ secrets.a }}"  =>  "***"
             "#]],
         );
     }
@@ -409,6 +447,54 @@ mod tests {
         let resolve = |value| Template::parse(&value).expect("readable").resolve(&scope).map_err(|error| error.cause);
         assert!(resolve(json!("${{ inputs }}")).is_ok());
         assert_eq!(resolve(json!(["${{ inputs }}"])), Err(Cause::TooDeep));
+    }
+
+    #[test]
+    fn braces_of_objects_do_not_end_an_expression() {
+        check(
+            &[json!("${{ {'a': {'b': inputs.n}} }}"), json!("x${{ {'a': {'b': 1}}}}y"), json!(r"${{ r'\' + '}}' }}")],
+            expect![[r#"
+                "${{ {'a': {'b': inputs.n}} }}"  =>  {"a":{"b":3}}
+                "x${{ {'a': {'b': 1}}}}y"  =>  "x{\"a\":{\"b\":1}}y"
+                "${{ r'\\' + '}}' }}"  =>  "\\}}"
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_secret_is_hidden_unless_it_is_asked_for() {
+        let value = json!({
+            "auth": "Bearer ${{ secrets.token }}", "all": "${{ {'k': secrets.token, 'n': int(secrets.pin)} }}",
+            "plain": "${{ inputs.n }}", "fails": "${{ secrets.token.size() / 0 == 1 || true }}",
+        });
+        let template = Template::parse(&value).expect("readable");
+        assert_eq!(template.secrets(), BTreeSet::from(["pin".to_owned(), "token".to_owned()]));
+        let hidden = json!({"auth": "Bearer ***", "all": "***", "plain": 3, "fails": "***"});
+        assert_eq!(template.resolve(&scope()), Ok(hidden));
+
+        let mut secrets = Secrets::default();
+        secrets.insert("token", Zeroizing::new("canary".to_owned()));
+        let error = template.resolve_revealing(&scope(), &secrets).expect_err("one is missing");
+        assert_eq!(error.to_string(), "/all: there is no secret pin");
+        secrets.insert("pin", Zeroizing::new("4711".to_owned()));
+        let (clear, revealed) = template.resolve_revealing(&scope(), &secrets).expect("all are there");
+        let shown = json!({"auth": "Bearer canary", "all": {"k": "canary", "n": 4711}, "plain": 3, "fails": true});
+        assert_eq!(clear, shown);
+        let revealed: BTreeSet<&str> = revealed.iter().map(|text| text.as_str()).collect();
+        assert_eq!(revealed, BTreeSet::from(["canary", "k", "n", "4711"]));
+        let open = Scope { secrets: Some(Arc::new(secrets)), ..scope() };
+        assert_eq!(template.resolve(&open), Ok(shown));
+    }
+
+    #[test]
+    fn a_failure_names_the_expression_its_place_and_no_value() {
+        let template = Template::parse(&json!({"a": ["x ${{ 1 + inputs.name }}"]})).expect("readable");
+        let failure = Failure::from(template.resolve(&scope()).expect_err("no sum"));
+        assert_eq!(failure.message, "/a/0: + does not work on a number and text");
+        let blame = json!({"source": "1 + inputs.name", "offset": 2, "pointer": "/a/0"});
+        assert_eq!(serde_json::to_value(&failure.expression).ok(), Some(blame));
+        let other = serde_json::to_value(Failure::new(Class::Timeout, "late")).expect("JSON");
+        assert_eq!(other, json!({"type": "TIMEOUT", "message": "late"}));
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl Driver {
         let _within = span.clone().entered();
         let version = Arc::clone(&self.version);
         let spec = &version.definition.nodes[node];
-        match nodes::ready(spec, &self.scope) {
+        match nodes::ready(spec, &version.view(node, &self.scope)) {
             Err(failure) => self.ended(node, Err(failure)),
             Ok((_, Work::Done(done))) => self.ended(node, Ok(done)),
             Ok((_, Work::Skip)) => self.skip(node, attempt),

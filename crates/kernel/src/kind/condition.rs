@@ -8,11 +8,11 @@
 
 use serde_json::Value;
 
-use crate::expression::{Expression, ParseError, Path, Scope};
+use crate::expression::{Expression, ParseError, Scope};
 use crate::failure::Failure;
 use crate::fields::{Fields, Problem};
 use crate::ids::Label;
-use crate::template::Template;
+use crate::template::{Survey, Template};
 
 /// What to decide by.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +36,11 @@ pub fn decide(expression: &Expression, scope: &Scope) -> Result<Label, Failure> 
     Ok(Label::new(branch).expect("both branches are good names"))
 }
 
-/// Every path that a condition looks at, with where it stands; none if it cannot be read.
-pub(super) fn references(at: &str, condition: Option<&Value>) -> Vec<(String, Path)> {
-    let expression = condition.and_then(|value| parse(value).ok());
-    let paths = expression.iter().flat_map(Expression::references);
-    paths.map(|path| (at.to_owned(), path.clone())).collect()
+/// What a condition looks at, with where it stands; nothing if it cannot be read.
+pub(super) fn references(at: &str, condition: Option<&Value>) -> Survey {
+    let Some(expression) = condition.and_then(|value| parse(value).ok()) else { return Survey::default() };
+    let paths = expression.references().into_iter().map(|path| (at.to_owned(), path.clone()));
+    Survey { paths: paths.collect(), statuses: expression.looks_at_statuses(), ..Survey::default() }
 }
 
 fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {

@@ -53,7 +53,7 @@ impl Config {
     pub fn decide(&self, scope: &Scope) -> Result<Label, Failure> {
         for case in &self.cases {
             let fits = match &case.test {
-                Test::Equals(values) => values.iter().any(|value| is_same(value, &self.value)),
+                Test::Equals(values) => is_one_of(&self.value, values)?,
                 Test::If(expression) => expression.test(scope)?,
             };
             if fits {
@@ -63,6 +63,15 @@ impl Config {
         let none = || Failure::new(Class::ControlFlowError, "no case fits, and there is no default");
         self.default.clone().ok_or_else(none)
     }
+}
+
+fn is_one_of(value: &Value, values: &[Value]) -> Result<bool, Failure> {
+    for one in values {
+        if is_same(value, one)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 const FIELDS: &[&str] = &["value", "cases", "default"];
@@ -90,7 +99,11 @@ pub(super) fn labels(with: &Value) -> Vec<String> {
 pub(super) fn references(with: &Value) -> Survey {
     let mut survey = template::survey(&value_alone(with));
     let cases = with["cases"].as_array().into_iter().flatten().enumerate();
-    survey.paths.extend(cases.flat_map(|(at, case)| condition::references(&format!("/cases/{at}/if"), case.get("if"))));
+    for (at, case) in cases {
+        let looks = condition::references(&format!("/cases/{at}/if"), case.get("if"));
+        survey.paths.extend(looks.paths);
+        survey.statuses |= looks.statuses;
+    }
     survey
 }
 

@@ -81,6 +81,8 @@ impl<'d> Graph<'d> {
         let key = match path.root() {
             Err(unavailable) => return Some(unavailable.to_string()),
             Ok((Root::Node { key, .. }, _)) => key,
+            // Until a field can be marked for them.
+            Ok((Root::Secret { .. }, _)) => return Some("secrets cannot be used here".to_owned()),
             Ok(_) => return None,
         };
         let Some(&target) = self.by_key.get(key) else {

@@ -1,37 +1,44 @@
 //! Puts values in the place of expressions.
 //!
 //! Invariants
-//! - Every byte of a result is charged before it is copied.
+//! - Every byte of a result is charged before it is copied; all expressions of a template share one budget.
+//! - An expression that mentions a secret is not evaluated where secrets stay hidden: `***` stands in its place.
 //! - An error carries its way out: each level adds its segment to the pointer.
 //!
 //! Not here: reading templates (`template`).
 
-use std::io;
+use std::borrow::Cow;
 
 use serde_json::{Map, Value};
+use zeroize::Zeroizing;
 
 use super::{Cause, MAX_RESOLVED_DEPTH, Part, ResolveError, Shape, push_segment};
-use crate::expression::Scope;
+use crate::expression::{Budget, Expression, Scope, meter};
+use crate::secret::Secrets;
 
-/// The value of a shape, of at most `limit` bytes.
-pub(super) fn resolve(shape: &Shape, scope: &Scope, limit: usize) -> Result<Value, ResolveError> {
-    Resolver { scope, limit, left: limit }.shape(shape, 0)
-}
+/// What stands where a secret would.
+pub const HIDDEN: &str = "***";
 
-struct Resolver<'s> {
+/// Puts values in, of at most `limit` bytes.
+pub(super) struct Resolver<'s> {
     scope: &'s Scope,
+    secrets: Option<&'s Secrets>,
     limit: usize,
     left: usize,
+    budget: Budget,
+    /// Every text that a secret went into.
+    pub(super) revealed: Vec<Zeroizing<String>>,
 }
 
-impl Resolver<'_> {
-    fn shape(&mut self, shape: &Shape, depth: usize) -> Result<Value, ResolveError> {
+impl<'s> Resolver<'s> {
+    pub(super) fn new(scope: &'s Scope, secrets: Option<&'s Secrets>, limit: usize) -> Self {
+        Self { scope, secrets, limit, left: limit, budget: Budget::default(), revealed: Vec::new() }
+    }
+
+    pub(super) fn shape(&mut self, shape: &Shape, depth: usize) -> Result<Value, ResolveError> {
         match shape {
-            Shape::Plain(value) => self.take(value, depth).map_err(here),
-            Shape::Whole(expression) => {
-                let value = expression.view(self.scope).map_err(|error| here(error.into()))?;
-                self.take(&value, depth).map_err(here)
-            }
+            Shape::Plain(value) => self.take(Cow::Borrowed(value), depth).map_err(here),
+            Shape::Whole(expression) => self.whole(expression, depth).map_err(here),
             Shape::Mixed(parts) => self.mixed(parts).map_err(here),
             Shape::List(items) => {
                 self.charge(2 + items.len()).map_err(here)?;
@@ -51,10 +58,22 @@ impl Resolver<'_> {
         }
     }
 
-    fn take(&mut self, value: &Value, depth: usize) -> Result<Value, Cause> {
-        self.charge_value(value)?;
-        storable(value, depth)?;
-        Ok(value.clone())
+    fn whole(&mut self, expression: &Expression, depth: usize) -> Result<Value, Cause> {
+        if self.hides(expression) {
+            return self.take(Cow::Owned(Value::from(HIDDEN)), depth);
+        }
+        let value = expression.reveal(self.scope, self.secrets, &mut self.budget)?;
+        let value = self.take(value, depth)?;
+        if expression.mentions_secrets() {
+            reveal(&value, &mut self.revealed);
+        }
+        Ok(value)
+    }
+
+    fn take(&mut self, value: Cow<'_, Value>, depth: usize) -> Result<Value, Cause> {
+        self.charge_value(&value)?;
+        storable(&value, depth)?;
+        Ok(value.into_owned())
     }
 
     fn mixed(&mut self, parts: &[Part]) -> Result<Value, Cause> {
@@ -62,28 +81,38 @@ impl Resolver<'_> {
         self.charge(2)?;
         for part in parts {
             match part {
-                Part::Text(text) => {
-                    self.charge(text.len())?;
-                    all.push_str(text);
-                }
+                Part::Text(text) => self.push(&mut all, text)?,
+                Part::Expression(expression) if self.hides(expression) => self.push(&mut all, HIDDEN)?,
                 Part::Expression(expression) => {
-                    let value = expression.view(self.scope)?;
+                    let value = expression.reveal(self.scope, self.secrets, &mut self.budget)?;
                     storable(&value, 0)?;
+                    let start = all.len();
                     match value.as_ref() {
                         Value::Null => {}
-                        Value::String(text) => {
-                            self.charge(text.len())?;
-                            all.push_str(text);
-                        }
+                        Value::String(text) => self.push(&mut all, text)?,
                         other => {
                             self.charge_value(other)?;
                             all.push_str(&other.to_string());
                         }
                     }
+                    if expression.mentions_secrets() {
+                        reveal(&value, &mut self.revealed);
+                        reveal(&Value::from(&all[start..]), &mut self.revealed);
+                    }
                 }
             }
         }
         Ok(Value::String(all))
+    }
+
+    fn hides(&self, expression: &Expression) -> bool {
+        self.secrets.is_none() && expression.mentions_secrets()
+    }
+
+    fn push(&mut self, all: &mut String, text: &str) -> Result<(), Cause> {
+        self.charge(text.len())?;
+        all.push_str(text);
+        Ok(())
     }
 
     fn charge(&mut self, bytes: usize) -> Result<(), Cause> {
@@ -92,26 +121,27 @@ impl Resolver<'_> {
     }
 
     fn charge_value(&mut self, value: &Value) -> Result<(), Cause> {
-        let mut meter = Meter { left: self.left };
-        serde_json::to_writer(&mut meter, value).map_err(|_| Cause::TooLarge { limit: self.limit })?;
-        self.left = meter.left;
+        self.left = meter::weigh(value, self.left).ok_or(Cause::TooLarge { limit: self.limit })?;
         Ok(())
     }
 }
 
-/// Weighs a value as compact JSON without writing it, and stops as soon as it is too heavy.
-struct Meter {
-    left: usize,
-}
-
-impl io::Write for Meter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.left = self.left.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+/// Notes every text and number of a value that a secret went into. Truth and nothing tell no secret.
+fn reveal(value: &Value, revealed: &mut Vec<Zeroizing<String>>) {
+    let mut note = |text: String| {
+        if !text.is_empty() && !revealed.iter().any(|known| **known == text) {
+            revealed.push(Zeroizing::new(text));
+        }
+    };
+    match value {
+        Value::Null | Value::Bool(_) => {}
+        Value::Number(number) => note(number.to_string()),
+        Value::String(text) => note(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| reveal(item, revealed)),
+        Value::Object(fields) => fields.iter().for_each(|(name, field)| {
+            reveal(&Value::from(name.as_str()), revealed);
+            reveal(field, revealed);
+        }),
     }
 }
 

@@ -1,7 +1,12 @@
 //! The kernel, tested from outside: tables, properties, and a simulation of everything around it.
 
+mod attacks;
 mod breaker;
 mod explain;
+mod expression_attacks;
+mod expression_memory;
+mod expression_page;
+mod expressions;
 mod lifecycle;
 mod queue;
 mod run;

@@ -47,7 +47,7 @@ impl Kit {
         let mut scope = engine::scope::scope(&held.begun, &held.version);
         let looked_at: Vec<_> = held.version.looked_at_by(call.node).into_iter().collect();
         self.look_at(hold, &looked_at, &mut scope).await?;
-        let ready = nodes::ready(spec, &scope);
+        let ready = nodes::ready(spec, &held.version.view(call.node, &scope));
         let input = ready.as_ref().ok().map(|(input, _)| input);
         let (attempt, wait) = match self.take(hold, spec, input).await? {
             Ok(taken) => taken,

@@ -113,7 +113,7 @@ impl Kit {
 fn compute(hold: Hold, held: &Held, scope: &Scope, node: NodeIx) -> (Option<NodeFact>, Ended) {
     let spec = &held.version.definition.nodes[node];
     let since = Instant::now();
-    let result = match nodes::ready(spec, scope) {
+    let result = match nodes::ready(spec, &held.version.view(node, scope)) {
         Ok((_, Work::Done(done))) => nodes::storable(done),
         Ok((_, Work::Skip)) => {
             return (Some(settle(&spec.key, Status::Skipped, 0)), settled(Status::Skipped, None, None));

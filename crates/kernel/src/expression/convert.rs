@@ -1,0 +1,186 @@
+//! From the parser's tree to ours: what may stand in an expression is decided here, once, before anything runs.
+//!
+//! Invariants
+//! - The parser's types end here.
+//! - An unknown root, an unknown function or a wrong number of arguments never gets past here.
+//! - A tree is at most `MAX_DEPTH` deep, so that walking it needs little stack.
+//!
+//! Not here: what a node means (`expression::eval`), whether a node of the graph exists (`parse`).
+
+mod macros;
+mod members;
+
+use cel::IdedExpr;
+use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, operators};
+use serde_json::{Number, Value};
+
+use super::ast::{Kind, Node, Op};
+use super::error::ParseError;
+use super::function::{self, Function};
+use super::path::{Path, ROOTS};
+use super::syntax;
+use crate::fields::unknown;
+
+/// How deep the parts of an expression may nest.
+pub const MAX_DEPTH: usize = 100;
+
+/// Our tree, and what was found in it.
+pub(super) struct Converted {
+    pub(super) root: Node,
+    /// Every path, in order.
+    pub(super) paths: Vec<Path>,
+    /// Does it ask how nodes ended?
+    pub(super) statuses: bool,
+}
+
+/// Our tree from the parser's.
+pub(super) fn convert(source: &str, tree: &IdedExpr) -> Result<Converted, ParseError> {
+    let mut converter = Converter { source, paths: Vec::new(), variables: Vec::new(), depth: 0, statuses: false };
+    let root = converter.node(tree)?;
+    Ok(Converted { root, paths: converter.paths, statuses: converter.statuses })
+}
+
+struct Converter<'s> {
+    source: &'s str,
+    paths: Vec<Path>,
+    /// The variables of the loops around, the innermost last.
+    variables: Vec<String>,
+    depth: usize,
+    statuses: bool,
+}
+
+impl Converter<'_> {
+    fn node(&mut self, tree: &IdedExpr) -> Result<Node, ParseError> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(self.fail(tree, format!("nests deeper than {MAX_DEPTH}: take it apart")));
+        }
+        let kind = match &tree.expr {
+            Expr::Literal(literal) => Kind::Literal(self.literal(tree, literal)?),
+            Expr::Ident(_) | Expr::Select(_) => self.member(tree)?,
+            Expr::Call(call) if call.func_name == operators::INDEX => self.member(tree)?,
+            Expr::Call(call) => match self.operator(tree, call)? {
+                Some(kind) => kind,
+                None => self.call(tree, call)?,
+            },
+            Expr::Comprehension(comprehension) => self.comprehension(tree, comprehension)?,
+            Expr::List(list) => Kind::List(self.nodes(&list.elements)?),
+            Expr::Map(map) => {
+                let entries = map.entries.iter().map(|entry| match &entry.expr {
+                    EntryExpr::MapEntry(entry) => Ok((self.node(&entry.key)?, self.node(&entry.value)?)),
+                    EntryExpr::StructField(_) => Err(self.fail(tree, "typed objects do not exist here")),
+                });
+                Kind::Object(entries.collect::<Result<_, _>>()?)
+            }
+            Expr::Struct(_) => return Err(self.fail(tree, "typed objects do not exist here: leave out the name")),
+            Expr::Unspecified => return Err(self.fail(tree, "cannot be read")),
+        };
+        self.depth -= 1;
+        Ok(Node { place: tree.id, kind })
+    }
+
+    fn nodes(&mut self, trees: &[IdedExpr]) -> Result<Vec<Node>, ParseError> {
+        trees.iter().map(|tree| self.node(tree)).collect()
+    }
+
+    fn boxed(&mut self, tree: &IdedExpr) -> Result<Box<Node>, ParseError> {
+        self.node(tree).map(Box::new)
+    }
+
+    fn literal(&self, tree: &IdedExpr, literal: &LiteralValue) -> Result<Value, ParseError> {
+        Ok(match literal {
+            LiteralValue::Null => Value::Null,
+            LiteralValue::Boolean(truth) => Value::Bool(*truth.inner()),
+            LiteralValue::Int(number) => Value::from(*number.inner()),
+            LiteralValue::UInt(number) => Value::from(*number.inner()),
+            LiteralValue::Double(number) => Number::from_f64(*number.inner()).map_or(Value::Null, Value::Number),
+            LiteralValue::String(text) if text.inner().contains('\0') => {
+                return Err(self.fail(tree, "text cannot hold a NUL character"));
+            }
+            LiteralValue::String(text) => Value::from(text.inner()),
+            LiteralValue::Bytes(_) => return Err(self.fail(tree, "bytes do not exist here: leave out the b")),
+        })
+    }
+
+    fn call(&mut self, tree: &IdedExpr, call: &CallExpr) -> Result<Kind, ParseError> {
+        let name = call.func_name.as_str();
+        let Some(function) = Function::named(name) else { return Err(self.unknown_function(tree, name)) };
+        let arguments: Vec<&IdedExpr> = call.target.as_deref().into_iter().chain(&call.args).collect();
+        let takes = function.takes();
+        if !takes.contains(&arguments.len()) {
+            let (least, most) = (*takes.start(), *takes.end());
+            let count = match most {
+                most if most == least => format!("{least}"),
+                usize::MAX => format!("at least {least}"),
+                most => format!("{least} to {most}"),
+            };
+            let message = format!("{name} takes {count} arguments, not {}", arguments.len());
+            return Err(self.fail(tree, message));
+        }
+        let arguments = arguments.into_iter().map(|argument| self.node(argument)).collect::<Result<_, _>>()?;
+        self.statuses |= function.looks_at_statuses();
+        Ok(Kind::Call(function, arguments))
+    }
+
+    fn operator(&mut self, tree: &IdedExpr, call: &CallExpr) -> Result<Option<Kind>, ParseError> {
+        if let Some(op) = op(&call.func_name) {
+            return self.binary(op, tree, call).map(Some);
+        }
+        Ok(Some(match call.func_name.as_str() {
+            operators::LOGICAL_AND => Kind::And(self.nodes(&call.args)?),
+            operators::LOGICAL_OR => Kind::Or(self.nodes(&call.args)?),
+            operators::LOGICAL_NOT => Kind::Not(self.boxed(&call.args[0])?),
+            operators::NEGATE => Kind::Negate(self.boxed(&call.args[0])?),
+            operators::CONDITIONAL => return self.choice(call).map(Some),
+            _ => return Ok(None),
+        }))
+    }
+
+    fn binary(&mut self, op: Op, tree: &IdedExpr, call: &CallExpr) -> Result<Kind, ParseError> {
+        if op == Op::Subtract {
+            self.refuse_minus(tree, &call.args[0], &call.args[1])?;
+        }
+        Ok(Kind::Binary(op, Box::new([self.node(&call.args[0])?, self.node(&call.args[1])?])))
+    }
+
+    fn choice(&mut self, call: &CallExpr) -> Result<Kind, ParseError> {
+        let parts = [self.node(&call.args[0])?, self.node(&call.args[1])?, self.node(&call.args[2])?];
+        Ok(Kind::If(Box::new(parts)))
+    }
+
+    fn unknown_function(&self, tree: &IdedExpr, name: &str) -> ParseError {
+        if let Some(usage) = macros::usage(name) {
+            return self.fail(tree, format!("{name} is written {usage}"));
+        }
+        if name == "now" {
+            return self.fail(tree, "there is no clock here: use execution.created_at");
+        }
+        self.fail(tree, unknown("function", name, function::names(), &[]))
+    }
+
+    fn unknown_root(&self, tree: &IdedExpr, name: &str) -> ParseError {
+        self.fail(tree, unknown("root", name, ROOTS.into_iter(), &[]))
+    }
+
+    fn fail(&self, tree: &IdedExpr, message: impl Into<String>) -> ParseError {
+        ParseError { offset: syntax::locate(self.source, tree.id), message: message.into() }
+    }
+}
+
+fn op(name: &str) -> Option<Op> {
+    Some(match name {
+        operators::EQUALS => Op::Equal,
+        operators::NOT_EQUALS => Op::NotEqual,
+        operators::LESS => Op::Less,
+        operators::LESS_EQUALS => Op::LessOrEqual,
+        operators::GREATER => Op::Greater,
+        operators::GREATER_EQUALS => Op::GreaterOrEqual,
+        operators::IN => Op::In,
+        operators::ADD => Op::Add,
+        operators::SUBSTRACT => Op::Subtract,
+        operators::MULTIPLY => Op::Multiply,
+        operators::DIVIDE => Op::Divide,
+        operators::MODULO => Op::Remainder,
+        _ => return None,
+    })
+}

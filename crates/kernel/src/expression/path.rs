@@ -1,0 +1,126 @@
+//! Paths: where an expression looks.
+//!
+//! Invariants
+//! - A path is written so that it reads as itself.
+//! - Every root is listed once, here.
+//!
+//! Not here: finding what a path leads to (`expression::eval`), whether a node that is named exists (`parse`).
+
+use std::fmt;
+
+/// The most segments of one path.
+pub const MAX_SEGMENTS: usize = 64;
+
+/// The roots, as they are offered. `steps` is read as `nodes`.
+pub(super) const ROOTS: [&str; 7] = ["inputs", "nodes", "vars", "secrets", "trigger", "execution", "workspace"];
+
+/// Why a path leads nowhere that an expression may look.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    #[error("unknown root {name}: use one of {roots}", name = .0, roots = ROOTS.join(", "))]
+    UnknownRoot(String),
+    #[error("{0} is not available yet")]
+    NotYet(String),
+    #[error("name a node and what of it to take, such as nodes.fetch.output")]
+    NoNode,
+    #[error("nodes.{node} must be followed by output, status or error")]
+    NoPart { node: String },
+    #[error("name one secret, such as secrets.api_key")]
+    NoSecret,
+}
+
+/// One step of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    Field(String),
+    Index(usize),
+}
+
+/// Where a value is to be found: a root and the way from there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    pub(super) root: String,
+    pub(super) segments: Vec<Segment>,
+}
+
+/// What of a node may be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Output,
+    Status,
+    Error,
+}
+
+/// Where a path starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root<'a> {
+    Inputs,
+    Trigger,
+    Execution,
+    Workspace,
+    Vars,
+    Node { key: &'a str, part: Part },
+    Secret { name: &'a str },
+}
+
+impl Path {
+    /// Where it starts and the way from there, or why it may not be looked at.
+    pub fn root(&self) -> Result<(Root<'_>, &[Segment]), Unavailable> {
+        let rest = self.segments.as_slice();
+        Ok(match self.root.as_str() {
+            "inputs" => (Root::Inputs, rest),
+            "trigger" => (Root::Trigger, rest),
+            "execution" => (Root::Execution, rest),
+            "workspace" => (Root::Workspace, rest),
+            "vars" => (Root::Vars, rest),
+            "nodes" => self.node()?,
+            "secrets" => match rest {
+                [Segment::Field(name)] => (Root::Secret { name }, &[]),
+                _ => return Err(Unavailable::NoSecret),
+            },
+            "item" | "index" => return Err(Unavailable::NotYet(self.root.clone())),
+            _ => return Err(Unavailable::UnknownRoot(self.root.clone())),
+        })
+    }
+
+    fn node(&self) -> Result<(Root<'_>, &[Segment]), Unavailable> {
+        let [Segment::Field(key), rest @ ..] = self.segments.as_slice() else { return Err(Unavailable::NoNode) };
+        let part = match rest.first() {
+            Some(Segment::Field(name)) if name == "output" => Part::Output,
+            Some(Segment::Field(name)) if name == "status" => Part::Status,
+            Some(Segment::Field(name)) if name == "error" => Part::Error,
+            _ => return Err(Unavailable::NoPart { node: key.clone() }),
+        };
+        Ok((Root::Node { key, part }, &rest[1..]))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.root)?;
+        self.segments.iter().try_for_each(|segment| match segment {
+            Segment::Field(name) if is_selector(name) => write!(f, ".{name}"),
+            Segment::Field(name) => write!(f, "[{}]", serde_json::Value::from(name.as_str())),
+            Segment::Index(at) => write!(f, "[{at}]"),
+        })
+    }
+}
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Segment::Field(name) => write!(f, "field {name}"),
+            Segment::Index(at) => write!(f, "item {at}"),
+        }
+    }
+}
+
+/// What cannot stand behind a dot.
+pub(super) const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
+
+/// Can this name stand behind a dot?
+fn is_selector(name: &str) -> bool {
+    let mut chars = name.chars();
+    let head = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    head && chars.all(|c| c.is_ascii_alphanumeric() || c == '_') && !KEYWORDS.contains(&name)
+}

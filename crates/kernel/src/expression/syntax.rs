@@ -1,0 +1,149 @@
+//! Reads the text of an expression with the pinned parser, and says in our words what it could not read.
+//!
+//! Invariants
+//! - The parser sees a bounded text and a bounded nesting: whatever it is given, it needs less than a megabyte of stack.
+//! - Places become offsets only for an error: the parser keeps offsets nowhere else, and reading again is cheap.
+//! - Of the crate's two parsers this is the one written by hand: the generated one takes thirty times as long, which
+//!   templates pay at every node, and thirty brackets overflow two megabytes of stack in a build without optimisation.
+//!
+//! Not here: what may stand in an expression (`expression::convert`).
+
+use std::borrow::Cow;
+
+use cel::IdedExpr;
+use cel::parser::{ParseErrors, PrattParser};
+
+use super::error::ParseError;
+use super::path::KEYWORDS;
+use super::scan::{self, Quoted};
+
+/// The longest source of one expression, in bytes.
+pub const MAX_SOURCE_LEN: usize = 4_096;
+/// How deep brackets may nest.
+pub const MAX_NESTING: u16 = 32;
+/// The most choices, `a ? b : c`: the parser goes down a step for each.
+const MAX_CHOICES: usize = 100;
+
+/// The parser's tree.
+pub(super) fn parse(source: &str) -> Result<IdedExpr, ParseError> {
+    if source.len() > MAX_SOURCE_LEN {
+        return Err(ParseError { offset: 0, message: format!("is longer than {MAX_SOURCE_LEN} bytes") });
+    }
+    let (wide, choices) = widen(source);
+    if choices > MAX_CHOICES {
+        return Err(ParseError { offset: 0, message: format!("has more than {MAX_CHOICES} choices") });
+    }
+    parser().parse(&wide).map_err(|errors| reword(source, &errors))
+}
+
+/// Where in the source a place is. What follows the source is an error on purpose: only then does the parser hand out
+/// its offsets, and the numbers of places up to there are the same.
+pub(super) fn locate(source: &str, place: u64) -> usize {
+    let spoiled = format!("{}\n]", widen(source).0);
+    let errors = parser().parse(&spoiled).err().map_or_else(Vec::new, |errors| errors.errors);
+    let found = errors.iter().find_map(|error| error.source_info.as_ref()?.offset_for(place));
+    found.map_or(0, |(start, _)| (start as usize).min(source.len()))
+}
+
+fn parser() -> PrattParser {
+    let parser = PrattParser::new().max_recursion_depth(MAX_NESTING).error_recovery_limit(0);
+    parser.enable_variadic_operator_asts(true)
+}
+
+/// JSON has whole numbers that the parser takes only with a mark; each is rewritten in its own length. Counts choices
+/// on the way.
+fn widen(source: &str) -> (Cow<'_, str>, usize) {
+    let mut wide = Cow::Borrowed(source);
+    let mut choices = 0;
+    let (mut at, mut before) = (0, None);
+    while let Some(c) = source[at..].chars().next() {
+        let rest = &source[at..];
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let length = match scan::quoted(rest, before) {
+            Some(Quoted::Closed(length)) => length,
+            Some(Quoted::Open(_)) => break,
+            None if digits > 0 => digits,
+            None => c.len_utf8(),
+        };
+        if digits >= 19 && !source[..at].trim_end().ends_with('-') {
+            let value = rest[..digits].parse::<u64>().ok().filter(|value| i64::try_from(*value).is_err());
+            if let Some(value) = value {
+                wide.to_mut().replace_range(at..at + digits, &format!("{:>digits$}", format!("0x{value:x}u")));
+            }
+        }
+        choices += usize::from(c == '?');
+        at += length;
+        before = source[..at].chars().next_back();
+    }
+    (wide, choices)
+}
+
+/// The first thing that is wrong, with its cure where there is a usual one.
+fn reword(source: &str, errors: &ParseErrors) -> ParseError {
+    let Some(error) = errors.errors.iter().find(|error| error.pos.0 > 0) else {
+        let message = format!("brackets nest deeper than {MAX_NESTING}");
+        return ParseError { offset: 0, message };
+    };
+    let offset = offset(source, error.pos);
+    let found = found(source, offset);
+    let message = match error.msg.as_str() {
+        "expected identifier after '.'" if KEYWORDS.contains(&found) => {
+            format!("{found} is a word of the language: write [\"{found}\"] for a field")
+        }
+        "expected identifier after '.'" => format!("expected a field name, found {found}"),
+        "argument must be a simple name" => "a loop first names its item, such as x".to_owned(),
+        "invalid argument to has() macro" => "has is written has(inputs.field)".to_owned(),
+        _ if source.contains("?.") && found == "the end" => "?. is not needed: what is missing is null".to_owned(),
+        "invalid int literal" => "the number is too large to be exact".to_owned(),
+        "invalid double literal" => "the number is too large".to_owned(),
+        message if message.starts_with("reserved identifier") || found == "in" && offset == 0 => {
+            format!("{found} is a word of the language: write [\"{found}\"] for a field")
+        }
+        message if message.ends_with("expecting expression") || message == "unexpected token" => {
+            format!("expected a value or a path such as inputs.order_id or nodes.fetch.output, found {found}")
+        }
+        message if message.ends_with("expecting <EOF>") => {
+            let cure = if found.starts_with('=') { ": to compare, write ==" } else { "" };
+            format!("expected an operator or the end, found {found}{cure}")
+        }
+        message => match message.split_once("expect").and_then(|(_, rest)| rest.split('\'').nth(1)) {
+            Some(wanted) => format!("expected {wanted}, found {found}"),
+            None => lexical(source, offset, message),
+        },
+    };
+    ParseError { offset, message }
+}
+
+fn lexical(source: &str, offset: usize, message: &str) -> String {
+    let quote = source[offset..].chars().find(|c| matches!(c, '"' | '\''));
+    match quote {
+        Some(quote) if message.contains("untermin") || message.contains("string literal") => {
+            format!("the text is never closed: add {quote}")
+        }
+        Some(_) if message.contains("unescape") || message.contains("escape") => {
+            "unknown escape: use \\\\ \\\" \\' \\n \\r \\t or \\u0041".to_owned()
+        }
+        _ => message.trim_start_matches("Syntax error: ").to_owned(),
+    }
+}
+
+fn offset(source: &str, (line, column): (isize, isize)) -> usize {
+    let before = usize::try_from(line - 1).unwrap_or(0);
+    let start: usize = source.split_inclusive('\n').take(before).map(str::len).sum();
+    let mut at = (start + usize::try_from(column - 1).unwrap_or(0)).min(source.len());
+    while !source.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// The word or sign that stands there.
+fn found(source: &str, offset: usize) -> &str {
+    let rest = &source[offset..];
+    let word = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
+    match rest.chars().next() {
+        None => "the end",
+        Some(_) if word > 0 => &rest[..word.min(40)],
+        Some(c) => &rest[..c.len_utf8()],
+    }
+}

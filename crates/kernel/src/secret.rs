@@ -1,0 +1,63 @@
+//! Secrets in memory, by name, for as long as a node needs them.
+//!
+//! Invariants
+//! - What is held here is overwritten when it goes, is never serialized, and no `Debug` shows it.
+//!
+//! Not here: where secrets are kept, which fields may use them, and masking (the shells).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+/// The secrets that expressions may look at.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets {
+    by_name: BTreeMap<String, Zeroizing<String>>,
+}
+
+impl Secrets {
+    /// Adds a secret, in place of one of the same name.
+    pub fn insert(&mut self, name: impl Into<String>, clear: Zeroizing<String>) {
+        self.by_name.insert(name.into(), clear);
+    }
+
+    /// A secret in clear.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.by_name.get(name).map(|clear| clear.as_str())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Their names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+}
+
+impl FromIterator<(String, Zeroizing<String>)> for Secrets {
+    fn from_iter<T: IntoIterator<Item = (String, Zeroizing<String>)>>(secrets: T) -> Self {
+        Self { by_name: secrets.into_iter().collect() }
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.by_name.keys().map(|name| (name, "***"))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_is_shown() {
+        let mut secrets = Secrets::default();
+        secrets.insert("token", Zeroizing::new("canary".to_owned()));
+        assert_eq!(format!("{secrets:?}"), r#"{"token": "***"}"#);
+        assert_eq!((secrets.get("token"), secrets.get("other")), (Some("canary"), None));
+    }
+}
