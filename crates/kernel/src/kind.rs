@@ -15,11 +15,13 @@ pub mod delay;
 pub mod fail;
 pub mod http_request;
 pub mod log;
+pub(crate) mod schema;
 pub mod transform;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::definition::Kind;
+use crate::definition::{Kind, Manner};
 use crate::expression::Scope;
 use crate::failure::{Class, Failure};
 use crate::fields::{Fields, Problem, Stage};
@@ -47,6 +49,70 @@ pub fn check(kind: Kind, with: &Value) -> Vec<Problem> {
         Kind::Transform => transform::check(with),
         Kind::Log => log::check(with),
         Kind::Fail => fail::check(with),
+    }
+}
+
+/// A kind, as it is described to people and their editors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Kind))]
+#[serde(rename_all = "camelCase")]
+pub struct Description {
+    pub kind: String,
+    /// What it does.
+    pub summary: String,
+    /// How it is carried out: it computes, calls or waits.
+    pub manner: String,
+    /// The branches it takes, for `needs: node.branch`; none if it does not branch.
+    pub labels: Vec<String>,
+    /// The fields of `with` in which secrets may stand.
+    pub secret_fields: Vec<String>,
+    /// JSON Schema of `with`.
+    pub schema: Value,
+}
+
+/// What there is to know of a kind.
+pub fn describe(kind: Kind) -> Description {
+    let manner = match kind.manner() {
+        Manner::Computes => "computes",
+        Manner::Calls => "calls",
+        Manner::Waits => "waits",
+    };
+    let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    Description {
+        kind: kind.name().to_owned(),
+        summary: summary(kind).to_owned(),
+        manner: manner.to_owned(),
+        labels: own(kind.labels()),
+        secret_fields: own(secret_fields(kind)),
+        schema: schema(kind),
+    }
+}
+
+fn summary(kind: Kind) -> &'static str {
+    match kind {
+        Kind::HttpRequest => "Makes one HTTP call and keeps its status, headers and body.",
+        Kind::Condition => "Takes the branch true or false.",
+        Kind::Delay => "Waits for a time, or until one; the run needs no process meanwhile.",
+        Kind::Transform => "Makes a value of other values.",
+        Kind::Log => "Leaves a message in the execution's record.",
+        Kind::Fail => "Fails its branch, and is never tried again.",
+    }
+}
+
+/// The fields of `with` in which secrets may stand.
+pub fn secret_fields(_kind: Kind) -> &'static [&'static str] {
+    &[]
+}
+
+/// JSON Schema of a kind's `with`.
+pub fn schema(kind: Kind) -> Value {
+    match kind {
+        Kind::HttpRequest => http_request::schema(),
+        Kind::Condition => condition::schema(),
+        Kind::Delay => delay::schema(),
+        Kind::Transform => transform::schema(),
+        Kind::Log => log::schema(),
+        Kind::Fail => fail::schema(),
     }
 }
 
@@ -219,7 +285,7 @@ mod tests {
                   publish  /url: names no host
                   run      ValidationError /url: names no host
                 {"url":"${{ inputs.none }}"}
-                  run      ValidationError url is null
+                  run      ValidationError /url: url is null
                 {"url":"${{ inputs.object }}"}
                   run      ValidationError /url: must be text, not an object
                 {"url":"https://e.test/${{ inputs.crlf }}","query":"${{ inputs.n }}"}
@@ -270,8 +336,8 @@ mod tests {
                   run      ValidationError if is missing
                 {"if":null,"unless":"x"}
                   publish  /unless: unknown field unless: use one of if
-                  publish  if is null
-                  run      ValidationError /unless: unknown field unless: use one of if; if is null
+                  publish  /if: if is null
+                  run      ValidationError /unless: unknown field unless: use one of if; /if: if is null
             "#]],
         );
     }
@@ -380,8 +446,7 @@ mod tests {
                   run      ValidationError value is missing
                 {"valeu":1}
                   publish  /valeu: unknown field valeu, did you mean value?
-                  publish  value is missing
-                  run      ValidationError /valeu: unknown field valeu, did you mean value?; value is missing
+                  run      ValidationError /valeu: unknown field valeu, did you mean value?
             "#]],
         );
         check(

@@ -6,11 +6,12 @@
 //!
 //! Not here: what is true (`expression::truthy`).
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::schema::object;
 use crate::expression::{Expression, ParseError, Path, Scope};
 use crate::failure::Failure;
-use crate::fields::{Fields, Problem};
+use crate::fields::{Code, Fields, Problem};
 use crate::ids::Label;
 use crate::template::Template;
 
@@ -21,6 +22,12 @@ pub struct Config {
 }
 
 const FIELDS: &[&str] = &["if"];
+
+/// What `with` must look like.
+pub fn schema() -> Value {
+    let condition = json!({ "type": ["string", "boolean"] });
+    object(&["if"], &[("if", json!({ "description": "An expression that is true or false.", "anyOf": [condition] }))])
+}
 
 pub fn check(with: &Value) -> Vec<Problem> {
     super::check_with(with, FIELDS, read)
@@ -48,7 +55,8 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     match parse(fields.get("if")?) {
         Ok(expression) => Some(Config { expression }),
         Err(error) => {
-            fields.wrong("if", error.to_string());
+            let problem = Problem::new(Code::BadExpression, fields.pointer("if"), error.to_string());
+            fields.problems.push(problem.within(error.offset, None));
             None
         }
     }

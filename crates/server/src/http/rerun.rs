@@ -48,7 +48,7 @@ pub(crate) async fn rerun(
         version: (body.version == RerunVersion::Same).then_some(old.version),
         rerun_of: Some(id),
     };
-    let answer = starts::accept(&api, &caller, &[start]).await?.pop();
+    let answer = starts::accept(&api, &caller, vec![start]).await?.pop();
     let started: Started = answer.unwrap_or_else(|| Err(Problem::of(Code::Internal)))?;
     let location = format!("/api/v1/workflow/executions/{}", started.execution_id);
     let headers: [(HeaderName, String); 1] = [(header::LOCATION, location)];
