@@ -52,6 +52,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Workflow(workflow::Command),
     Validate(definition::Validate),
+    /// Print the JSON Schema of workflow files, for editors
+    #[command(
+        after_help = "Example:\n  forebay schema > workflow.schema.json\n\nA file that begins with `# yaml-language-server: $schema=workflow.schema.json` is completed and checked while you type."
+    )]
+    Schema,
     Apply(On<definition::Apply>),
     Run(Box<On<run::Run>>),
     Ls(On<list::List>),
@@ -81,6 +86,7 @@ impl Command {
             Command::Key(command) => command.run().await,
             Command::Workflow(command) => command.run().await,
             Command::Validate(validate) => validate.run(),
+            Command::Schema => settle(definition::schema(), Format::Table),
             Command::Apply(apply) => apply.run().await,
             Command::Run(run) => run.run().await,
             Command::Ls(list) => list.run().await,

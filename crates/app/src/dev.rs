@@ -24,7 +24,6 @@ use store::embedded::{self, Embedded, Launcher};
 use store::key::Secret;
 
 use crate::client::api::Api;
-use crate::client::document::Document;
 use crate::exit::usage;
 use crate::output::{self, hint};
 use crate::profile::{Dev, Profile};
@@ -258,10 +257,9 @@ async fn demo(server: &str, key: &str) -> anyhow::Result<()> {
             None => api.post("workspaces", &json!({ "name": name, "tier": tier })).await?.value,
         };
         for (file, text) in EXAMPLES {
-            let document = Document { file: file.to_owned(), text: text.to_owned() };
-            let parsed = document.parse().map_err(|finding| anyhow::anyhow!("{file}: {}", finding.message))?;
-            let body = json!({ "document": parsed, "source": text, "workspaceId": workspace.id });
-            let _applied: wire::Applied = api.post("workflow/definitions/apply", &body).await?.value;
+            let body = json!({ "source": text, "workspaceId": workspace.id });
+            let applied = api.post::<wire::Applied>("workflow/definitions/apply", &body).await;
+            applied.with_context(|| format!("apply {file}"))?;
         }
     }
     Ok(())

@@ -164,6 +164,12 @@ pub struct Definition {
     /// What a start must bring, as its author declared it.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub inputs: Value,
+    /// Whether a start may bring inputs that are not declared; it may if this is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_inputs: Option<bool>,
+    /// Constants, for expressions to name.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub vars: Value,
     /// How many executions of this definition may run at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,

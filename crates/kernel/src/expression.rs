@@ -33,7 +33,7 @@ use serde_json::Value;
 
 pub use budget::{Budget, MAX_BYTES, MAX_RESULT_BYTES, MAX_STEPS};
 pub use convert::MAX_DEPTH;
-pub use error::{EvalError, ParseError};
+pub use error::{EvalError, Fault, ParseError};
 pub use path::{MAX_SEGMENTS, Part, Path, Root, Segment, Unavailable};
 pub use syntax::{MAX_NESTING, MAX_SOURCE_LEN};
 
@@ -78,7 +78,7 @@ impl Expression {
     pub fn parse(source: &str) -> Result<Expression, ParseError> {
         let text = source.trim();
         let before = source.len() - source.trim_start().len();
-        let shift = |error: ParseError| ParseError { offset: error.offset + before, ..error };
+        let shift = |error: ParseError| error.shifted(before);
         let tree = syntax::parse(text).map_err(shift)?;
         let converted = convert::convert(text, &tree).map_err(shift)?;
         Ok(Expression {

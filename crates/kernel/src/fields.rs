@@ -8,32 +8,15 @@
 //!
 //! Not here: which fields there are (`parse`, `kind`).
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::duration;
-use crate::expression::type_name;
+use crate::expression::{Fault, ParseError, type_name};
+pub(crate) use crate::problem::{Code, Problem};
 use crate::template::{is_templated, push_segment};
-
-/// One thing that is wrong with a document, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Problem {
-    /// A JSON pointer into the document.
-    pub pointer: String,
-    pub message: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let colon = if self.pointer.is_empty() { "" } else { ": " };
-        write!(f, "{}{colon}{}", self.pointer, self.message)
-    }
-}
 
 /// When a configuration is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +33,8 @@ pub(crate) struct Fields<'a, 'p> {
     map: &'a Map<String, Value>,
     at: String,
     stage: Stage,
+    /// The problems of this object begin here.
+    first: usize,
     pub(crate) problems: &'p mut Vec<Problem>,
 }
 
@@ -65,14 +50,15 @@ impl<'a, 'p> Fields<'a, 'p> {
         let at = at.to_owned();
         let Value::Object(map) = value else {
             let message = format!("must be an object, not {}", type_name(value));
-            problems.push(Problem { pointer: at, message });
+            problems.push(Problem::new(Code::WrongType, at, message));
             return None;
         };
+        let first = problems.len();
         for name in map.keys().filter(|name| !known.contains(&name.as_str())) {
-            let message = unknown("field", name, known.iter().copied(), problems);
-            problems.push(Problem { pointer: child(&at, name), message });
+            let problem = unknown(Code::UnknownField, "field", child(&at, name), name, known.iter().copied(), problems);
+            problems.push(problem);
         }
-        Some(Self { map, at, stage, problems })
+        Some(Self { map, at, stage, first, problems })
     }
 
     /// Where a field is.
@@ -105,32 +91,48 @@ impl<'a, 'p> Fields<'a, 'p> {
         self.stage == Stage::Publish && value.as_str().is_some_and(is_templated)
     }
 
+    /// Notes that a field is missing, unless it is there under a name that was taken for a slip.
     pub(crate) fn require(&mut self, name: &str) {
-        if self.get(name).is_none() {
+        let is_slip = |found: &Problem| found.code == Code::UnknownField && found.suggestion.as_deref() == Some(name);
+        if self.get(name).is_none() && !self.problems[self.first..].iter().any(is_slip) {
             let how = if self.has(name) { "is null" } else { "is missing" };
-            let pointer = self.at.clone();
-            self.problems.push(Problem { pointer, message: format!("{name} {how}") });
+            // Behind `name:` there is a place to show; without it, its parent.
+            let pointer = if self.has(name) { self.pointer(name) } else { self.at.clone() };
+            self.problems.push(Problem::new(Code::MissingField, pointer, format!("{name} {how}")));
         }
     }
 
-    /// Notes a problem of a field.
+    /// Notes a problem of a field's value.
     pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
+        self.refuse(Code::BadValue, name, message);
+    }
+
+    /// Notes a problem of a field.
+    pub(crate) fn refuse(&mut self, code: Code, name: &str, message: impl Into<String>) {
         let pointer = self.pointer(name);
-        self.problems.push(Problem { pointer, message: message.into() });
+        self.problems.push(Problem::new(code, pointer, message));
     }
 
     pub(crate) fn text(&mut self, name: &str) -> Option<&'a str> {
         let value = self.value(name)?;
         if value.as_str().is_none() {
-            self.wrong(name, format!("must be text, not {}", type_name(value)));
+            self.refuse(Code::WrongType, name, format!("must be text, not {}", type_name(value)));
         }
         value.as_str()
+    }
+
+    pub(crate) fn boolean(&mut self, name: &str) -> Option<bool> {
+        let value = self.value(name)?;
+        if value.as_bool().is_none() {
+            self.refuse(Code::WrongType, name, format!("must be true or false, not {}", type_name(value)));
+        }
+        value.as_bool()
     }
 
     pub(crate) fn object(&mut self, name: &str) -> Option<&'a Map<String, Value>> {
         let value = self.value(name)?;
         if value.as_object().is_none() {
-            self.wrong(name, format!("must be an object, not {}", type_name(value)));
+            self.refuse(Code::WrongType, name, format!("must be an object, not {}", type_name(value)));
         }
         value.as_object()
     }
@@ -139,7 +141,8 @@ impl<'a, 'p> Fields<'a, 'p> {
         let value = self.value(name)?;
         let number = value.as_u64().filter(|number| range.contains(number));
         if number.is_none() {
-            self.wrong(name, format!("must be a whole number from {} to {}", range.start(), range.end()));
+            let code = if value.is_number() { Code::BadValue } else { Code::WrongType };
+            self.refuse(code, name, format!("must be a whole number from {} to {}", range.start(), range.end()));
         }
         number
     }
@@ -148,7 +151,7 @@ impl<'a, 'p> Fields<'a, 'p> {
         let value = self.value(name)?;
         let Some(text) = value.as_str() else {
             let message = format!("must be a duration such as 5s, 1m30s or 250ms, not {}", type_name(value));
-            self.wrong(name, message);
+            self.refuse(Code::WrongType, name, message);
             return None;
         };
         match duration::parse(text) {
@@ -170,7 +173,10 @@ impl<'a, 'p> Fields<'a, 'p> {
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
         if found.is_none() {
             let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            self.wrong(name, format!("must be one of {}", all.join(", ")));
+            let meant = guess(text, all.iter().copied()).map(str::to_owned);
+            let problem =
+                Problem::new(Code::BadValue, self.pointer(name), format!("must be one of {}", all.join(", ")));
+            self.problems.push(problem.suggest(meant));
         }
         found
     }
@@ -183,27 +189,51 @@ pub(crate) fn child(at: &str, segment: &str) -> String {
     pointer
 }
 
-/// Guesses are only made while there are fewer problems than this.
-const GUESSES: usize = 100;
+/// A problem of an expression that cannot be read.
+pub(crate) fn unreadable(pointer: String, error: &ParseError) -> Problem {
+    let code = match error.fault {
+        Fault::Syntax => Code::BadExpression,
+        Fault::UnknownRoot => Code::UnknownRoot,
+        Fault::UnknownFunction => Code::UnknownFunction,
+    };
+    Problem::new(code, pointer, error.to_string()).suggest(error.meant.clone()).within(error.offset, None)
+}
 
-/// A message for a word that nobody knows, with what may have been meant.
+/// Guesses are only made while there are fewer problems than this.
+pub(crate) const GUESSES: usize = 100;
+
+/// A problem of a word that nobody knows, with what may have been meant.
 pub(crate) fn unknown<'k>(
+    code: Code,
     what: &str,
+    pointer: String,
     word: &str,
     known: impl Iterator<Item = &'k str> + Clone,
     problems: &[Problem],
-) -> String {
-    let shown: String = word.chars().take(80).collect();
+) -> Problem {
     if problems.len() >= GUESSES {
-        return format!("unknown {what} {shown}");
+        let shown: String = word.chars().take(80).collect();
+        return Problem::new(code, pointer, format!("unknown {what} {shown}"));
     }
+    let (message, guess) = unknown_word(what, word, known);
+    Problem::new(code, pointer, message).suggest(guess)
+}
+
+/// What to say of a word that nobody knows, and what may have been meant.
+pub(crate) fn unknown_word<'k>(
+    what: &str,
+    word: &str,
+    known: impl Iterator<Item = &'k str> + Clone,
+) -> (String, Option<String>) {
+    let shown: String = word.chars().take(80).collect();
     if let Some(guess) = guess(word, known.clone()) {
-        return format!("unknown {what} {shown}, did you mean {guess}?");
+        return (format!("unknown {what} {shown}, did you mean {guess}?"), Some(guess.to_owned()));
     }
-    match known.take(20).collect::<Vec<_>>().as_slice() {
+    let message = match known.take(20).collect::<Vec<_>>().as_slice() {
         [] => format!("unknown {what} {shown}"),
         some => format!("unknown {what} {shown}: use one of {}", some.join(", ")),
-    }
+    };
+    (message, None)
 }
 
 /// Words that other products use for ours.

@@ -15,12 +15,14 @@ pub mod delay;
 pub mod fail;
 pub mod http_request;
 pub mod log;
+pub(crate) mod schema;
 pub mod switch;
 pub mod transform;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::definition::{Kind, Node};
+use crate::definition::{Kind, Manner, Node};
 use crate::expression::{Expression, Scope};
 use crate::failure::{Class, Failure};
 use crate::fields::{Fields, Problem, Stage};
@@ -59,6 +61,72 @@ pub fn labels(kind: Kind, with: &Value) -> Vec<String> {
         Kind::Condition => vec!["true".to_owned(), "false".to_owned()],
         Kind::Switch => switch::labels(with),
         Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail => Vec::new(),
+    }
+}
+
+/// A kind, as it is described to people and their editors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Kind))]
+#[serde(rename_all = "camelCase")]
+pub struct Description {
+    pub kind: String,
+    /// What it does.
+    pub summary: String,
+    /// How it is carried out: it computes, calls or waits.
+    pub manner: String,
+    /// The branches it takes, for `needs: node.branch`; none if it does not branch.
+    pub labels: Vec<String>,
+    /// The fields of `with` in which secrets may stand.
+    pub secret_fields: Vec<String>,
+    /// JSON Schema of `with`.
+    pub schema: Value,
+}
+
+/// What there is to know of a kind.
+pub fn describe(kind: Kind) -> Description {
+    let manner = match kind.manner() {
+        Manner::Computes => "computes",
+        Manner::Calls => "calls",
+        Manner::Waits => "waits",
+    };
+    let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    Description {
+        kind: kind.name().to_owned(),
+        summary: summary(kind).to_owned(),
+        manner: manner.to_owned(),
+        labels: labels(kind, &Value::Null),
+        secret_fields: own(secret_fields(kind)),
+        schema: schema(kind),
+    }
+}
+
+fn summary(kind: Kind) -> &'static str {
+    match kind {
+        Kind::HttpRequest => "Makes one HTTP call and keeps its status, headers and body.",
+        Kind::Condition => "Takes the branch true or false.",
+        Kind::Switch => "Takes the branch of the first case that fits, or its default.",
+        Kind::Delay => "Waits for a time, or until one; the run needs no process meanwhile.",
+        Kind::Transform => "Makes a value of other values.",
+        Kind::Log => "Leaves a message in the execution's record.",
+        Kind::Fail => "Fails its branch, and is never tried again.",
+    }
+}
+
+/// The fields of `with` in which secrets may stand.
+pub fn secret_fields(_kind: Kind) -> &'static [&'static str] {
+    &[]
+}
+
+/// JSON Schema of a kind's `with`.
+pub fn schema(kind: Kind) -> Value {
+    match kind {
+        Kind::HttpRequest => http_request::schema(),
+        Kind::Condition => condition::schema(),
+        Kind::Switch => switch::schema(),
+        Kind::Delay => delay::schema(),
+        Kind::Transform => transform::schema(),
+        Kind::Log => log::schema(),
+        Kind::Fail => fail::schema(),
     }
 }
 
@@ -256,7 +324,7 @@ mod tests {
                   publish  /url: names no host
                   run      ValidationError /url: names no host
                 {"url":"${{ inputs.none }}"}
-                  run      ValidationError url is null
+                  run      ValidationError /url: url is null
                 {"url":"${{ inputs.object }}"}
                   run      ValidationError /url: must be text, not an object
                 {"url":"https://e.test/${{ inputs.crlf }}","query":"${{ inputs.n }}"}
@@ -289,9 +357,9 @@ mod tests {
                 {"value":"${{ inputs.word }}","cases":[{"equals":["x",null],"label":"a"}],"default":"d"}
                   run      Switch(Config { value: String("x"), cases: [Case { test: Equals([String("x"), Null]), label: Label("a") }], default: Some(Label("d")) })
                 {"value":"${{ inputs.word }}","cases":[{"if":"inputs.n > 5","label":"a"}],"default":"d"}
-                  run      Switch(Config { value: String("x"), cases: [Case { test: If(Expression { source: "inputs.n > 5", terms: [Compare(Path { root: "inputs", segments: [Field("n")] }, Greater, Number(5))] }), label: Label("a") }], default: Some(Label("d")) })
+                  run      Switch(Config { value: String("x"), cases: [Case { test: If(Expression("inputs.n > 5")), label: Label("a") }], default: Some(Label("d")) })
                 {"cases":[{"if":"inputs.yes","label":"a"}]}
-                  run      Switch(Config { value: Null, cases: [Case { test: If(Expression { source: "inputs.yes", terms: [Path(Path { root: "inputs", segments: [Field("yes")] })] }), label: Label("a") }], default: None })
+                  run      Switch(Config { value: Null, cases: [Case { test: If(Expression("inputs.yes")), label: Label("a") }], default: None })
                 {"cases":[{"equals":1,"label":"a"}]}
                   publish  value is missing
                   run      ValidationError value is missing
@@ -314,9 +382,8 @@ mod tests {
                   run      ValidationError /cases/0/label: "a b" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'; /cases/0: equals is missing
                 {"value":"${{ inputs.word }}","cases":[{"if":"inputs.n >","lable":"a"}],"default":"d"}
                   publish  /cases/0/lable: unknown field lable, did you mean label?
-                  publish  /cases/0: label is missing
-                  publish  /cases/0/if: expected text in quotes, a number, true, false or null, found the end (at offset 10)
-                  run      ValidationError /cases/0/lable: unknown field lable, did you mean label?; /cases/0: label is missing; /cases/0/if: expected text in quotes, a number, true, false or null, found the end (at offset 10)
+                  publish  /cases/0/if: expected a value or a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 10)
+                  run      ValidationError /cases/0/lable: unknown field lable, did you mean label?; /cases/0/if: expected a value or a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 10)
             "#]],
         );
         let with = json!({"cases": [{"label": "a"}, {"label": "b"}, {"label": "a"}], "default": "c"});
@@ -365,8 +432,8 @@ mod tests {
                   run      ValidationError if is missing
                 {"if":null,"unless":"x"}
                   publish  /unless: unknown field unless: use one of if
-                  publish  if is null
-                  run      ValidationError /unless: unknown field unless: use one of if; if is null
+                  publish  /if: if is null
+                  run      ValidationError /unless: unknown field unless: use one of if; /if: if is null
             "#]],
         );
     }
@@ -475,8 +542,7 @@ mod tests {
                   run      ValidationError value is missing
                 {"valeu":1}
                   publish  /valeu: unknown field valeu, did you mean value?
-                  publish  value is missing
-                  run      ValidationError /valeu: unknown field valeu, did you mean value?; value is missing
+                  run      ValidationError /valeu: unknown field valeu, did you mean value?
             "#]],
         );
         check(

@@ -1,8 +1,8 @@
 //! Reading a document into a definition and its plan, and naming everything that is wrong with it.
 //!
-//!     document ──read──▶ Definition ──Plan::new──▶ Plan
-//!        │                   └──references──▶ who may see whom
-//!        └── every step adds its problems; only a document without any becomes a version
+//!     text ──source──▶ document ──read──▶ Definition ──Plan::new──▶ Plan
+//!                         │                   └──references──▶ who may see whom
+//!                         └── every step adds its problems; only a document without any becomes a version
 //!
 //! Two forms make one model. As authored, `nodes` is a map and each node says what it `needs`; on
 //! the wire, `nodes` is a list and `edges` join them. Both may be mixed, and what is stored is a
@@ -13,19 +13,21 @@
 //! - One slip is one problem: a node that cannot be read still counts as there for its neighbours.
 //! - Work is bounded by the document's size: depth, the length of pointers, and guesses are.
 //!
-//! Not here: YAML, lines and columns (the app), the fields of each kind (`kind`).
+//! Not here: YAML, lines and columns (`source`), the fields of each kind (`kind`).
 
 mod read;
 mod references;
+pub mod schema;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::definition::{Definition, MAX_DEPTH};
-pub use crate::fields::Problem;
-use crate::fields::unknown;
+use crate::definition::{Definition, Edge, MAX_DEPTH};
+use crate::fields::{child, unknown};
 use crate::ids::NodeKey;
 use crate::plan::{Invalid, Plan};
+pub use crate::problem::{Code, Problem};
+use crate::source;
 use crate::template::push_segment;
 
 /// The most problems that are told at once.
@@ -42,7 +44,7 @@ pub fn check(document: &Value) -> Result<(Definition, Plan), Vec<Problem>> {
     let draft = read::document(document, &mut problems);
     let plan = Plan::new(&draft.definition);
     for why in plan.as_ref().err().into_iter().flatten().filter(|why| !draft.is_consequence(why)) {
-        problems.push(Problem { pointer: draft.place(why), message: draft.tell(why, &problems) });
+        problems.push(draft.tell(why, &problems));
     }
     references::check(&draft, &mut problems);
     match plan {
@@ -51,12 +53,27 @@ pub fn check(document: &Value) -> Result<(Definition, Plan), Vec<Problem>> {
     }
 }
 
+/// Checks a document as it was written, YAML or JSON: problems have their line and column, and come in their order.
+pub fn check_text(text: &str) -> Result<(Definition, Plan), Vec<Problem>> {
+    let source = source::read(text);
+    let mut problems = source.problems.clone();
+    let found = match source.value.as_ref().map(check) {
+        Some(Ok(good)) if problems.is_empty() => return Ok(good),
+        Some(Err(found)) => found,
+        Some(Ok(_)) | None => Vec::new(),
+    };
+    problems.extend(found.into_iter().map(|problem| source.locate(problem)));
+    // "And more" has no place, and stays last.
+    problems.sort_by_key(|problem| (problem.code == Code::TooMany, problem.line, problem.column));
+    Err(cut(problems))
+}
+
 /// Reads a stored graph, as `serde_json::to_value` of a definition made it.
 ///
 /// Its configurations were checked when it was published and are not judged again: a build with
 /// stricter rules must still run what an older one accepted.
 pub fn check_stored(graph: &Value) -> Result<(Definition, Plan), Vec<Problem>> {
-    let problem = |message: String| Problem { pointer: String::new(), message };
+    let problem = |message: String| Problem::new(Code::BadValue, "", message);
     let definition: Definition = serde::Deserialize::deserialize(graph)
         .map_err(|error: serde_json::Error| vec![problem(format!("is not a stored graph: {error}"))])?;
     let plan = Plan::new(&definition);
@@ -110,14 +127,20 @@ impl Draft {
         }
     }
 
-    fn tell(&self, invalid: &Invalid, problems: &[Problem]) -> String {
-        match invalid {
+    fn tell(&self, invalid: &Invalid, problems: &[Problem]) -> Problem {
+        let at = self.place(invalid);
+        let code = match invalid {
             Invalid::Dangling { missing, .. } => {
                 let known = self.definition.nodes.iter().map(|node| node.key.as_str());
-                unknown("node", missing.as_str(), known, problems)
+                return unknown(Code::DanglingEdge, "node", at, missing.as_str(), known, problems);
             }
-            other => other.to_string(),
-        }
+            Invalid::DuplicateNode(_) => Code::DuplicateNode,
+            Invalid::DuplicateEdge { .. } => Code::DuplicateEdge,
+            Invalid::Cycle(_) => Code::Cycle,
+            Invalid::Disconnected(_) => Code::Disconnected,
+            Invalid::UnknownLabel { .. } => Code::UnknownBranch,
+        };
+        Problem::new(code, at, invalid.to_string())
     }
 
     fn place(&self, invalid: &Invalid) -> String {
@@ -126,13 +149,20 @@ impl Draft {
             at.map_or_else(String::new, |at| self.node_at[at].clone())
         };
         let mut edges = self.definition.edges.iter().zip(&self.edge_at);
+        // On the wire an edge is an object with ends of its own; as a need it is one text.
+        let end = |at: &String, name: &str| if at.starts_with("/edges/") { child(at, name) } else { at.clone() };
         let edge = match invalid {
             Invalid::DuplicateNode(key) => return node(key),
             Invalid::Cycle(keys) | Invalid::Disconnected(keys) => return keys.first().map(node).unwrap_or_default(),
-            Invalid::Dangling { from, to, .. } => edges.find(|(edge, _)| edge.from == *from && edge.to == *to),
+            Invalid::Dangling { from, to, missing } => {
+                let name = if from == missing { "from" } else { "to" };
+                let found = edges.find(|(edge, _)| edge.from == *from && edge.to == *to);
+                return found.map(|(_, at)| end(at, name)).unwrap_or_default();
+            }
             Invalid::DuplicateEdge { from, to } => edges.rfind(|(edge, _)| edge.from == *from && edge.to == *to),
             Invalid::UnknownLabel { node, to, label, .. } => {
-                edges.find(|(edge, _)| edge.from == *node && edge.to == *to && edge.label.as_ref() == Some(label))
+                let is_it = |edge: &Edge| edge.from == *node && edge.to == *to && edge.label.as_ref() == Some(label);
+                return edges.find(|(edge, _)| is_it(edge)).map(|(_, at)| end(at, "label")).unwrap_or_default();
             }
         };
         edge.map_or_else(String::new, |(_, at)| at.clone())
@@ -142,12 +172,12 @@ impl Draft {
 /// Is the document fit to be read at all? A NUL is a problem among others; but what nests too deep
 /// or lies behind too long names is not looked at further.
 fn is_sound(value: &Value, pointer: &mut String, depth: usize, problems: &mut Vec<Problem>) -> bool {
-    let mut problem = |message: &str| {
+    let mut problem = |code: Code, message: &str| {
         let shown: String = pointer.replace('\0', "\u{fffd}").chars().take(MAX_POINTER_LEN).collect();
-        problems.push(Problem { pointer: shown, message: message.to_owned() });
+        problems.push(Problem::new(code, shown, message));
     };
     if pointer.len() > MAX_POINTER_LEN {
-        problem(&format!("lies behind names longer than {MAX_POINTER_LEN} bytes in all"));
+        problem(Code::TooLarge, &format!("lies behind names longer than {MAX_POINTER_LEN} bytes in all"));
         return false;
     }
     let nul = match value {
@@ -156,10 +186,10 @@ fn is_sound(value: &Value, pointer: &mut String, depth: usize, problems: &mut Ve
         _ => false,
     };
     if nul {
-        problem("holds a NUL character, which cannot be stored");
+        problem(Code::Nul, "holds a NUL character, which cannot be stored");
     }
     if depth > MAX_DEPTH && (value.is_array() || value.is_object()) {
-        problem(&format!("nests deeper than {MAX_DEPTH}"));
+        problem(Code::TooDeep, &format!("nests deeper than {MAX_DEPTH}"));
         return false;
     }
     let length = pointer.len();
@@ -183,7 +213,7 @@ fn cut(mut problems: Vec<Problem>) -> Vec<Problem> {
     if problems.len() > MAX_PROBLEMS {
         let message = format!("and {} more problems", problems.len() - MAX_PROBLEMS);
         problems.truncate(MAX_PROBLEMS);
-        problems.push(Problem { pointer: String::new(), message });
+        problems.push(Problem::new(Code::TooMany, "", message));
     }
     problems
 }
@@ -191,7 +221,7 @@ fn cut(mut problems: Vec<Problem>) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::{Edge, Kind, MAX_EDGES, MAX_NODES};
+    use crate::definition::{Kind, MAX_EDGES, MAX_NODES};
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
     use serde_json::json;
@@ -464,7 +494,6 @@ mod tests {
                 /defaults/retry/initial: is longer than max
                 /nodes/a/kind: unknown kind HTP_REQUEST, did you mean HTTP_REQUEST?
                 /nodes/b/knid: unknown field knid, did you mean kind?
-                /nodes/b: kind is missing
                 /nodes/b/on_error: must be one of fail, continue
                 /nodes/b/when: must be one of all_success, any_success, all_done
                 /nodes/b/retry: must be an object, not a number
@@ -472,7 +501,6 @@ mod tests {
                 /nodes/b/needs/3: "x y" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'
                 /nodes/c/timeout_ms: give either timeout or timeout_ms, not both
                 /nodes/c/with/mesage: unknown field mesage, did you mean message?
-                /nodes/c/with: message is missing
                 /nodes/d/with/if: - means minus here: write inputs["a-b"] (at offset 8)
                 /nodes/e f: "e f" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'
                 /nodes/g: must be an object, not a list
@@ -527,7 +555,7 @@ mod tests {
                 /edges/3/label: must be text, not a number
                 /edges/4: must be an object, not a number
                 /nodes/2: two nodes are called a
-                /edges/2: unknown node z: use one of a, b, a, k
+                /edges/2/to: unknown node z: use one of a, b, a, k
             "#]],
         );
     }
@@ -732,7 +760,8 @@ mod tests {
                 json!({
                     "name": name, "nodes": map, "outputs": outputs, "concurrency": limit, "key_concurrency": limit,
                     "max_attempts": limit, "timeout": timeout, "defaults": {"retry": retry, "timeout": timeout},
-                    "inputs": {"a": outputs},
+                    "inputs": {"a": {"type": ["string", "object"], "default": {"x": outputs}}}, "vars": {"a": outputs},
+                    "additional_inputs": false,
                 })
             },
         )

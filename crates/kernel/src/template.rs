@@ -187,8 +187,8 @@ fn shape(value: &Value, pointer: &mut String, errors: &mut Vec<(String, ParseErr
         shape
     };
     match value {
-        Value::String(text) => text_shape(text).unwrap_or_else(|error| {
-            errors.push((pointer.clone(), error));
+        Value::String(text) => text_shape(text).unwrap_or_else(|found| {
+            errors.extend(found.into_iter().map(|error| (pointer.clone(), error)));
             Shape::Plain(Value::Null)
         }),
         Value::Array(items) => {
@@ -223,7 +223,7 @@ fn gather(
     Shape::Plain(plain(values.collect()))
 }
 
-fn text_shape(text: &str) -> Result<Shape, ParseError> {
+fn text_shape(text: &str) -> Result<Shape, Vec<ParseError>> {
     let mut parts = split(text)?;
     if parts.len() == 1 {
         return Ok(match parts.remove(0) {
@@ -234,9 +234,9 @@ fn text_shape(text: &str) -> Result<Shape, ParseError> {
     Ok(if parts.is_empty() { Shape::Plain(Value::String(String::new())) } else { Shape::Mixed(parts) })
 }
 
-/// Cuts a text into plain text and expressions.
-fn split(text: &str) -> Result<Vec<Part>, ParseError> {
-    let mut parts = Vec::new();
+/// Cuts a text into plain text and expressions; or tells all that cannot be read of it.
+fn split(text: &str) -> Result<Vec<Part>, Vec<ParseError>> {
+    let (mut parts, mut errors) = (Vec::new(), Vec::new());
     let mut plain = String::new();
     let mut rest = 0;
     while let Some(found) = text[rest..].find("{{") {
@@ -250,20 +250,27 @@ fn split(text: &str) -> Result<Vec<Part>, ParseError> {
         }
         plain.push_str(before.strip_suffix('$').unwrap_or(before));
         let start = braces + 2;
-        let end = close(text, start)?;
-        let expression = Expression::parse(&text[start..end])
-            .map_err(|error| ParseError { offset: error.offset + start, ..error })?;
+        let end = match close(text, start) {
+            Ok(end) => end,
+            Err(error) => {
+                errors.push(error);
+                return Err(errors);
+            }
+        };
         if !plain.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut plain)));
         }
-        parts.push(Part::Expression(expression));
+        match Expression::parse(&text[start..end]) {
+            Ok(expression) => parts.push(Part::Expression(expression)),
+            Err(error) => errors.push(error.shifted(start)),
+        }
         rest = end + 2;
     }
     plain.push_str(&text[rest..]);
     if !plain.is_empty() {
         parts.push(Part::Text(plain));
     }
-    Ok(parts)
+    if errors.is_empty() { Ok(parts) } else { Err(errors) }
 }
 
 /// Where the expression ends that starts here: braces inside quotes are text, and objects have braces of their own.
@@ -281,12 +288,12 @@ fn close(text: &str, start: usize) -> Result<usize, ParseError> {
         at += match scan::quoted(rest, text[start..at].chars().next_back()) {
             Some(Quoted::Closed(length)) => length,
             Some(Quoted::Open(quote)) => {
-                return Err(ParseError { offset: at, message: format!("the text is never closed: add {quote}") });
+                return Err(ParseError::new(at, format!("the text is never closed: add {quote}")));
             }
             None => c.len_utf8(),
         };
     }
-    Err(ParseError { offset: start - 2, message: "the expression is never closed: add }}".to_owned() })
+    Err(ParseError::new(start - 2, "the expression is never closed: add }}"))
 }
 
 impl Shape {

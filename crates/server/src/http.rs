@@ -16,6 +16,7 @@ mod auth;
 mod body;
 mod bulk;
 mod control;
+mod declared;
 mod definitions;
 mod executions;
 mod expressions;
@@ -27,6 +28,7 @@ mod openapi;
 mod page;
 mod problem;
 mod queue;
+mod reference;
 mod rerun;
 mod starts;
 mod strict;
@@ -75,6 +77,8 @@ pub(crate) struct ApiParts {
     pub(crate) keys: auth::Keys,
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
+    /// What starts must bring, by version.
+    pub(crate) declared: declared::Declared,
     pub(crate) engine: Option<Arc<dyn Engine>>,
     /// The engine, wherever its items are handed to it: told of cancels.
     pub(crate) told: Option<Arc<dyn Engine>>,
@@ -105,6 +109,11 @@ impl ApiParts {
             _ => EngineState::Takes,
         }
     }
+}
+
+/// What the versions declare that this process has seen: nothing yet.
+pub(crate) fn declared() -> declared::Declared {
+    declared::Declared::default()
 }
 
 /// The keys of this process; `root` is a configured one beside those that are stored.
@@ -142,6 +151,8 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(control::resume_definition))
         .routes(routes!(definitions::add_version, definitions::versions))
         .routes(routes!(definitions::publish))
+        .routes(routes!(reference::kinds))
+        .routes(routes!(reference::schema))
         .routes(routes!(executions::list::list))
         .routes(routes!(executions::list::of_definition))
         .routes(routes!(executions::list::of_workspace))

@@ -22,7 +22,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 pub use keys::{CreateKey, CreatedKey, Key};
-pub use lists::{Activity, Capacity, Count, ListedExecution, Page, Version, WaitingCounts};
+pub use lists::{Activity, Capacity, Count, Kinds, ListedExecution, Page, Version, WaitingCounts};
 
 pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
 
@@ -98,12 +98,14 @@ pub struct Workspace {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubmitDefinition {
-    /// The graph document, in either form.
-    pub document: Value,
+    /// The graph document, in either form. Without it, `source` is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<Value>,
     /// The name, if the document has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The text it was read from, kept for people.
+    /// The text, YAML or JSON, kept for people. Alone it is read here, and problems have their line and column;
+    /// beside a `document` it is not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Required with the root key.

@@ -52,6 +52,16 @@ pub enum Accepted {
     Draft,
     /// The workspace's backlog has no room for it; nothing was stored.
     Full,
+    /// Another version is published than the one that was expected; nothing was stored.
+    Moved,
+}
+
+/// A start whose input was judged by a version.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'s> {
+    pub start: &'s Start,
+    /// The published version by which it was judged: it runs that, or is not accepted. None if it was not judged.
+    pub published: Option<VersionId>,
 }
 
 impl Store {
@@ -68,6 +78,20 @@ impl Store {
         max_backlog: Option<i32>,
         actor: &str,
     ) -> Result<Vec<Accepted>, Error> {
+        let judged: Vec<Judged<'_>> = starts.iter().map(|start| Judged { start, published: None }).collect();
+        self.enqueue_judged(&judged, max_backlog, actor).await
+    }
+
+    /// The same, each only if the version is still published by which it was judged.
+    pub async fn enqueue_judged(
+        &self,
+        judged: &[Judged<'_>],
+        max_backlog: Option<i32>,
+        actor: &str,
+    ) -> Result<Vec<Accepted>, Error> {
+        let starts: Vec<&Start> = judged.iter().map(|judged| judged.start).collect();
+        let expected: Vec<Option<Uuid>> =
+            judged.iter().map(|judged| judged.published.map(|version| version.0)).collect();
         let ids: Vec<Uuid> = starts.iter().map(|start| start.execution.0).collect();
         let workspaces: Vec<Uuid> = starts.iter().map(|start| start.workspace.0).collect();
         let definitions: Vec<Uuid> = starts.iter().map(|start| start.definition.0).collect();
@@ -105,6 +129,7 @@ impl Store {
                     &kernel::SEMANTICS,
                     &PRIORITY_STEP_MS,
                     &max_backlog,
+                    &expected,
                 ],
             )
             .await?;
@@ -160,6 +185,7 @@ fn accepted(row: &Row) -> Result<Accepted, Error> {
         ("conflict", _) => Accepted::Conflict,
         ("draft", _) => Accepted::Draft,
         ("full", _) => Accepted::Full,
+        ("moved", _) => Accepted::Moved,
         ("not_found", _) => Accepted::NotFound,
         (other, _) => return Err(Error::Corrupt(format!("enqueue answered {other}"))),
     })

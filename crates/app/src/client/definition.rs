@@ -10,22 +10,24 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use kernel::ids::{DefinitionId, WorkspaceId};
-use kernel::parse;
+use kernel::{parse, source};
 use serde::Serialize;
 use serde_json::Value;
 use server::wire;
 
 use super::api::{Answer, Query};
 use super::connection::{Format, Place, Session, Shown};
+use super::document::draw::draw;
 use super::document::{Document, Finding};
 use super::{Act, api};
 use crate::exit::{Exit, Rejected, missing, settle, usage};
-use crate::output::{self, clean};
+use crate::output::{self, Look, clean};
 
 /// Check workflow files without a server
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Every file is read and every problem told, as FILE:LINE:COLUMN: for slips of syntax and with a JSON pointer for the rest.
+Every file is read, and every problem told with its line and column and drawn under its line. With -o json each has a \
+stable code, its place, and what was probably meant.
 
 Examples:
   forebay validate examples/*.yaml
@@ -84,7 +86,11 @@ impl Validate {
                 let body = serde_json::to_string(&serde_json::json!({ "valid": valid, "files": all }))?;
                 output::json(&body, self.shown.stdout())?;
             }
-            Format::Table => all.iter().flat_map(lines).try_for_each(output::line)?,
+            Format::Table => {
+                let told = |(checked, read): (&Checked, &Read)| told(checked, text(read), self.shown.stdout());
+                all.iter().zip(&read).map(told).try_for_each(output::line)?;
+                tally(&all).map_or(Ok(()), output::line)?;
+            }
         }
         Ok(match valid {
             true => Exit::Done,
@@ -92,6 +98,12 @@ impl Validate {
             false => Exit::Error,
         })
     }
+}
+
+/// Prints the schema of the documents that this build reads.
+pub(super) fn schema() -> anyhow::Result<Exit> {
+    output::value(&parse::schema::workflow())?;
+    Ok(Exit::Done)
 }
 
 impl Act for Apply {
@@ -103,70 +115,78 @@ impl Act for Apply {
         for document in &read {
             match submission(document, workspace_id) {
                 Ok(submission) => all.push(submission),
-                Err(finding) => problems.push((document.0.as_str(), finding)),
+                Err(findings) => problems.extend(findings.into_iter().map(|finding| (document, finding))),
             }
         }
         problems.extend(same_names(&all));
-        for (file, body) in &all {
+        for Submission { read, body, .. } in &all {
             let judged: Result<Answer<wire::Validated>, _> =
                 session.api.post("workflow/definitions/validate", body).await;
             match judged {
                 Err(error) if error.status() == Some(422) => {
-                    problems.extend(refused(&error).into_iter().map(|finding| (file.as_str(), finding)));
+                    problems.extend(refused(&error).into_iter().map(|finding| (*read, finding)));
                 }
                 // What is known to be wrong already is worth more than why the rest could not be judged.
                 Err(_) if !problems.is_empty() => break,
-                judged => drop(judged.with_context(|| format!("check {file}"))?),
+                judged => drop(judged.with_context(|| format!("check {}", read.0))?),
             }
         }
         if !problems.is_empty() {
-            return Err(rejected(&problems)?.into());
+            return Err(rejected(&problems, session.stderr)?.into());
         }
-        for (file, body) in all {
-            let applied: Answer<wire::Applied> =
-                session.api.post("workflow/definitions/apply", &body).await.with_context(|| format!("apply {file}"))?;
-            session.show(&applied, |applied| output::line(told(applied)))?;
+        for Submission { read, body, .. } in all {
+            let applied: Result<Answer<wire::Applied>, _> = session.api.post("workflow/definitions/apply", &body).await;
+            let applied = applied.with_context(|| format!("apply {}", read.0))?;
+            session.show(&applied, |applied| output::line(published(applied)))?;
         }
         Ok(Exit::Done)
     }
 }
 
-/// What a file is sent as.
-type Submission = (String, wire::SubmitDefinition);
+/// What a file is sent as: its text, so that the server's findings have their lines.
+#[derive(Debug)]
+struct Submission<'r> {
+    read: &'r Read,
+    name: String,
+    body: wire::SubmitDefinition,
+}
 
-fn submission(read: &Read, workspace_id: Option<WorkspaceId>) -> Result<Submission, Finding> {
-    let document = read.1.as_ref().map_err(|error| Finding::plain(error))?;
-    let value = document.parse()?;
-    let has_name = value.get("name").is_some_and(|name| !name.is_null());
-    let name = if has_name { None } else { document.stem() };
-    if !has_name && name.is_none() {
-        return Err(Finding::plain("it has no name: put `name:` at the top"));
+fn submission(read: &Read, workspace_id: Option<WorkspaceId>) -> Result<Submission<'_>, Vec<Finding>> {
+    let document = read.1.as_ref().map_err(|error| vec![Finding::plain(error)])?;
+    let source = source::read(&document.text);
+    if !source.problems.is_empty() {
+        // Of what can be read no less is told than `validate` does.
+        return Err(check(document).problems);
+    }
+    let own = source.value.as_ref().and_then(|value| value.get("name")).filter(|name| !name.is_null());
+    let given = if own.is_some() { None } else { document.stem() };
+    let name = own.and_then(Value::as_str).map(str::to_owned).or_else(|| given.clone());
+    if own.is_none() && given.is_none() {
+        return Err(vec![Finding::plain("it has no name: put `name:` at the top")]);
     }
     let source = Some(document.text.clone());
-    Ok((read.0.clone(), wire::SubmitDefinition { document: value, name, source, workspace_id }))
+    let body = wire::SubmitDefinition { document: None, name: given, source, workspace_id };
+    Ok(Submission { read, name: name.unwrap_or_default(), body })
 }
 
 /// Files that would be versions of one another.
-fn same_names(all: &[Submission]) -> Vec<(&str, Finding)> {
+fn same_names<'r>(all: &[Submission<'r>]) -> Vec<(&'r Read, Finding)> {
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     let mut twice = Vec::new();
-    for (file, body) in all {
-        let Some(name) = body.name.as_deref().or_else(|| body.document.get("name").and_then(Value::as_str)) else {
-            continue;
-        };
-        if let Some(first) = seen.insert(name, file) {
-            twice.push((file.as_str(), Finding::plain(&format!("it is called {name}, as {first} is"))));
+    for Submission { read, name, .. } in all.iter().filter(|one| !one.name.is_empty()) {
+        if let Some(first) = seen.insert(name, &read.0) {
+            twice.push((*read, Finding::plain(&format!("it is called {name}, as {first} is"))));
         }
     }
     twice
 }
 
-fn rejected(problems: &[(&str, Finding)]) -> anyhow::Result<Rejected> {
+fn rejected(problems: &[(&Read, Finding)], look: Look) -> anyhow::Result<Rejected> {
     let mut rejected = Rejected { lines: Vec::new(), problems: Vec::new() };
-    for (file, finding) in problems {
-        rejected.lines.push(format!("{file}:{finding}"));
+    for (read, finding) in problems {
+        rejected.lines.push(draw(&read.0, text(read), finding, look));
         let mut value = serde_json::to_value(finding)?;
-        value["file"] = serde_json::json!(file);
+        value["file"] = serde_json::json!(read.0);
         rejected.problems.push(value);
     }
     Ok(rejected)
@@ -199,6 +219,10 @@ pub(super) async fn find(session: &Session, workflow: &str, place: &Place) -> an
 /// A file's name in messages, and what is in it or why it cannot be read.
 type Read = (String, Result<Document, String>);
 
+fn text(read: &Read) -> Option<&str> {
+    read.1.as_ref().ok().map(|document| document.text.as_str())
+}
+
 fn load(files: &[String]) -> anyhow::Result<Vec<Read>> {
     if files.iter().filter(|file| *file == "-").count() > 1 {
         return Err(usage("stdin (-) can be read only once"));
@@ -222,12 +246,7 @@ fn check_read(read: &Read) -> Checked {
 
 fn check(document: &Document) -> Checked {
     let file = document.shown().to_owned();
-    let refused = |problems| Checked { file: file.clone(), valid: false, name: None, nodes: 0, edges: 0, problems };
-    let value = match document.parse() {
-        Ok(value) => value,
-        Err(finding) => return refused(vec![finding]),
-    };
-    match parse::check(&value) {
+    match parse::check_text(&document.text) {
         Ok((definition, _)) => Checked {
             file,
             valid: true,
@@ -236,19 +255,31 @@ fn check(document: &Document) -> Checked {
             name: definition.name.or_else(|| document.stem()),
             problems: Vec::new(),
         },
-        Err(problems) => refused(problems.iter().map(Finding::from).collect()),
+        Err(problems) => {
+            let problems = problems.into_iter().map(Finding::from).collect();
+            Checked { file, valid: false, name: None, nodes: 0, edges: 0, problems }
+        }
     }
 }
 
-fn lines(checked: &Checked) -> Vec<String> {
+/// A file in words: that it is good, or all that is wrong with it.
+fn told(checked: &Checked, text: Option<&str>, look: Look) -> String {
     if checked.valid {
         let name = checked.name.as_deref().map(|name| format!(" {}", clean(name))).unwrap_or_default();
-        return vec![format!("{}: valid:{name}, nodes: {}, edges: {}", checked.file, checked.nodes, checked.edges)];
+        return format!("{}: valid:{name}, nodes: {}, edges: {}", checked.file, checked.nodes, checked.edges);
     }
-    checked.problems.iter().map(|finding| format!("{}:{finding}", checked.file)).collect()
+    let drawn = checked.problems.iter().map(|finding| draw(&checked.file, text, finding, look));
+    drawn.collect::<Vec<_>>().join("\n")
 }
 
-fn told(applied: &wire::Applied) -> String {
+/// How many files are good, where one does not see it at once.
+fn tally(all: &[Checked]) -> Option<String> {
+    let valid = all.iter().filter(|checked| checked.valid).count();
+    let problems: usize = all.iter().map(|checked| checked.problems.len()).sum();
+    (all.len() > 1 || problems > 0).then(|| format!("files: {}, valid: {valid}, problems: {problems}", all.len()))
+}
+
+fn published(applied: &wire::Applied) -> String {
     let name = clean(&applied.definition.name);
     let what = if applied.unchanged { "unchanged" } else { "published" };
     let paused = if applied.definition.status == "PAUSED" { " (paused: what is started waits)" } else { "" };
@@ -258,7 +289,7 @@ fn told(applied: &wire::Applied) -> String {
 fn refused(error: &api::Error) -> Vec<Finding> {
     match error.problems() {
         [] => vec![Finding::plain(&error.to_string())],
-        problems => problems.iter().map(Finding::from).collect(),
+        problems => problems.iter().cloned().map(Finding::from).collect(),
     }
 }
 
@@ -269,7 +300,7 @@ mod tests {
 
     fn validate(text: &str, expected: Expect) {
         let document = Document { file: "flow.yaml".to_owned(), text: text.to_owned() };
-        expected.assert_eq(&lines(&check(&document)).join("\n"));
+        expected.assert_eq(&told(&check(&document), Some(text), Look::PLAIN));
     }
 
     #[test]
@@ -282,20 +313,12 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_a_line() {
-        validate("nodes:\n  a: [kind: LOG\n", expect!["flow.yaml:2:6: unclosed bracket '['"]);
-        validate("", expect!["flow.yaml: must be an object, not null"]);
-        validate(
-            "nme: x\nnodes:\n  a: {type: LOG}\n  b: {kind: DELAY, needs: [a, c], with: {for: 5}}\n  \"d\\e[2J\": {}\n",
-            expect![[r#"
-                flow.yaml: /nme: unknown field nme, did you mean name?
-                flow.yaml: /nodes/a/type: unknown field type, did you mean kind?
-                flow.yaml: /nodes/a: kind is missing
-                flow.yaml: /nodes/b/with/for: must be a duration such as 5s, 1m30s or 250ms, not a number
-                flow.yaml: /nodes/d: "d\u{1b}[2J" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'
-                flow.yaml: /nodes/d: kind is missing
-                flow.yaml: /nodes/b/needs/1: unknown node c: use one of a, b"#]],
-        );
+    fn a_count_is_told_where_it_is_not_seen_at_once() {
+        let check = |text: &str| check(&Document { file: "flow.yaml".to_owned(), text: text.to_owned() });
+        let (good, bad) = (|| check("nodes: {}"), || check("nme: x\nnodes: {b: {}}"));
+        assert_eq!(tally(&[good()]), None);
+        assert_eq!(tally(&[good(), good()]).as_deref(), Some("files: 2, valid: 2, problems: 0"));
+        assert_eq!(tally(&[bad(), good()]).as_deref(), Some("files: 2, valid: 1, problems: 2"));
     }
 
     #[test]
@@ -311,7 +334,7 @@ mod tests {
         let mut seen = String::new();
         for mut checked in checked {
             checked.file = checked.file.rsplit('/').next().unwrap_or_default().to_owned();
-            lines(&checked).iter().for_each(|line| seen.push_str(&format!("{line}\n")));
+            seen.push_str(&format!("{}\n", told(&checked, None, Look::PLAIN)));
         }
         expect![[r#"
             branches.yaml: valid: branches, nodes: 5, edges: 5

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use kernel::duration;
 use serde_json::{Map, Value};
 
-use super::document::Document;
+use super::document::{Document, draw};
 use crate::exit::{as_usage, usage};
 
 /// One `-i key=value`: where it goes and what it is.
@@ -86,7 +86,7 @@ fn read_any(input: &str) -> anyhow::Result<Value> {
         return serde_json::from_str(input).context("read --input as JSON (@FILE reads a file, - reads stdin)");
     };
     let document = Document::load(file)?;
-    document.parse().map_err(|finding| anyhow::anyhow!("{}:{finding}", document.shown()))
+    document.parse().map_err(|finding| anyhow::anyhow!(draw::plain(document.shown(), &finding)))
 }
 
 fn set(ground: &mut Value, setting: &Setting) -> anyhow::Result<()> {

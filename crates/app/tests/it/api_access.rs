@@ -55,6 +55,8 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("POST", "/workflow/definitions/{id}/publish", "manage", NotFound, 200),
     ("POST", "/workflow/definitions/{id}/pause", "manage", NotFound, 200),
     ("POST", "/workflow/definitions/{id}/resume", "manage", NotFound, 200),
+    ("GET", "/workflow/nodes", "read", Fine, 200),
+    ("GET", "/workflow/schema", "read", Fine, 200),
     ("GET", "/workflow/executions", "read", Nothing, 200),
     ("GET", "/workflow/executions/workflow/{definitionId}", "read", NotFound, 200),
     ("GET", "/workflow/executions/workspace/{workspaceId}", "read", NotFound, 200),

@@ -156,19 +156,48 @@ async fn published(cli: &Cli) {
         $ forebay validate greet.yaml fails.yaml bad.yaml
         greet.yaml: valid: greet, nodes: 3, edges: 2
         fails.yaml: valid: fails, nodes: 1, edges: 0
-        bad.yaml: /nodes/b/with/mesage: unknown field mesage, did you mean message?
-        bad.yaml: /nodes/b/with: message is missing
-        bad.yaml: /nodes/c/kind: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL
-        bad.yaml: /nodes/a: nodes a -> b -> a form a cycle
+        error[cycle]: nodes a -> b -> a form a cycle
+         --> bad.yaml:3:3
+          |
+        3 |   a: {kind: LOG, needs: b, with: {message: x}}
+          |   ^
+
+        error[unknown_field]: unknown field mesage
+         --> bad.yaml:4:35
+          |
+        4 |   b: {kind: LOG, needs: a, with: {mesage: x}}
+          |                                   ^^^^^^ did you mean message?
+
+        error[unknown_kind]: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL
+         --> bad.yaml:5:13
+          |
+        5 |   c: {kind: NO_SUCH_KIND}
+          |             ^^^^^^^^^^^^
+
+        files: 3, valid: 2, problems: 3
         = 1
         $ forebay apply greet.yaml fails.yaml
         greet: version 1 published
         fails: version 1 published
         $ forebay apply greet.yaml bad.yaml
-        ! bad.yaml: /nodes/b/with/mesage: unknown field mesage, did you mean message?
-        ! bad.yaml: /nodes/b/with: message is missing
-        ! bad.yaml: /nodes/c/kind: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL
-        ! bad.yaml: /nodes/a: nodes a -> b -> a form a cycle
+        ! error[cycle]: nodes a -> b -> a form a cycle
+        !  --> bad.yaml:3:3
+        !   |
+        ! 3 |   a: {kind: LOG, needs: b, with: {message: x}}
+        !   |   ^
+        !
+        ! error[unknown_field]: unknown field mesage
+        !  --> bad.yaml:4:35
+        !   |
+        ! 4 |   b: {kind: LOG, needs: a, with: {mesage: x}}
+        !   |                                   ^^^^^^ did you mean message?
+        !
+        ! error[unknown_kind]: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL
+        !  --> bad.yaml:5:13
+        !   |
+        ! 5 |   c: {kind: NO_SUCH_KIND}
+        !   |             ^^^^^^^^^^^^
+        !
         ! error: nothing was published: every file must be good
         = 1
         $ forebay apply none.yaml

@@ -17,6 +17,7 @@ mod engine_trouble;
 mod exclusive;
 mod forced_ends;
 mod idempotency;
+mod inputs;
 mod letters;
 mod looks;
 mod poison;

@@ -15,11 +15,11 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, operators};
 use serde_json::{Number, Value};
 
 use super::ast::{Kind, Node, Op};
-use super::error::ParseError;
+use super::error::{Fault, ParseError};
 use super::function::{self, Function};
 use super::path::{Path, ROOTS};
 use super::syntax;
-use crate::fields::unknown;
+use crate::fields::unknown_word;
 
 /// How deep the parts of an expression may nest.
 pub const MAX_DEPTH: usize = 100;
@@ -155,15 +155,17 @@ impl Converter<'_> {
         if name == "now" {
             return self.fail(tree, "there is no clock here: use execution.created_at");
         }
-        self.fail(tree, unknown("function", name, function::names(), &[]))
+        let (message, meant) = unknown_word("function", name, function::names());
+        ParseError { fault: Fault::UnknownFunction, meant, ..self.fail(tree, message) }
     }
 
     fn unknown_root(&self, tree: &IdedExpr, name: &str) -> ParseError {
-        self.fail(tree, unknown("root", name, ROOTS.into_iter(), &[]))
+        let (message, meant) = unknown_word("root", name, ROOTS.into_iter());
+        ParseError { fault: Fault::UnknownRoot, meant, ..self.fail(tree, message) }
     }
 
     fn fail(&self, tree: &IdedExpr, message: impl Into<String>) -> ParseError {
-        ParseError { offset: syntax::locate(self.source, tree.id), message: message.into() }
+        ParseError::new(syntax::locate(self.source, tree.id), message)
     }
 }
 

@@ -17,6 +17,29 @@ pub struct ParseError {
     /// In bytes, from the start of the text that was read.
     pub offset: usize,
     pub message: String,
+    pub fault: Fault,
+    /// The word that was probably meant.
+    pub meant: Option<String>,
+}
+
+/// What sort of slip it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    #[default]
+    Syntax,
+    UnknownRoot,
+    UnknownFunction,
+}
+
+impl ParseError {
+    pub fn new(offset: usize, message: impl Into<String>) -> ParseError {
+        ParseError { offset, message: message.into(), fault: Fault::Syntax, meant: None }
+    }
+
+    /// The same, in a text that begins so many bytes earlier.
+    pub fn shifted(self, by: usize) -> ParseError {
+        ParseError { offset: self.offset + by, ..self }
+    }
 }
 
 /// Why an expression has no value; names and types only.

@@ -6,11 +6,12 @@
 //!
 //! Not here: what is true (`expression::truthy`).
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::schema::object;
 use crate::expression::{Expression, ParseError, Scope};
 use crate::failure::Failure;
-use crate::fields::{Fields, Problem};
+use crate::fields::{Fields, Problem, unreadable};
 use crate::ids::Label;
 use crate::template::{Survey, Template};
 
@@ -21,6 +22,12 @@ pub struct Config {
 }
 
 const FIELDS: &[&str] = &["if"];
+
+/// What `with` must look like.
+pub fn schema() -> Value {
+    let condition = json!({ "type": ["string", "boolean"] });
+    object(&["if"], &[("if", json!({ "description": "An expression that is true or false.", "anyOf": [condition] }))])
+}
 
 pub fn check(with: &Value) -> Vec<Problem> {
     super::check_with(with, FIELDS, read)
@@ -48,7 +55,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     match parse(fields.get("if")?) {
         Ok(expression) => Some(Config { expression }),
         Err(error) => {
-            fields.wrong("if", error.to_string());
+            fields.problems.push(unreadable(fields.pointer("if"), &error));
             None
         }
     }
@@ -56,7 +63,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
 
 /// Reads a condition: an expression, bare or wrapped in `${{ }}`.
 pub(crate) fn parse(value: &Value) -> Result<Expression, ParseError> {
-    let refuse = |message: &str| ParseError { offset: 0, message: message.to_owned() };
+    let refuse = |message: &str| ParseError::new(0, message);
     match value {
         Value::String(text) if text.trim_start().starts_with(['$', '{']) => {
             let template = Template::parse(&Value::String(text.trim().to_owned()));

@@ -9,8 +9,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::schema::{duration, late, object};
 use crate::failure::{Class, Failure};
 use crate::fields::{Fields, Problem};
 
@@ -38,6 +39,20 @@ impl Config {
 }
 
 const FIELDS: &[&str] = &["for", "until"];
+
+/// What `with` must look like.
+pub fn schema() -> Value {
+    let time = json!({ "type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]" });
+    let mut schema = object(
+        &[],
+        &[
+            ("for", late("How long, such as 5s, 1m30s or 2h; at most 30d.", duration())),
+            ("until", late("An RFC 3339 time such as 2030-01-31T09:00:00Z, at most 30d away.", time)),
+        ],
+    );
+    schema["oneOf"] = json!([{ "required": ["for"] }, { "required": ["until"] }]);
+    schema
+}
 
 pub fn check(with: &Value) -> Vec<Problem> {
     super::check_with(with, FIELDS, read)

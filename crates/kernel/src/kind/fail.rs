@@ -7,6 +7,7 @@
 
 use serde_json::Value;
 
+use super::schema::{any, object};
 use crate::failure::{Class, Failure};
 use crate::fields::{Fields, Problem};
 
@@ -24,6 +25,11 @@ impl Config {
 }
 
 const FIELDS: &[&str] = &["message"];
+
+/// What `with` must look like.
+pub fn schema() -> Value {
+    object(&["message"], &[("message", any("Why it fails; what is no text is written as JSON."))])
+}
 
 pub fn check(with: &Value) -> Vec<Problem> {
     super::check_with(with, FIELDS, read)

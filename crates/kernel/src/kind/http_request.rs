@@ -8,11 +8,12 @@
 //!
 //! Not here: making the call, and which addresses may be called (the engine).
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::schema::{any, late, named, object};
 use crate::expression::type_name;
 use crate::failure::Failure;
-use crate::fields::{Fields, Problem, child};
+use crate::fields::{Code, Fields, Problem, child};
 
 /// How much of an answer is read unless the author says otherwise, and the most that may be asked for.
 pub const DEFAULT_RESPONSE_BYTES: u64 = 1 << 20;
@@ -84,6 +85,33 @@ impl Config {
 const FIELDS: &[&str] =
     &["method", "url", "headers", "query", "body", "form", "text", "expect_status", "max_response_bytes"];
 
+/// What `with` must look like.
+pub fn schema() -> Value {
+    let methods: Vec<&str> = Method::ALL.iter().map(|(name, _)| *name).collect();
+    let status = json!({ "type": "integer", "minimum": 100, "maximum": 599 });
+    let url = json!({ "type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#]", "maxLength": MAX_URL_LEN });
+    let bytes = json!({ "type": "integer", "minimum": 1, "maximum": MAX_RESPONSE_BYTES });
+    let statuses =
+        json!({ "anyOf": [status, { "type": "array", "items": status, "minItems": 1, "maxItems": MAX_PAIRS }] });
+    object(
+        &["url"],
+        &[
+            ("method", late("GET if not said.", json!({ "enum": methods }))),
+            (
+                "url",
+                json!({ "description": "Where to, with http:// or https://.", "anyOf": [url, { "type": "string", "pattern": "\\{\\{" }] }),
+            ),
+            ("headers", late("Names with a value each; null leaves one out, a list repeats it.", named(MAX_PAIRS))),
+            ("query", late("Query parameters, added to those of the url.", named(MAX_PAIRS))),
+            ("body", any("Sent as JSON.")),
+            ("form", late("Sent as a form.", named(MAX_PAIRS))),
+            ("text", late("Sent as it is.", json!({ "type": "string" }))),
+            ("expect_status", late("The statuses that are no failure; all below 400 if not said.", statuses)),
+            ("max_response_bytes", late("How much of the answer is read; 1 MiB if not said.", bytes)),
+        ],
+    )
+}
+
 pub fn check(with: &Value) -> Vec<Problem> {
     super::check_with(with, FIELDS, read)
 }
@@ -138,13 +166,13 @@ fn pairs(fields: &mut Fields<'_, '_>, name: &str) -> Vec<(String, String)> {
                 Value::Array(_) | Value::Object(_) => {
                     let pointer = child(&fields.pointer(name), key);
                     let message = format!("must be text, a number or a boolean, not {}", type_name(value));
-                    fields.problems.push(Problem { pointer, message });
+                    fields.problems.push(Problem::new(Code::WrongType, pointer, message));
                 }
             }
         }
     }
     if map.len().max(all.len()) > MAX_PAIRS {
-        fields.wrong(name, format!("has more than {MAX_PAIRS} entries"));
+        fields.refuse(Code::TooLarge, name, format!("has more than {MAX_PAIRS} entries"));
     }
     names(fields, name, map);
     all
@@ -165,7 +193,7 @@ fn names(fields: &mut Fields<'_, '_>, name: &str, map: &Map<String, Value>) {
             continue;
         };
         let pointer = child(&fields.pointer(name), key);
-        fields.problems.push(Problem { pointer, message: message.to_owned() });
+        fields.problems.push(Problem::new(Code::BadName, pointer, message).of_key());
     }
 }
 
@@ -176,8 +204,8 @@ const FRAMING: [&str; 7] =
 fn header(fields: &mut Fields<'_, '_>, name: &str, value: &str) {
     if value.chars().any(|c| c.is_control() && c != '\t') {
         let pointer = child(&fields.pointer("headers"), name);
-        let message = "holds a line break or another control character".to_owned();
-        fields.problems.push(Problem { pointer, message });
+        let message = "holds a line break or another control character";
+        fields.problems.push(Problem::new(Code::BadValue, pointer, message));
     }
 }
 

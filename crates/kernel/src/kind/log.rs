@@ -6,8 +6,9 @@
 //! Not here: where messages go (the engine).
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::schema::{any, late, object};
 use crate::failure::Failure;
 use crate::fields::{Fields, Problem};
 
@@ -34,6 +35,19 @@ pub struct Config {
 const FIELDS: &[&str] = &["message", "level", "data"];
 const LEVELS: &[(&str, Level)] =
     &[("debug", Level::Debug), ("info", Level::Info), ("warn", Level::Warn), ("error", Level::Error)];
+
+/// What `with` must look like.
+pub fn schema() -> Value {
+    let levels: Vec<&str> = LEVELS.iter().map(|(name, _)| *name).collect();
+    object(
+        &["message"],
+        &[
+            ("message", any("What to record; what is no text is written as JSON.")),
+            ("level", late("How much it matters; info if not said.", json!({ "enum": levels }))),
+            ("data", any("Anything to keep beside it.")),
+        ],
+    )
+}
 
 pub fn check(with: &Value) -> Vec<Problem> {
     super::check_with(with, FIELDS, read)

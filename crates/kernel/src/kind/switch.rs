@@ -14,12 +14,13 @@
 //!
 //! Not here: what is equal, what is true (`expression`).
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::condition;
+use super::schema::{any, early, object};
 use crate::expression::{Expression, Scope, is_same};
 use crate::failure::{Class, Failure};
-use crate::fields::{Fields, Problem, Stage, child};
+use crate::fields::{Fields, Problem, Stage, child, unreadable};
 use crate::ids::Label;
 use crate::template::{self, Survey};
 
@@ -76,6 +77,30 @@ fn is_one_of(value: &Value, values: &[Value]) -> Result<bool, Failure> {
 
 const FIELDS: &[&str] = &["value", "cases", "default"];
 const CASE_FIELDS: &[&str] = &["equals", "if", "label"];
+
+/// What `with` must look like.
+pub fn schema() -> Value {
+    let label = || json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_-]{0,63}$" });
+    let test = json!({ "oneOf": [{ "required": ["equals"] }, { "required": ["if"] }] });
+    let mut case = object(
+        &["label"],
+        &[
+            ("equals", any("The value, or a list of values, that takes this branch.")),
+            ("if", early("An expression that takes this branch where it is true.", json!({ "type": ["string", "boolean"] }))),
+            ("label", label()),
+        ],
+    );
+    case["oneOf"] = test["oneOf"].clone();
+    let cases = json!({ "description": "Tried in this order.", "type": "array", "minItems": 1, "maxItems": MAX_CASES, "items": case });
+    object(
+        &["cases"],
+        &[
+            ("value", any("What `equals` compares with.")),
+            ("cases", cases),
+            ("default", early("The branch where no case fits.", label())),
+        ],
+    )
+}
 
 pub fn check(with: &Value) -> Vec<Problem> {
     super::check_with(with, FIELDS, read)
@@ -166,7 +191,7 @@ fn case(fields: &mut Fields<'_, '_>) -> Option<Case> {
         (false, Some(expression)) => match condition::parse(expression) {
             Ok(expression) => Some(Test::If(expression)),
             Err(error) => {
-                fields.wrong("if", error.to_string());
+                fields.problems.push(unreadable(fields.pointer("if"), &error));
                 None
             }
         },

@@ -7,6 +7,7 @@
 
 use serde_json::Value;
 
+use super::schema::{any, object};
 use crate::failure::Failure;
 use crate::fields::{Fields, Problem};
 
@@ -17,6 +18,11 @@ pub struct Config {
 }
 
 const FIELDS: &[&str] = &["value"];
+
+/// What `with` must look like.
+pub fn schema() -> Value {
+    object(&["value"], &[("value", any("The output: any JSON, with templates in any text."))])
+}
 
 pub fn check(with: &Value) -> Vec<Problem> {
     super::check_with(with, FIELDS, read)

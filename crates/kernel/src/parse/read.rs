@@ -6,8 +6,8 @@
 //!
 //! Not here: whether the nodes hang together (`plan`), what they may see (`parse::references`).
 
-mod node;
-mod retry;
+pub(super) mod node;
+pub(super) mod retry;
 
 use std::time::Duration;
 
@@ -16,24 +16,27 @@ use serde_json::Value;
 use super::Draft;
 use crate::definition::{Edge, MAX_EDGES, MAX_NODES};
 use crate::expression::type_name;
-use crate::fields::{Fields, Problem, Stage, child};
+use crate::fields::{Code, Fields, Problem, Stage, child};
 use crate::ids::{BadName, Label, NodeKey};
+use crate::inputs;
 use retry::Retry;
 
 /// The longest time that can be set for a node or an execution.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+pub(super) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How long one attempt at a node may take: it holds what others wait for.
-const LONGEST_NODE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-const MAX_NAME_LEN: usize = 128;
-const MAX_DESCRIPTION_LEN: usize = 4_096;
-const MAX_CONCURRENCY: u64 = 100_000;
-const MAX_DISPATCH_ATTEMPTS: u64 = 100;
+pub(super) const LONGEST_NODE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+pub(super) const MAX_NAME_LEN: usize = 128;
+pub(super) const MAX_DESCRIPTION_LEN: usize = 4_096;
+pub(super) const MAX_CONCURRENCY: u64 = 100_000;
+pub(super) const MAX_DISPATCH_ATTEMPTS: u64 = 100;
 
-const FIELDS: &[&str] = &[
+pub(super) const FIELDS: &[&str] = &[
     "version",
     "name",
     "description",
     "inputs",
+    "additional_inputs",
+    "vars",
     "defaults",
     "nodes",
     "edges",
@@ -62,10 +65,16 @@ pub(super) fn document(document: &Value, problems: &mut Vec<Problem>) -> Draft {
     let definition = &mut draft.definition;
     definition.name = short_text(&mut top, "name", MAX_NAME_LEN);
     if definition.name.as_ref().is_some_and(|name| name.trim().is_empty() || name.chars().any(char::is_control)) {
-        top.wrong("name", "must not be blank and must be one line");
+        top.refuse(Code::BadName, "name", "must not be blank and must be one line");
+    } else if definition.name.as_ref().is_some_and(|name| name.chars().any(is_unseen)) {
+        top.refuse(Code::BadName, "name", "holds characters that cannot be seen or that turn the text around");
     }
     definition.description = short_text(&mut top, "description", MAX_DESCRIPTION_LEN);
     definition.inputs = top.object("inputs").map(|inputs| Value::Object(inputs.clone())).unwrap_or_default();
+    let found = inputs::check(&definition.inputs).into_iter();
+    top.problems.extend(found.map(|found| found.below("/inputs")));
+    definition.additional_inputs = top.boolean("additional_inputs");
+    definition.vars = top.object("vars").map(|vars| Value::Object(vars.clone())).unwrap_or_default();
     definition.outputs = top.get("outputs").cloned().unwrap_or_default();
     definition.timeout_ms = milliseconds(&mut top, "timeout", "timeout_ms", 1, LONGEST_TIMEOUT);
     definition.concurrency = count(&mut top, "concurrency", MAX_CONCURRENCY);
@@ -75,6 +84,11 @@ pub(super) fn document(document: &Value, problems: &mut Vec<Problem>) -> Draft {
     let readable = nodes(&mut top, defaults, &mut draft) && edges(&mut top, &mut draft);
     // Without its nodes a graph would only seem to have more problems.
     if readable { draft } else { Draft::default() }
+}
+
+/// Characters that let a name look like another: of no width, or changing the direction of others.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 fn defaults(top: &mut Fields<'_, '_>) -> Defaults {
@@ -103,12 +117,16 @@ fn nodes(top: &mut Fields<'_, '_>, defaults: Defaults, draft: &mut Draft) -> boo
             list.iter().enumerate().map(|(place, node)| (None, child(&at, &place.to_string()), node)).collect()
         }
         Some(other) => {
-            top.wrong("nodes", format!("must be a map of nodes or a list of them, not {}", type_name(other)));
+            top.refuse(
+                Code::WrongType,
+                "nodes",
+                format!("must be a map of nodes or a list of them, not {}", type_name(other)),
+            );
             return false;
         }
     };
     if items.len() > MAX_NODES {
-        top.wrong("nodes", format!("there are {} nodes, more than {MAX_NODES}", items.len()));
+        top.refuse(Code::TooLarge, "nodes", format!("there are {} nodes, more than {MAX_NODES}", items.len()));
         return false;
     }
     for (key, at, value) in items {
@@ -123,14 +141,14 @@ fn edges(top: &mut Fields<'_, '_>, draft: &mut Draft) -> bool {
         None => &[],
         Some(Value::Array(list)) => list.as_slice(),
         Some(other) => {
-            top.wrong("edges", format!("must be a list of edges, not {}", type_name(other)));
+            top.refuse(Code::WrongType, "edges", format!("must be a list of edges, not {}", type_name(other)));
             draft.lost_edges = true;
             &[]
         }
     };
     let all = draft.definition.edges.len() + list.len();
     if all > MAX_EDGES {
-        top.wrong("edges", format!("there are {all} edges, more than {MAX_EDGES}"));
+        top.refuse(Code::TooLarge, "edges", format!("there are {all} edges, more than {MAX_EDGES}"));
         return false;
     }
     for (place, value) in list.iter().enumerate() {
@@ -172,13 +190,13 @@ fn label(fields: &mut Fields<'_, '_>) -> Option<Option<Label>> {
 }
 
 fn named<T>(fields: &mut Fields<'_, '_>, name: &str, read: Result<T, BadName>) -> Option<T> {
-    read.map_err(|bad| fields.wrong(name, bad.to_string())).ok()
+    read.map_err(|bad| fields.refuse(Code::BadName, name, bad.to_string())).ok()
 }
 
 fn short_text(fields: &mut Fields<'_, '_>, name: &str, longest: usize) -> Option<String> {
     let text = fields.text(name)?;
     if text.len() > longest {
-        fields.wrong(name, format!("is longer than {longest} bytes"));
+        fields.refuse(Code::TooLarge, name, format!("is longer than {longest} bytes"));
     }
     Some(text.to_owned())
 }

@@ -8,9 +8,11 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::Draft;
-use crate::expression::{Path, Root};
-use crate::fields::{Problem, child, unknown};
+use crate::expression::{Path, Root, Unavailable};
+use crate::fields::{Code, GUESSES, Problem, child, unknown, unreadable};
 use crate::kind;
 use crate::template::{self, Survey};
 
@@ -21,24 +23,57 @@ pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
         let (survey, condition) = (kind::references(node.kind, &node.with), kind::condition_references(node));
         let looks = !survey.paths.is_empty() || !condition.paths.is_empty();
         let ancestors = if looks { graph.ancestors(at) } else { Vec::new() };
-        for (field, survey) in [("with", survey), ("if", condition)] {
+        let source = node.condition.clone().map_or(Value::Null, Value::String);
+        for (field, value, survey) in [("with", &node.with, survey), ("if", &source, condition)] {
             let field = child(&draft.node_at[at], field);
-            tell(&field, &survey, problems, |path, problems| graph.refusal(path, Some((at, &ancestors)), problems));
+            tell(&field, value, &survey, problems, |path, place, problems| {
+                graph.refusal(path, place, Some((at, &ancestors)), problems)
+            });
         }
     }
     let outputs = template::survey(&draft.definition.outputs);
-    tell("/outputs", &outputs, problems, |path, problems| graph.refusal(path, None, problems));
+    tell("/outputs", &draft.definition.outputs, &outputs, problems, |path, place, problems| {
+        graph.refusal(path, place, None, problems)
+    });
 }
 
-fn tell(at: &str, survey: &Survey, problems: &mut Vec<Problem>, refusal: impl Fn(&Path, &[Problem]) -> Option<String>) {
+fn tell(
+    at: &str,
+    value: &Value,
+    survey: &Survey,
+    problems: &mut Vec<Problem>,
+    refusal: impl Fn(&Path, String, &[Problem]) -> Option<Problem>,
+) {
     for (pointer, error) in &survey.errors {
-        problems.push(Problem { pointer: format!("{at}{pointer}"), message: error.to_string() });
+        problems.push(unreadable(format!("{at}{pointer}"), error));
     }
     for (pointer, path) in &survey.paths {
-        if let Some(message) = refusal(path, problems) {
-            problems.push(Problem { pointer: format!("{at}{pointer}"), message });
+        if let Some(problem) = refusal(path, format!("{at}{pointer}"), problems) {
+            let text = value.pointer(pointer).and_then(Value::as_str).filter(|_| problems.len() < GUESSES);
+            problems.push(match text.and_then(|text| piece(text, path)) {
+                Some((start, length)) => problem.within(start, Some(length)),
+                None => problem,
+            });
         }
     }
+}
+
+/// The longest text in which a path is looked for.
+const LONGEST_TEXT: usize = 4_096;
+
+/// Where a path stands in the text that it was read from, if it is written as we would write it.
+fn piece(text: &str, path: &Path) -> Option<(usize, usize)> {
+    let written = path.to_string();
+    let other = written.strip_prefix("nodes").map(|rest| format!("steps{rest}"));
+    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    let find = |written: &str| {
+        let whole = |at: &usize| {
+            !is_part(text[..*at].chars().next_back()) && !is_part(text[at + written.len()..].chars().next())
+        };
+        let at = text.match_indices(written).map(|(at, _)| at).find(whole)?;
+        Some((at, written.len()))
+    };
+    (text.len() <= LONGEST_TEXT).then(|| find(&written).or_else(|| other.as_deref().and_then(find)))?
 }
 
 struct Graph<'d> {
@@ -77,23 +112,36 @@ impl<'d> Graph<'d> {
     }
 
     /// Why a path may not be looked at, from a node with its ancestors or from the outputs.
-    fn refusal(&self, path: &Path, from: Option<(usize, &[bool])>, problems: &[Problem]) -> Option<String> {
+    fn refusal(
+        &self,
+        path: &Path,
+        at: String,
+        from: Option<(usize, &[bool])>,
+        problems: &[Problem],
+    ) -> Option<Problem> {
         let key = match path.root() {
-            Err(unavailable) => return Some(unavailable.to_string()),
+            Err(why) => {
+                let is_root = matches!(why, Unavailable::UnknownRoot(_) | Unavailable::NotYet(_));
+                let code = if is_root { Code::UnknownRoot } else { Code::BadExpression };
+                return Some(Problem::new(code, at, why.to_string()));
+            }
             Ok((Root::Node { key, .. }, _)) => key,
             // Until a field can be marked for them.
-            Ok((Root::Secret { .. }, _)) => return Some("secrets cannot be used here".to_owned()),
+            Ok((Root::Secret { .. }, _)) => {
+                return Some(Problem::new(Code::BadExpression, at, "secrets cannot be used here"));
+            }
             Ok(_) => return None,
         };
         let Some(&target) = self.by_key.get(key) else {
-            return Some(unknown("node", key, self.by_key.keys().copied(), problems));
+            return Some(unknown(Code::UnknownNode, "node", at, key, self.by_key.keys().copied(), problems));
         };
-        match from {
-            Some((at, _)) if at == target => Some(format!("{key} cannot see itself")),
+        let message = match from {
+            Some((own, _)) if own == target => format!("{key} cannot see itself"),
             Some((_, ancestors)) if !ancestors[target] && !self.lost_edges => {
-                Some(format!("{key} does not come before this node: add it to needs, or an edge from it"))
+                format!("{key} does not come before this node: add it to needs, or an edge from it")
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(Problem::new(Code::NotAnAncestor, at, message))
     }
 }

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod breaker;
+mod definitions;
 mod explain;
 mod expression_attacks;
 mod expression_memory;
@@ -10,5 +11,6 @@ mod expressions;
 mod lifecycle;
 mod queue;
 mod run;
+mod schema;
 mod signals;
 mod simulation;

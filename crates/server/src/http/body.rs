@@ -66,7 +66,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
     // A list in the order of a type's fields would be read as one.
     if !value.is_object() {
-        let problem = parse::Problem { pointer: String::new(), message: "must be an object".to_owned() };
+        let problem = parse::Problem::new(parse::Code::WrongType, "", "must be an object");
         let refused = Problem::new(Code::ValidationFailed, "the body must be an object");
         return Err(Problem { problems: vec![problem], ..refused });
     }
@@ -82,7 +82,7 @@ pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
             Code::ValidationFailed,
             format!("{}{}{message}", pointer, if pointer.is_empty() { "" } else { ": " }),
         );
-        Problem { problems: vec![parse::Problem { pointer, message }], ..problem }
+        Problem { problems: vec![parse::Problem::new(parse::Code::BadValue, pointer, message)], ..problem }
     })
 }
 

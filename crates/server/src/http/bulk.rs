@@ -47,7 +47,7 @@ pub(crate) async fn start(
         })
         .collect();
     let good: Vec<Start> = read.iter().filter_map(|read| read.as_ref().ok().cloned()).collect();
-    let mut answers = starts::accept(&api, &caller, &good).await?.into_iter();
+    let mut answers = starts::accept(&api, &caller, good).await?.into_iter();
     // Each that was read has an answer; an item without one would be a fault of ours.
     let missing = || Err(Problem::of(Code::Internal));
     let items = read.into_iter().map(|read| item(read.and_then(|_| answers.next().unwrap_or_else(missing))));

@@ -223,7 +223,15 @@ pub(crate) async fn find(
 }
 
 fn check(body: &SubmitDefinition) -> Result<(kernel::definition::Definition, kernel::plan::Plan), Problem> {
-    parse::check(&body.document).map_err(|problems| invalid(&problems))
+    let checked = match (&body.document, &body.source) {
+        (Some(document), _) => parse::check(document),
+        (None, Some(source)) => parse::check_text(source),
+        (None, None) => {
+            let detail = "give the definition as document (JSON), or as source (text, YAML or JSON)";
+            return Err(Problem::new(Code::ValidationFailed, detail));
+        }
+    };
+    checked.map_err(|problems| invalid(&problems))
 }
 
 fn invalid(problems: &[parse::Problem]) -> Problem {

@@ -39,7 +39,7 @@ pub(crate) async fn start(
 ) -> Result<impl IntoResponse, Problem> {
     let key = starts::key(&headers)?.map(str::to_owned);
     let start = starts::read(&caller, body, key, starts::trace(&headers))?;
-    let answer = starts::accept(&api, &caller, &[start]).await?.pop();
+    let answer = starts::accept(&api, &caller, vec![start]).await?.pop();
     let started = answer.unwrap_or_else(|| Err(Problem::of(Code::Internal)))?;
     let location = format!("/api/v1/workflow/executions/{}", started.execution_id);
     let headers: [(HeaderName, String); 1] = [(header::LOCATION, location)];

@@ -54,7 +54,7 @@ pub(crate) async fn rerun(
         rerun_of: Some(id),
     };
     let started = match kept.is_empty() {
-        true => starts::accept(&api, &caller, &[start]).await?.pop(),
+        true => starts::accept(&api, &caller, vec![start]).await?.pop(),
         false => Some(starts::accept_rerun(&api, &caller, &start, &kept).await?),
     };
     let started: Started = started.unwrap_or_else(|| Err(Problem::of(Code::Internal)))?;

@@ -2,6 +2,8 @@
 //!
 //! Invariants
 //! - A start that is refused left nothing behind; one that is answered 202 is durable.
+//! - What is stored runs the version by which its input was judged. One that is judged while another version is
+//!   published is judged anew: dying in between leaves nothing, and coming twice is what the key is for.
 //!
 //! Not here: which address they came by (`executions`, `bulk`, `rerun`).
 
@@ -15,9 +17,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::batch::{Fate, by_halves};
-use store::enqueue::{Accepted, Start};
+use store::enqueue::{Accepted, Judged, Start};
 
 use super::auth::Caller;
+use super::declared::Verdict;
 use super::{Api, Code, Problem};
 use crate::wire;
 
@@ -94,26 +97,77 @@ pub(crate) fn read(
     })
 }
 
-/// Stores starts; answers each on its own, in order. A problem of them all is an outage.
+/// How often a start is judged anew because another version was published meanwhile.
+const ROUNDS: usize = 5;
+
+/// Judges the inputs of starts and stores those that are good; answers each on its own, in order. A problem of
+/// them all is an outage.
 pub(crate) async fn accept(
     api: &Api,
     caller: &Caller,
-    starts: &[Start],
+    starts: Vec<Start>,
 ) -> Result<Vec<Result<wire::Started, Problem>>, Problem> {
-    let keyed = starts.iter().any(|start| start.idempotency.is_some());
+    let mut answers: Vec<Option<Result<wire::Started, Problem>>> = starts.iter().map(|_| None).collect();
+    let mut open: Vec<(usize, Start)> = starts.into_iter().enumerate().collect();
+    for round in 0..ROUNDS {
+        let verdicts = api.declared.judge(&api.store, &open, round > 0).await?;
+        let (mut sent, mut again) = (Vec::new(), Vec::new());
+        for ((at, start), verdict) in open.into_iter().zip(verdicts) {
+            match verdict {
+                // By a version that may be published no more: nobody is refused for that.
+                Verdict::Refused(_) if round == 0 && start.version.is_none() => again.push((at, start)),
+                Verdict::Refused(problem) if start.idempotency.is_none() => answers[at] = Some(Err(problem)),
+                verdict => sent.push((at, start, verdict)),
+            }
+        }
+        let accepted = store(api, caller, &sent).await?;
+        open = again;
+        for ((at, start, verdict), answer) in sent.into_iter().zip(accepted) {
+            match (answer, verdict) {
+                (Some(answer), _) => answers[at] = Some(answer),
+                (None, Verdict::Refused(problem)) => answers[at] = Some(Err(problem)),
+                (None, Verdict::Good { .. }) => open.push((at, start)),
+            }
+        }
+        if open.is_empty() {
+            break;
+        }
+    }
+    let moving = || {
+        let problem = Problem::new(Code::Conflict, "the definition is being published again and again");
+        Err(Problem { retry_after_s: Some(1), ..problem })
+    };
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(moving)).collect())
+}
+
+/// Stores starts that were judged; no answer for one that must be judged anew. What was refused is stored by no
+/// means, but asked for: with its key it may have been accepted once.
+async fn store(
+    api: &Api,
+    caller: &Caller,
+    sent: &[(usize, Start, Verdict)],
+) -> Result<Vec<Option<Result<wire::Started, Problem>>>, Problem> {
+    let filled: Vec<Start> = sent.iter().map(|(_, start, verdict)| verdict.fill(start)).collect();
+    let judged: Vec<Judged<'_>> = filled
+        .iter()
+        .zip(sent)
+        .map(|(start, (_, _, verdict))| Judged { start, published: verdict.published() })
+        .collect();
+    let keyed = filled.iter().any(|start| start.idempotency.is_some());
     let limit = api.settings.queue.max_backlog;
-    let fates = by_halves(starts, |some| api.store.enqueue_within(some, limit, &caller.actor)).await;
+    let fates = by_halves(&judged, |some| api.store.enqueue_judged(some, limit, &caller.actor)).await;
     let fates = fates.map_err(|error| busy(error, keyed))?;
     let new = |(start, fate): (&Start, &Fate<Accepted>)| {
         matches!(fate, Fate::Done(Accepted::New { .. })).then_some(start.workspace)
     };
-    let accepted: Vec<_> = starts.iter().zip(&fates).filter_map(new).collect();
+    let accepted: Vec<_> = filled.iter().zip(&fates).filter_map(new).collect();
     ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(accepted.len() as u64);
     for workspace in accepted.into_iter().collect::<BTreeSet<_>>() {
         api.hints.enqueued(workspace);
     }
     let statuses = statuses(api, &fates).await?;
-    Ok(fates.into_iter().map(|fate| answer(fate, &statuses)).collect())
+    let told = |fate| if matches!(fate, Fate::Done(Accepted::Moved)) { None } else { Some(answer(fate, &statuses)) };
+    Ok(fates.into_iter().map(told).collect())
 }
 
 /// Stores a start that keeps what some nodes of the execution it repeats produced.
@@ -164,7 +218,7 @@ fn answer(fate: Fate<Accepted>, statuses: &BTreeMap<ExecutionId, Status>) -> Res
         Fate::Done(Accepted::Draft) => {
             Err(Problem::new(Code::DefinitionNotPublished, "publish the definition first, or use `forebay apply`"))
         }
-        Fate::Done(Accepted::NotFound) => Err(Problem::not_found("definition in this workspace")),
+        Fate::Done(Accepted::Moved | Accepted::NotFound) => Err(Problem::not_found("definition in this workspace")),
         Fate::Done(Accepted::Full) => {
             let problem = Problem::new(Code::QueueFull, "as many executions wait in this workspace as may");
             Err(Problem { retry_after_s: Some(1), ..problem })

@@ -339,6 +339,7 @@ impl Parts {
             keys: http::keys(root_key),
             hints: self.hints.clone(),
             waiters: self.waiters.clone(),
+            declared: http::declared(),
             work: self.work.clone(),
             engine: self.engine.clone(),
             told: self.told.clone(),

@@ -124,3 +124,9 @@ pub struct Activity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Value>,
 }
+
+/// `GET /api/v1/workflow/nodes`
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Kinds {
+    pub items: Vec<kernel::kind::Description>,
+}

@@ -5,7 +5,8 @@ use kernel::ids::ExecutionId;
 use serde_json::json;
 use store::batch::{Fate, by_halves};
 use store::connect::Target;
-use store::enqueue::{Accepted, Start};
+use store::definition::Which;
+use store::enqueue::{Accepted, Judged, Start};
 use store::{Error, Store};
 
 use crate::support::{Limits, World, keyed, new_version, race, start};
@@ -29,6 +30,35 @@ async fn a_hundred_starts_are_answered_in_order() {
     assert_eq!(answers, expected);
     assert_eq!(world.stages(workspace).await, "ready 100");
     assert_eq!(world.count("activity WHERE action = 'execution.start' AND actor = 'test'").await, 100);
+}
+
+#[tokio::test]
+async fn what_was_judged_by_a_version_runs_that_version_or_is_not_accepted() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let known = world.store.definition(Which::Id(definition), Some(workspace)).await.expect("a definition");
+    let first = known.published_version.expect("a version");
+    let starts = [with_key(start(workspace, definition), "k", "a"), start(workspace, definition)];
+    let judged = |start, published| Judged { start, published };
+    let accepted =
+        world.store.enqueue_judged(&[judged(&starts[0], Some(first))], None, "test").await.expect("an enqueue");
+    assert_eq!(accepted, [Accepted::New { execution: starts[0].execution, ready: true }]);
+
+    let version = new_version(Limits::default());
+    let second = world.store.add_version(workspace, definition, &version, "test").await.expect("a version").id;
+    world.store.publish(workspace, definition, second, &version, "test").await.expect("published");
+    let repeated = Start { execution: ExecutionId(store::new_id()), ..starts[0].clone() };
+    let other = with_key(start(workspace, definition), "k", "b");
+    let all = [judged(&repeated, Some(first)), judged(&other, Some(first)), judged(&starts[1], Some(first))];
+    let answers = world.store.enqueue_judged(&all, None, "test").await.expect("an enqueue");
+    let existing = Accepted::Existing { execution: starts[0].execution };
+    assert_eq!(answers, [existing, Accepted::Conflict, Accepted::Moved]);
+    assert_eq!(world.count("workflow_execution").await, 1, "nothing of it was stored");
+
+    let again =
+        world.store.enqueue_judged(&[judged(&starts[1], Some(second))], None, "test").await.expect("an enqueue");
+    assert_eq!(again, [Accepted::New { execution: starts[1].execution, ready: true }]);
+    assert_eq!(world.count(&format!("workflow_execution WHERE version_id = '{second}'")).await, 1);
 }
 
 #[tokio::test]

@@ -48,12 +48,23 @@ async fn commands_list_only_flags_that_mean_something_for_them() {
     let only_here = [
         (
             "--server",
-            vec!["dev", "serve", "worker", "migrate", "config", "root-key", "validate", "completion", "profile use"],
+            vec![
+                "dev",
+                "serve",
+                "worker",
+                "migrate",
+                "config",
+                "root-key",
+                "validate",
+                "schema",
+                "completion",
+                "profile use",
+            ],
             false,
         ),
         (
             "--output",
-            vec!["dev", "serve", "worker", "migrate", "config", "root-key", "completion", "profile use"],
+            vec!["dev", "serve", "worker", "migrate", "config", "root-key", "schema", "completion", "profile use"],
             false,
         ),
         ("--log", vec!["dev", "serve", "worker", "config"], true),
@@ -108,6 +119,7 @@ async fn the_program_explains_itself() {
               key         Make, list and revoke keys
               workflow    List workflows
               validate    Check workflow files without a server
+              schema      Print the JSON Schema of workflow files, for editors
               apply       Publish workflow files: a new version of each that changed
               run         Start a workflow, and watch it if you like
               ls          List executions, newest first

@@ -95,8 +95,9 @@ async fn nothing_is_published_unless_every_file_is_good() {
     assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{output:?}");
     for told in [
         "none.yaml: cannot be read: No such file",
-        "slip.yaml:1:8:",
-        "bad.yaml: /nodes/c/kind:",
+        "--> slip.yaml:1:8",
+        "--> bad.yaml:5:13",
+        "^^^^^^^^^^^^",
         "twin.yaml: it is called greet, as good.yaml is",
     ] {
         assert!(output.stderr.contains(told), "{told}: {}", output.stderr);

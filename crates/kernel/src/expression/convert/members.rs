@@ -98,7 +98,7 @@ impl Converter<'_> {
         }
         let tail = &tail[..tail.find(|c| !word(c) && c != '-').unwrap_or(tail.len())];
         let before = Path { root: root(first), segments: links.iter().map(Link::segment).collect() };
-        Err(ParseError { offset, message: format!("- means minus here: write {before}[\"{last}{tail}\"]") })
+        Err(ParseError::new(offset, format!("- means minus here: write {before}[\"{last}{tail}\"]")))
     }
 }
 

@@ -10,13 +10,13 @@ use serde_json::{Map, Value};
 use super::{Defaults, Draft, LONGEST_NODE_TIMEOUT, MAX_DESCRIPTION_LEN, milliseconds, named, retry, short_text};
 use crate::definition::{Edge, Join, Kind, Node, OnError};
 use crate::expression::type_name;
-use crate::fields::{Fields, Problem, Stage, child, unknown};
-use crate::ids::{Label, NodeKey};
+use crate::fields::{Code, Fields, Problem, Stage, child, unknown, unreadable};
+use crate::ids::{BadName, Label, NodeKey};
 use crate::kind;
 
-const FIELDS: &[&str] =
+pub(in crate::parse) const FIELDS: &[&str] =
     &["kind", "needs", "if", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
-const LIST_FIELDS: &[&str] =
+pub(in crate::parse) const LIST_FIELDS: &[&str] =
     &["key", "id", "kind", "needs", "if", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
 
 const JOINS: &[(&str, Join)] =
@@ -37,7 +37,7 @@ pub(super) fn read(
     let Some(mut fields) = fields else { return stand_in(key, at, draft) };
     let key = match key {
         Some(key) => NodeKey::new(key)
-            .map_err(|bad| fields.problems.push(Problem { pointer: at.to_owned(), message: bad.to_string() }))
+            .map_err(|bad| fields.problems.push(Problem::new(Code::BadName, at, bad.to_string()).of_key()))
             .ok(),
         None => own_key(&mut fields),
     };
@@ -107,8 +107,9 @@ fn read_kind(fields: &mut Fields<'_, '_>) -> Option<Kind> {
     let text = fields.text("kind")?;
     let kind = Kind::parse(text);
     if kind.is_none() {
-        let message = unknown("kind", text, Kind::ALL.iter().map(|kind| kind.name()), fields.problems);
-        fields.wrong("kind", message);
+        let known = Kind::ALL.iter().map(|kind| kind.name());
+        let problem = unknown(Code::UnknownKind, "kind", fields.pointer("kind"), text, known, fields.problems);
+        fields.problems.push(problem);
     }
     kind
 }
@@ -124,7 +125,7 @@ fn with(fields: &mut Fields<'_, '_>, kind: Option<Kind>) -> Value {
     if let Some(kind) = kind {
         let at = fields.pointer("with");
         let found = kind::check(kind, &with).into_iter();
-        fields.problems.extend(found.map(|found| Problem { pointer: format!("{at}{}", found.pointer), ..found }));
+        fields.problems.extend(found.map(|found| refused(found).below(&at)));
     }
     with
 }
@@ -134,10 +135,15 @@ fn condition(fields: &mut Fields<'_, '_>) -> Option<String> {
     match kind::condition::parse(fields.get("if")?) {
         Ok(expression) => Some(expression.source().to_owned()),
         Err(error) => {
-            fields.wrong("if", error.to_string());
+            fields.problems.push(unreadable(fields.pointer("if"), &error));
             None
         }
     }
+}
+
+/// What a kind finds fault with is told apart from what is wrong with the document around it.
+fn refused(found: Problem) -> Problem {
+    if found.code == Code::BadValue { Problem { code: Code::BadConfig, ..found } } else { found }
 }
 
 /// What a node needs: `node` or `node.label`, one or a list of them, each with its pointer; and
@@ -156,19 +162,21 @@ fn needs(fields: &mut Fields<'_, '_>) -> (Vec<(String, NodeKey, Option<Label>)>,
     for (pointer, item) in items {
         match need(item) {
             Ok((from, label)) => needs.push((pointer, from, label)),
-            Err(message) => fields.problems.push(Problem { pointer, message }),
+            Err((code, message)) => fields.problems.push(Problem::new(code, pointer, message)),
         }
     }
     let lost = needs.len() < count;
     (needs, lost)
 }
 
-fn need(item: &Value) -> Result<(NodeKey, Option<Label>), String> {
+fn need(item: &Value) -> Result<(NodeKey, Option<Label>), (Code, String)> {
     let Value::String(text) = item else {
-        return Err(format!("must be the name of a node, or node.branch, not {}", type_name(item)));
+        let message = format!("must be the name of a node, or node.branch, not {}", type_name(item));
+        return Err((Code::WrongType, message));
     };
+    let bad = |bad: BadName| (Code::BadName, bad.to_string());
     let (node, label) = text.split_once('.').map_or((text.as_str(), None), |(node, label)| (node, Some(label)));
-    let node = NodeKey::new(node).map_err(|bad| bad.to_string())?;
-    let label = label.map(Label::new).transpose().map_err(|bad| bad.to_string())?;
+    let node = NodeKey::new(node).map_err(bad)?;
+    let label = label.map(Label::new).transpose().map_err(bad)?;
     Ok((node, label))
 }

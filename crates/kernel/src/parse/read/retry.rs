@@ -14,9 +14,10 @@ use crate::fields::{Fields, Stage};
 
 /// The longest wait between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
-const MAX_FACTOR: u64 = 100;
+pub(in crate::parse) const MAX_FACTOR: u64 = 100;
 
-const FIELDS: &[&str] = &["max_attempts", "initial", "initial_ms", "factor", "backoff", "max", "max_ms"];
+pub(in crate::parse) const FIELDS: &[&str] =
+    &["max_attempts", "initial", "initial_ms", "factor", "backoff", "max", "max_ms"];
 
 /// The fields that were given.
 #[derive(Clone, Copy, Debug, Default)]

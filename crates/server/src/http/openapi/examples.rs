@@ -64,9 +64,10 @@ fn definitions(name: &str) -> Option<Value> {
         "updatedAt": MORNING,
     });
     Some(match name {
-        "SubmitDefinition" => json!({ "document": {
-            "name": "order", "nodes": { "tell": { "kind": "LOG", "with": { "message": "Order ${{ inputs.id }} came in." } } },
-        } }),
+        "SubmitDefinition" => json!({
+            "source": "name: order\nnodes:\n  tell: {kind: LOG, with: {message: 'Order ${{ inputs.id }} came in.'}}\n",
+        }),
+        "Kinds" => json!({ "items": [kernel::kind::describe(kernel::definition::Kind::Fail)] }),
         "Publish" => json!({}),
         "Validated" => json!({ "valid": true, "nodes": 1, "edges": 0, "contentHash": HASH }),
         "Definition" => definition,

@@ -1,0 +1,179 @@
+//! The JSON Schema of a document: what editors complete from and check against while one types.
+//!
+//! Invariants
+//! - Whatever `parse` takes, the schema takes. It refuses less: what hangs together is not its to say.
+//! - Every field that is read is in it, and no other.
+//!
+//! Not here: the rules themselves (`parse::read`, `kind`, `inputs`).
+
+use serde_json::{Value, json};
+
+use super::read::{MAX_CONCURRENCY, MAX_DESCRIPTION_LEN, MAX_DISPATCH_ATTEMPTS, MAX_NAME_LEN, retry::MAX_FACTOR};
+use crate::definition::{Kind, MAX_EDGES, MAX_NODES};
+use crate::failure::Policy;
+use crate::inputs;
+use crate::kind;
+use crate::kind::schema::{any, duration, early, object};
+
+/// Where the schema is published, as its own name.
+pub const ID: &str = "urn:forebay:workflow:1";
+
+/// A node's key, or a label.
+const NAME: &str = "^[A-Za-z_][A-Za-z0-9_-]{0,63}$";
+/// What a node needs: a node, or one branch of it.
+const NEED: &str = "^[A-Za-z_][A-Za-z0-9_-]{0,63}(\\.[A-Za-z_][A-Za-z0-9_-]{0,63})?$";
+
+/// The schema of a whole document, in either form.
+pub fn workflow() -> Value {
+    let mut schema = object(&["nodes"], &fields());
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["$id"] = json!(ID);
+    schema["title"] = json!("A Forebay workflow");
+    schema["$defs"] =
+        json!({ "node": node(false), "listed_node": node(true), "retry": retry(), "input": inputs::schema() });
+    schema
+}
+
+fn fields() -> Vec<(&'static str, Value)> {
+    let nodes = json!({
+        "description": "What is done: a map of nodes, or a list of nodes with keys.",
+        "anyOf": [
+            { "type": "object", "propertyNames": { "pattern": NAME }, "maxProperties": MAX_NODES, "additionalProperties": { "$ref": "#/$defs/node" } },
+            { "type": "array", "maxItems": MAX_NODES, "items": { "$ref": "#/$defs/listed_node" } },
+            { "type": "null" },
+        ],
+    });
+    let inputs = json!({ "type": "object", "propertyNames": { "pattern": NAME }, "additionalProperties": { "$ref": "#/$defs/input" } });
+    let edges = json!({ "type": "array", "maxItems": MAX_EDGES, "items": edge() });
+    let defaults = object(&[], &[("retry", retry_ref()), ("timeout", timeout()), ("timeout_ms", milliseconds())]);
+    vec![
+        ("version", early("The version of this form: 1.", json!({ "const": 1 }))),
+        ("name", early("What it is called; the file's name if not said.", text(MAX_NAME_LEN))),
+        ("description", early("What it is for.", text(MAX_DESCRIPTION_LEN))),
+        ("inputs", early("What a start must bring, each field a subset of JSON Schema.", inputs)),
+        (
+            "additional_inputs",
+            early("Whether a start may bring other inputs too; true if not said.", json!({ "type": "boolean" })),
+        ),
+        ("vars", early("Constants, for expressions to name.", json!({ "type": "object" }))),
+        ("defaults", early("What holds for nodes that do not say otherwise.", defaults)),
+        ("nodes", nodes),
+        ("edges", early("Orders between nodes, beside what they need.", edges)),
+        ("outputs", any("What the execution answers with, templates in any text.")),
+        ("timeout", timeout()),
+        ("timeout_ms", milliseconds()),
+        ("concurrency", early("How many executions may run at once.", count(MAX_CONCURRENCY))),
+        ("key_concurrency", early("How many with the same concurrency key may run at once.", count(MAX_CONCURRENCY))),
+        ("max_attempts", early("How often an engine may refuse a start.", count(MAX_DISPATCH_ATTEMPTS))),
+    ]
+}
+
+fn node(is_listed: bool) -> Value {
+    let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    let need = json!({ "type": "string", "pattern": NEED });
+    let key = || early("Its name.", json!({ "type": "string", "pattern": NAME }));
+    let mut fields = vec![
+        ("kind", json!({ "description": "What it does.", "enum": kinds })),
+        (
+            "needs",
+            early(
+                "The nodes before it: node, or node.branch.",
+                json!({ "anyOf": [need, { "type": "array", "items": need }] }),
+            ),
+        ),
+        ("if", early("An expression; unless it is true, the node is skipped.", json!({ "type": ["string", "boolean"] }))),
+        ("with", any("The configuration of its kind.")),
+        ("when", early("When it may start.", json!({ "enum": ["all_success", "any_success", "all_done"] }))),
+        ("on_error", early("What its failure does to the execution.", json!({ "enum": ["fail", "continue"] }))),
+        ("retry", retry_ref()),
+        ("timeout", timeout()),
+        ("timeout_ms", milliseconds()),
+        ("description", early("What it is for.", text(MAX_DESCRIPTION_LEN))),
+    ];
+    if is_listed {
+        fields.extend([("key", key()), ("id", key())]);
+    }
+    let mut node = object(&["kind"], &fields);
+    node["allOf"] = Kind::ALL.iter().map(|kind| with(*kind)).collect();
+    node
+}
+
+/// If a node is of a kind, its `with` is that kind's.
+fn with(kind: Kind) -> Value {
+    let schema = kind::schema(kind);
+    let needed = schema.get("required").or(schema.get("oneOf")).is_some();
+    let mut then = json!({ "properties": { "with": schema } });
+    if needed {
+        then["required"] = json!(["with"]);
+    }
+    json!({ "if": { "properties": { "kind": { "const": kind.name() } }, "required": ["kind"] }, "then": then })
+}
+
+fn edge() -> Value {
+    let name = || json!({ "type": "string", "pattern": NAME });
+    let label = json!({ "anyOf": [name(), { "type": "boolean" }] });
+    object(&["from", "to"], &[("from", name()), ("to", name()), ("label", early("The branch it is of.", label))])
+}
+
+fn retry() -> Value {
+    let wait = |description: &str| early(description, duration());
+    object(
+        &[],
+        &[
+            ("max_attempts", early("How often it is tried in all.", count(u64::from(Policy::MOST_ATTEMPTS)))),
+            ("initial", wait("The first wait.")),
+            ("initial_ms", milliseconds()),
+            ("factor", early("By how much each wait is longer.", count(MAX_FACTOR))),
+            ("backoff", early("factor 2, or 1.", json!({ "enum": ["exponential", "fixed"] }))),
+            ("max", wait("The longest wait.")),
+            ("max_ms", milliseconds()),
+        ],
+    )
+}
+
+fn retry_ref() -> Value {
+    early("How it is tried again.", json!({ "$ref": "#/$defs/retry" }))
+}
+
+fn timeout() -> Value {
+    early("How long it may take, such as 30s or 1h.", duration())
+}
+
+fn milliseconds() -> Value {
+    early("The same in milliseconds.", json!({ "type": "integer", "minimum": 0 }))
+}
+
+fn count(most: u64) -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": most })
+}
+
+fn text(longest: usize) -> Value {
+    json!({ "type": "string", "maxLength": longest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+
+    fn names(schema: &Value) -> Vec<&str> {
+        let fields = schema["properties"].as_object().expect("fields");
+        let mut names: Vec<&str> = fields.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn every_field_that_is_read_is_in_the_schema() {
+        let sorted = |fields: &[&'static str]| {
+            let mut fields = fields.to_vec();
+            fields.sort_unstable();
+            fields
+        };
+        let schema = workflow();
+        assert_eq!(names(&schema), sorted(read::FIELDS));
+        assert_eq!(names(&schema["$defs"]["node"]), sorted(read::node::FIELDS));
+        assert_eq!(names(&schema["$defs"]["listed_node"]), sorted(read::node::LIST_FIELDS));
+        assert_eq!(names(&schema["$defs"]["retry"]), sorted(read::retry::FIELDS));
+    }
+}

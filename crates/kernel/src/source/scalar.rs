@@ -1,0 +1,61 @@
+//! What a plain word of YAML is: null, a boolean, a number, or text.
+//!
+//! Invariants
+//! - The core schema of YAML 1.2, but for numbers with needless zeros before them, which are text.
+//! - Whatever is a value of JSON is the same value here.
+//!
+//! Not here: quoted text, which is always text (`build`).
+
+use serde_json::{Number, Value};
+
+/// The value of a plain word, or why it has none.
+pub(super) fn plain(text: &str) -> Result<Value, String> {
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "true" | "True" | "TRUE" => Value::Bool(true),
+        "false" | "False" | "FALSE" => Value::Bool(false),
+        _ => number(text)?.map_or_else(|| Value::String(text.to_owned()), Value::Number),
+    })
+}
+
+fn number(text: &str) -> Result<Option<Number>, String> {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if !unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return Ok(None);
+    }
+    let not_finite = || format!("{text} is not a finite number");
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN") {
+        return Err(not_finite());
+    }
+    for (prefix, radix) in [("0x", 16), ("0o", 8)] {
+        if let Some(digits) = text.strip_prefix(prefix) {
+            return Ok(u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+')).map(Number::from));
+        }
+    }
+    if let Ok(number) = serde_json::from_str(text) {
+        return Ok(Some(number));
+    }
+    if !is_decimal(unsigned) {
+        return Ok(None);
+    }
+    // What JSON would not take: `+1`, `.5`, `5.`, and what is too large.
+    let whole = text.strip_prefix('+').filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    if let Some(number) = whole.and_then(|text| text.parse::<u64>().ok()) {
+        return Ok(Some(number.into()));
+    }
+    let number = text.parse::<f64>().ok().and_then(Number::from_f64);
+    number.map(Some).ok_or_else(not_finite)
+}
+
+/// Digits with a point and an exponent, and no zero before them that is not needed.
+fn is_decimal(text: &str) -> bool {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).map_or((text, None), |(m, e)| (m, Some(e)));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let exponent = exponent.map(|exponent| exponent.strip_prefix(['-', '+']).unwrap_or(exponent));
+    digits(whole)
+        && digits(fraction)
+        && !(whole.is_empty() && fraction.is_empty())
+        && !(whole.len() > 1 && whole.starts_with('0'))
+        && exponent.is_none_or(|exponent| !exponent.is_empty() && digits(exponent))
+}

@@ -1,0 +1,161 @@
+//! What the starts of each version must bring, kept so that a start costs no look at its definition.
+//!
+//! Invariants
+//! - A version never changes, so what is kept of one is never stale.
+//! - Which version is published may be: a start judged by another is not accepted, and judged anew after a look.
+//!
+//! Not here: the rules (`kernel::inputs`), storing (`starts`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kernel::ids::{DefinitionId, VersionId, WorkspaceId};
+use kernel::inputs::Inputs;
+use kernel::parse;
+use serde_json::Value;
+use store::Store;
+use store::definition::Which;
+use store::enqueue::Start;
+use uuid::Uuid;
+
+use super::{Code, Problem};
+
+/// How many of each are kept.
+const KEPT: usize = 5_000;
+
+/// What this process knows.
+#[derive(Debug, Default)]
+pub(crate) struct Declared {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    published: BTreeMap<(WorkspaceId, DefinitionId), VersionId>,
+    inputs: BTreeMap<VersionId, Arc<Inputs>>,
+}
+
+/// What is said of one start.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// The input with its defaults, and the published version that it was judged by, if it was.
+    Good {
+        input: Option<Value>,
+        published: Option<VersionId>,
+    },
+    Refused(Problem),
+}
+
+impl Verdict {
+    /// The start as it is stored.
+    pub(crate) fn fill(&self, start: &Start) -> Start {
+        match self {
+            Verdict::Good { input, .. } => Start { input: input.clone(), ..start.clone() },
+            Verdict::Refused(_) => start.clone(),
+        }
+    }
+
+    /// The version that must still be published. What was refused asks for one that never is.
+    pub(crate) fn published(&self) -> Option<VersionId> {
+        match self {
+            Verdict::Good { published, .. } => *published,
+            Verdict::Refused(_) => Some(VersionId(Uuid::nil())),
+        }
+    }
+}
+
+impl Declared {
+    /// Judges the inputs of starts, in order; `anew` looks what is published now.
+    pub(crate) async fn judge(
+        &self,
+        store: &Store,
+        starts: &[(usize, Start)],
+        anew: bool,
+    ) -> Result<Vec<Verdict>, Problem> {
+        if anew {
+            let mut kept = self.kept();
+            for (_, start) in starts {
+                kept.published.remove(&(start.workspace, start.definition));
+            }
+        }
+        // What is not there is looked for once, too.
+        let mut looked: BTreeMap<(WorkspaceId, DefinitionId), Option<VersionId>> = BTreeMap::new();
+        let mut verdicts = Vec::with_capacity(starts.len());
+        for (_, start) in starts {
+            let key = (start.workspace, start.definition);
+            let published = match (start.version, looked.get(&key)) {
+                (Some(_), _) => None,
+                (None, Some(known)) => *known,
+                (None, None) => self.published(store, start).await?,
+            };
+            if start.version.is_none() {
+                looked.insert(key, published);
+            }
+            verdicts.push(self.verdict(store, start, published).await?);
+        }
+        Ok(verdicts)
+    }
+
+    async fn verdict(&self, store: &Store, start: &Start, published: Option<VersionId>) -> Result<Verdict, Problem> {
+        // A definition that is unknown or a draft: storing says so.
+        let Some(version) = start.version.or(published) else {
+            return Ok(Verdict::Good { input: start.input.clone(), published: None });
+        };
+        let inputs = self.inputs(store, version).await?;
+        Ok(match inputs.apply(start.input.clone()) {
+            Ok(input) => Verdict::Good { input, published },
+            Err(problems) => Verdict::Refused(refusal(problems)),
+        })
+    }
+
+    async fn published(&self, store: &Store, start: &Start) -> Result<Option<VersionId>, Problem> {
+        let key = (start.workspace, start.definition);
+        if let Some(version) = self.kept().published.get(&key) {
+            return Ok(Some(*version));
+        }
+        let known = match store.definition(Which::Id(start.definition), Some(start.workspace)).await {
+            Ok(known) => known,
+            Err(store::Error::NotFound) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(version) = known.published_version {
+            keep(&mut self.kept().published, key, version);
+        }
+        Ok(known.published_version)
+    }
+
+    async fn inputs(&self, store: &Store, version: VersionId) -> Result<Arc<Inputs>, Problem> {
+        if let Some(inputs) = self.kept().inputs.get(&version) {
+            return Ok(Arc::clone(inputs));
+        }
+        // A version that cannot be read asks for nothing: running it says why.
+        let graph = store.graphs(&[version]).await?.pop().map(|(_, graph)| graph);
+        let definition = graph.and_then(|graph| parse::check_stored(&graph).ok()).map(|(definition, _)| definition);
+        let read =
+            definition.map(|definition| Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true)));
+        let inputs = Arc::new(read.unwrap_or_default());
+        keep(&mut self.kept().inputs, version, Arc::clone(&inputs));
+        Ok(inputs)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Begins anew when there is too much: all of it can be read again.
+fn keep<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: V) {
+    if map.len() >= KEPT {
+        map.clear();
+    }
+    map.insert(key, value);
+}
+
+fn refusal(problems: Vec<parse::Problem>) -> Problem {
+    let problems: Vec<parse::Problem> = problems.into_iter().map(|problem| problem.below("/input")).collect();
+    let detail = match problems.as_slice() {
+        [only] => only.to_string(),
+        many => format!("the input has {} problems", many.len()),
+    };
+    Problem { problems, ..Problem::new(Code::ValidationFailed, detail) }
+}
