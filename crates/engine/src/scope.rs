@@ -28,6 +28,7 @@ pub fn scope(begun: &Begun, version: &Version) -> Scope {
             "workflow": version.definition.name,
         }),
         workspace: json!({ "id": begun.workspace }),
+        secrets: None,
     }
 }
 

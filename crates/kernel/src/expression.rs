@@ -27,6 +27,7 @@ use serde_json::{Number, Value};
 
 use crate::failure::{Class, Failure};
 use crate::ids::NodeKey;
+use crate::secret::Secrets;
 
 /// The longest source of one expression, in bytes.
 pub const MAX_SOURCE_LEN: usize = 4_096;
@@ -72,6 +73,10 @@ pub enum Unavailable {
     NoNode,
     #[error("nodes.{node} must be followed by output, status or error")]
     NoPart { node: String },
+    #[error("name a secret, such as secrets.API_KEY")]
+    NoSecret,
+    #[error("there is no secret {0} here")]
+    UnknownSecret(String),
 }
 
 /// One step of a path.
@@ -104,6 +109,7 @@ pub enum Root<'a> {
     Execution,
     Workspace,
     Node { key: &'a str, part: Part },
+    Secret { name: &'a str },
 }
 
 /// A comparison.
@@ -151,6 +157,8 @@ pub struct Scope {
     pub trigger: Arc<Value>,
     pub execution: Value,
     pub workspace: Value,
+    /// None everywhere but in the call that sends them: what mentions them resolves to `***`.
+    pub secrets: Option<Arc<Secrets>>,
 }
 
 static NULL: Value = Value::Null;
@@ -170,6 +178,11 @@ impl Expression {
     /// Every path it looks at, in order.
     pub fn references(&self) -> Vec<&Path> {
         self.terms.iter().filter_map(Term::path).collect()
+    }
+
+    /// Does it look at a secret?
+    pub fn mentions_secrets(&self) -> bool {
+        self.references().iter().any(|path| path.root == "secrets")
     }
 
     /// Its value.
@@ -319,9 +332,17 @@ impl Path {
             "execution" => (Root::Execution, rest),
             "workspace" => (Root::Workspace, rest),
             "nodes" => self.node()?,
-            "vars" | "item" | "index" | "secrets" => return Err(Unavailable::NotYet(self.root.clone())),
+            "secrets" => self.secret()?,
+            "vars" | "item" | "index" => return Err(Unavailable::NotYet(self.root.clone())),
             _ => return Err(Unavailable::UnknownRoot(self.root.clone())),
         })
+    }
+
+    fn secret(&self) -> Result<(Root<'_>, &[Segment]), Unavailable> {
+        match self.segments.as_slice() {
+            [Segment::Field(name)] => Ok((Root::Secret { name }, &[])),
+            _ => Err(Unavailable::NoSecret),
+        }
     }
 
     fn node(&self) -> Result<(Root<'_>, &[Segment]), Unavailable> {
@@ -355,6 +376,7 @@ impl Scope {
             Root::Trigger => &*self.trigger,
             Root::Execution => &self.execution,
             Root::Workspace => &self.workspace,
+            Root::Secret { name } => return self.secret(name),
             Root::Node { key, part } => match (self.node(key), part) {
                 (None, _) => &NULL,
                 (Some(node), Part::Output) => &*node.output,
@@ -366,6 +388,12 @@ impl Scope {
             },
         };
         walk(start, rest, path).map(Cow::Borrowed)
+    }
+
+    fn secret(&self, name: &str) -> Result<Cow<'_, Value>, EvalError> {
+        let found = self.secrets.as_ref().and_then(|secrets| secrets.get(name));
+        let value = found.ok_or_else(|| Unavailable::UnknownSecret(name.to_owned()))?;
+        Ok(Cow::Owned(Value::String(value.to_owned())))
     }
 
     fn node(&self, key: &str) -> Option<&NodeScope> {
@@ -413,6 +441,7 @@ mod tests {
             trigger: Arc::new(json!({"kind": "manual"})),
             execution: json!({"id": "e1"}),
             workspace: json!({"id": "w1"}),
+            secrets: None,
         }
     }
 
@@ -500,7 +529,7 @@ mod tests {
         check(
             &["secrets.token", "item", "env.HOME", "nodes", "nodes[0]", "nodes.fetch", "nodes.fetch.outputs"],
             expect![[r#"
-            secrets.token  =>  failed: secrets is not available yet
+            secrets.token  =>  failed: there is no secret token here
             item  =>  failed: item is not available yet
             env.HOME  =>  failed: unknown root env: use one of inputs, nodes, trigger, execution, workspace
             nodes  =>  failed: name a node and what of it to take, such as nodes.fetch.output

@@ -100,6 +100,11 @@ impl<'a, 'p> Fields<'a, 'p> {
         self.stage == Stage::Publish && value.as_str().is_some_and(is_templated)
     }
 
+    /// Is every value final?
+    pub(crate) fn is_final(&self) -> bool {
+        self.stage == Stage::Run
+    }
+
     pub(crate) fn require(&mut self, name: &str) {
         if self.get(name).is_none() {
             let how = if self.has(name) { "is null" } else { "is missing" };

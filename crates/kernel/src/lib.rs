@@ -23,6 +23,7 @@ pub mod queue;
 pub mod reconcile;
 pub mod ring;
 pub mod run;
+pub mod secret;
 pub mod signals;
 pub mod template;
 pub mod tier;

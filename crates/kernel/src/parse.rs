@@ -482,7 +482,7 @@ mod tests {
                 /nodes/a/with/url: expected a field name, found the end (at offset 12)
                 /outputs/z: the expression is never closed: add }} (at offset 0)
                 /outputs/x: unknown node cc, did you mean c?
-                /outputs/y: secrets is not available yet
+                /outputs/y: secrets.k cannot be used here: only in headers, query, body, form and text of an HTTP_REQUEST
             "#]],
         );
     }

@@ -14,10 +14,15 @@
 
 mod resolve;
 
-use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use crate::expression::{EvalError, Expression, ParseError, Path, Scope};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::expression::{EvalError, Expression, ParseError, Path, Root, Scope};
 use crate::failure::{Class, Failure};
+use crate::secret::Secrets;
 
 /// The most bytes that one template may resolve to, unless its caller says otherwise.
 pub const MAX_RESOLVED_BYTES: usize = 1 << 20;
@@ -104,14 +109,34 @@ impl Template {
         if let Shape::Whole(expression) = &self.root { Some(expression) } else { None }
     }
 
-    /// The value with every expression replaced by what it yields.
+    /// The secrets that are looked at, by name.
+    pub fn secrets(&self) -> BTreeSet<String> {
+        let named = |path: &Path| match path.root() {
+            Ok((Root::Secret { name }, _)) => Some(name.to_owned()),
+            _ => None,
+        };
+        self.references().into_iter().filter_map(|(_, path)| named(path)).collect()
+    }
+
+    /// The value with its secrets in it, and every text that an expression made with one.
+    pub fn resolve_revealing(
+        &self,
+        scope: &Scope,
+        secrets: &Arc<Secrets>,
+    ) -> Result<(Value, Vec<Zeroizing<String>>), ResolveError> {
+        let scope = Scope { secrets: Some(Arc::clone(secrets)), ..scope.clone() };
+        resolve::resolve(&self.root, &scope, MAX_RESOLVED_BYTES)
+    }
+
+    /// The value with every expression replaced by what it yields; one that mentions a secret, which is not at hand
+    /// here, by `***`.
     pub fn resolve(&self, scope: &Scope) -> Result<Value, ResolveError> {
         self.resolve_within(scope, MAX_RESOLVED_BYTES)
     }
 
     /// [`Template::resolve`] with a budget of the caller's.
     pub fn resolve_within(&self, scope: &Scope, limit: usize) -> Result<Value, ResolveError> {
-        resolve::resolve(&self.root, scope, limit)
+        resolve::resolve(&self.root, scope, limit).map(|(value, _)| value)
     }
 }
 
@@ -279,7 +304,6 @@ mod tests {
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
     use serde_json::json;
-    use std::sync::Arc;
 
     fn scope() -> Scope {
         let inputs = json!({
@@ -397,9 +421,26 @@ mod tests {
                 {"a":"x${{ inputs.nul }}"}  =>  failed: /a: the result holds a NUL character, which cannot be stored
                 ["${{ inputs.big }}","${{ inputs.big }}"]  =>  failed: /1: the result is larger than 1000 bytes
                 "${{ inputs.big }}${{ inputs.big }}"  =>  failed: the result is larger than 1000 bytes
-                "${{ secrets.a }}"  =>  failed: secrets is not available yet
+                "${{ secrets.a }}"  =>  "***"
             "#]],
         );
+    }
+
+    #[test]
+    fn secrets_are_masked_until_they_are_revealed() {
+        let template = json!({"a": "Bearer ${{ secrets.A }}", "b": "${{ secrets.B }}", "c": "${{ inputs.n }}"});
+        let template = Template::parse(&template).expect("readable");
+        assert_eq!(template.secrets(), BTreeSet::from(["A".to_owned(), "B".to_owned()]));
+        assert_eq!(template.resolve(&scope()), Ok(json!({"a": "Bearer ***", "b": "***", "c": 3})));
+        let pair = |name: &str, value: &str| (name.to_owned(), Zeroizing::new(value.to_owned()));
+        let secrets: Arc<Secrets> = Arc::new([pair("A", "s3cret"), pair("B", "t0ken")].into_iter().collect());
+        let (value, revealed) = template.resolve_revealing(&scope(), &secrets).expect("a value");
+        assert_eq!(value, json!({"a": "Bearer s3cret", "b": "t0ken", "c": 3}));
+        assert_eq!(revealed, [Zeroizing::new("s3cret".to_owned()), Zeroizing::new("t0ken".to_owned())]);
+        let one: Arc<Secrets> = Arc::new([pair("A", "s3cret")].into_iter().collect());
+        let missing = template.resolve_revealing(&scope(), &one).expect_err("no B");
+        assert_eq!(missing.to_string(), "/b: there is no secret B here");
+        assert_eq!(format!("{secrets:?}"), r#"{"A", "B"}"#);
     }
 
     #[test]

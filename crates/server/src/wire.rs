@@ -9,6 +9,7 @@
 mod control;
 mod keys;
 mod lists;
+mod secrets;
 
 use jiff::Timestamp;
 use kernel::explain::Waiting;
@@ -22,6 +23,7 @@ use utoipa::ToSchema;
 
 pub use keys::{CreateKey, CreatedKey, Key};
 pub use lists::{Activity, Capacity, Count, ListedExecution, Page, Version, WaitingCounts};
+pub use secrets::{Hidden, Secret, SetSecret};
 
 pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunVersion};
 

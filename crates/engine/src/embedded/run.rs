@@ -226,7 +226,7 @@ impl Driver {
             Ok((input, Work::HttpRequest(config))) => {
                 self.running(node, attempt, Some(input), None);
                 let trace = trace::of(&span).unwrap_or(self.begun.trace);
-                self.calls.push((node, Call::new(config, spec, &self.begun, trace)));
+                self.calls.push((node, Call::new(config, spec, &self.scope, &self.begun, trace)));
             }
         }
     }
@@ -292,7 +292,7 @@ impl Driver {
         let call = async move {
             let _permit = shared.permits.acquire(call.workspace).await;
             let started = Instant::now();
-            let result = nodes::http_request(&shared.outbound, &shared.pulse, call).await;
+            let result = nodes::http_request(&shared.outbound, &shared.vault, &shared.pulse, call).await;
             (node, result, started.elapsed())
         };
         let handle = self.in_flight.spawn(call.instrument(span));

@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! - A node sees only what certainly came before it: its ancestors. The outputs see every node.
+//! - A secret may be looked at only in the fields that its node's kind marks for it.
 //! - It works on graphs that are no plan, so that its problems come in the same answer.
 //!
 //! Not here: what a path may look like (`expression`), which templates there are (`kind`).
@@ -21,18 +22,38 @@ pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
         let survey = kind::references(node.kind, &node.with);
         let ancestors = if survey.paths.is_empty() { Vec::new() } else { graph.ancestors(at) };
         let with = child(&draft.node_at[at], "with");
-        tell(&with, &survey, problems, |path, problems| graph.refusal(path, Some((at, &ancestors)), problems));
+        let marked = kind::secret_fields(node.kind);
+        tell(&with, &survey, problems, |pointer, path, problems| {
+            let out_of_place = || misplaced(pointer, path, marked);
+            graph.refusal(path, Some((at, &ancestors)), problems).or_else(out_of_place)
+        });
     }
     let outputs = template::survey(&draft.definition.outputs);
-    tell("/outputs", &outputs, problems, |path, problems| graph.refusal(path, None, problems));
+    tell("/outputs", &outputs, problems, |pointer, path, problems| {
+        graph.refusal(path, None, problems).or_else(|| misplaced(pointer, path, &[]))
+    });
 }
 
-fn tell(at: &str, survey: &Survey, problems: &mut Vec<Problem>, refusal: impl Fn(&Path, &[Problem]) -> Option<String>) {
+/// Why a secret may not be looked at here.
+fn misplaced(pointer: &str, path: &Path, marked: &[&str]) -> Option<String> {
+    let Ok((Root::Secret { name }, _)) = path.root() else { return None };
+    let field = pointer.trim_start_matches('/').split('/').next().unwrap_or_default();
+    (!marked.contains(&field)).then(|| {
+        format!("secrets.{name} cannot be used here: only in headers, query, body, form and text of an HTTP_REQUEST")
+    })
+}
+
+fn tell(
+    at: &str,
+    survey: &Survey,
+    problems: &mut Vec<Problem>,
+    refusal: impl Fn(&str, &Path, &[Problem]) -> Option<String>,
+) {
     for (pointer, error) in &survey.errors {
         problems.push(Problem { pointer: format!("{at}{pointer}"), message: error.to_string() });
     }
     for (pointer, path) in &survey.paths {
-        if let Some(message) = refusal(path, problems) {
+        if let Some(message) = refusal(pointer, path, problems) {
             problems.push(Problem { pointer: format!("{at}{pointer}"), message });
         }
     }

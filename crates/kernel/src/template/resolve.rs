@@ -2,34 +2,63 @@
 //!
 //! Invariants
 //! - Every byte of a result is charged before it is copied.
+//! - What mentions a secret is not evaluated unless secrets are at hand, and then told of.
 //! - An error carries its way out: each level adds its segment to the pointer.
 //!
 //! Not here: reading templates (`template`).
 
+use std::borrow::Cow;
 use std::io;
 
 use serde_json::{Map, Value};
+use zeroize::Zeroizing;
 
 use super::{Cause, MAX_RESOLVED_DEPTH, Part, ResolveError, Shape, push_segment};
-use crate::expression::Scope;
+use crate::expression::{Expression, Scope};
 
-/// The value of a shape, of at most `limit` bytes.
-pub(super) fn resolve(shape: &Shape, scope: &Scope, limit: usize) -> Result<Value, ResolveError> {
-    Resolver { scope, limit, left: limit }.shape(shape, 0)
+/// What stands for a secret.
+const MASK: &str = "***";
+
+/// The value of a shape, of at most `limit` bytes, and every text in it that was made with a secret.
+pub(super) fn resolve(
+    shape: &Shape,
+    scope: &Scope,
+    limit: usize,
+) -> Result<(Value, Vec<Zeroizing<String>>), ResolveError> {
+    let mut resolver = Resolver { scope, limit, left: limit, revealed: Vec::new() };
+    let value = resolver.shape(shape, 0)?;
+    Ok((value, resolver.revealed))
 }
 
 struct Resolver<'s> {
     scope: &'s Scope,
     limit: usize,
     left: usize,
+    revealed: Vec<Zeroizing<String>>,
 }
 
-impl Resolver<'_> {
+impl<'s> Resolver<'s> {
+    /// What an expression yields, or what stands for it.
+    fn view<'e>(&mut self, expression: &'e Expression) -> Result<Cow<'e, Value>, Cause>
+    where
+        's: 'e,
+    {
+        if !expression.mentions_secrets() {
+            return Ok(expression.view(self.scope)?);
+        }
+        if self.scope.secrets.is_none() {
+            return Ok(Cow::Owned(Value::String(MASK.to_owned())));
+        }
+        let value = expression.view(self.scope)?;
+        reveal(&value, &mut self.revealed);
+        Ok(value)
+    }
+
     fn shape(&mut self, shape: &Shape, depth: usize) -> Result<Value, ResolveError> {
         match shape {
             Shape::Plain(value) => self.take(value, depth).map_err(here),
             Shape::Whole(expression) => {
-                let value = expression.view(self.scope).map_err(|error| here(error.into()))?;
+                let value = self.view(expression).map_err(here)?;
                 self.take(&value, depth).map_err(here)
             }
             Shape::Mixed(parts) => self.mixed(parts).map_err(here),
@@ -67,7 +96,7 @@ impl Resolver<'_> {
                     all.push_str(text);
                 }
                 Part::Expression(expression) => {
-                    let value = expression.view(self.scope)?;
+                    let value = self.view(expression)?;
                     storable(&value, 0)?;
                     match value.as_ref() {
                         Value::Null => {}
@@ -96,6 +125,16 @@ impl Resolver<'_> {
         serde_json::to_writer(&mut meter, value).map_err(|_| Cause::TooLarge { limit: self.limit })?;
         self.left = meter.left;
         Ok(())
+    }
+}
+
+/// Every text within a value.
+fn reveal(value: &Value, revealed: &mut Vec<Zeroizing<String>>) {
+    match value {
+        Value::String(text) => revealed.push(Zeroizing::new(text.clone())),
+        Value::Array(items) => items.iter().for_each(|item| reveal(item, revealed)),
+        Value::Object(fields) => fields.values().for_each(|field| reveal(field, revealed)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -71,7 +71,7 @@ impl Kit {
                 );
                 trace::put_below(&span, held.begun.trace);
                 let trace = trace::of(&span).unwrap_or(held.begun.trace);
-                let call = nodes::Call::new(config, spec, &held.begun, trace);
+                let call = nodes::Call::new(config, spec, &scope, &held.begun, trace);
                 match self.call(context, spec, call).instrument(span).await {
                     Some(result) => self.ended(&attempt, result.and_then(nodes::storable)).await,
                     None => Err(ActivityError::cancelled()),
@@ -111,7 +111,7 @@ impl Kit {
         // Not at once: the start itself counts as a beat, and a call that is soon over costs Temporal none.
         let every = self.heartbeat / 4;
         let mut beat = tokio::time::interval_at((since + every).into(), every);
-        let mut calling = std::pin::pin!(nodes::http_request(&self.outbound, &self.pulse, call));
+        let mut calling = std::pin::pin!(nodes::http_request(&self.outbound, &self.vault, &self.pulse, call));
         let result = loop {
             tokio::select! {
                 result = &mut calling => break Some(result),
