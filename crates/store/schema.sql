@@ -1038,6 +1038,23 @@ CREATE TABLE public.process (
 )
 WITH (fillfactor='20');
 
+CREATE TABLE public.secret (
+    workspace_id uuid NOT NULL,
+    name text NOT NULL,
+    version integer NOT NULL,
+    value_sealed bytea NOT NULL,
+    key_sealed bytea NOT NULL,
+    key_id text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    CONSTRAINT secret_key_id_check CHECK (((length(key_id) >= 1) AND (length(key_id) <= 32))),
+    CONSTRAINT secret_key_sealed_check CHECK ((length(key_sealed) <= 200)),
+    CONSTRAINT secret_name_check CHECK ((name ~ '^[A-Za-z_][A-Za-z0-9_]{0,127}$'::text)),
+    CONSTRAINT secret_value_sealed_check CHECK ((length(value_sealed) <= 66000)),
+    CONSTRAINT secret_version_check CHECK ((version >= 1))
+);
+
 CREATE TABLE public.shard_owner (
     shard smallint NOT NULL,
     owner uuid,
@@ -1258,6 +1275,9 @@ ALTER TABLE ONLY public.execution_queue
 ALTER TABLE ONLY public.process
     ADD CONSTRAINT process_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.secret
+    ADD CONSTRAINT secret_pkey PRIMARY KEY (workspace_id, name);
+
 ALTER TABLE ONLY public.shard_owner
     ADD CONSTRAINT shard_owner_pkey PRIMARY KEY (shard);
 
@@ -1363,6 +1383,9 @@ CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at O
 
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+
+ALTER TABLE ONLY public.secret
+    ADD CONSTRAINT secret_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
 
 ALTER TABLE ONLY public.workflow_definition_version
     ADD CONSTRAINT workflow_definition_version_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);

@@ -28,6 +28,7 @@ mod profile;
 mod queue;
 mod rerun;
 mod run;
+mod secret;
 mod top;
 mod watch;
 mod which;
@@ -48,6 +49,9 @@ pub(crate) enum Command {
     /// Make, list and revoke keys
     #[command(subcommand)]
     Key(key::Command),
+    /// Set, list and delete secrets of a workspace
+    #[command(subcommand)]
+    Secret(secret::Command),
     /// List workflows
     #[command(subcommand)]
     Workflow(workflow::Command),
@@ -84,6 +88,7 @@ impl Command {
         match self {
             Command::Workspace(command) => command.run().await,
             Command::Key(command) => command.run().await,
+            Command::Secret(command) => command.run().await,
             Command::Workflow(command) => command.run().await,
             Command::Validate(validate) => validate.run(),
             Command::Schema => settle(definition::schema(), Format::Table),

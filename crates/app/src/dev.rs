@@ -9,6 +9,7 @@
 
 mod keep;
 mod root_key;
+mod secret_key;
 mod temporal;
 
 use std::path::PathBuf;
@@ -186,13 +187,14 @@ impl DevArgs {
         }
     }
 
-    async fn start(&self, settings: Settings, database: &Embedded) -> anyhow::Result<Running> {
+    async fn start(&self, mut settings: Settings, database: &Embedded) -> anyhow::Result<Running> {
         let target = Target::new(&database.url())?;
         store::migrate::migrate(&target).await?;
         let store = Store::new(&target, 1)?;
         let roles = Role::ALL.into_iter().collect();
         let data_dir = (!self.ephemeral).then(|| database.data_dir().to_owned());
         let file = data_dir.as_ref().map(|dir| dir.join(root_key::FILE));
+        secret_key::ensure(&mut settings, data_dir.as_deref())?;
         let (key, is_new) = root_key::find_or_make(&store, file.as_deref()).await?;
         // The example that makes an HTTP call asks this very server: its own address is allowed.
         let service =

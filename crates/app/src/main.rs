@@ -9,6 +9,7 @@ mod dev;
 mod exit;
 mod output;
 mod profile;
+mod rotate;
 mod serve;
 mod settings;
 mod telemetry;
@@ -46,6 +47,9 @@ enum Command {
     Worker(serve::WorkerArgs),
     Migrate(serve::MigrateArgs),
     Config(serve::ConfigArgs),
+    /// Look after the keys that seal secrets
+    #[command(subcommand)]
+    Secrets(rotate::Command),
     /// Make a root key for `serve`, on standard output; Forebay stores it nowhere
     #[command(
         after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe root key may do everything. Keys of one workspace come from `forebay key create`."
@@ -124,6 +128,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Migrate(args) => runtime.block_on(args.run()).map(done),
         Command::Config(args) => args.run().map(done),
+        Command::Secrets(command) => runtime.block_on(command.run()).map(done),
         Command::RootKey => output::line(store::key::Secret::generate()?.expose()).map(done),
         Command::Client(command) => Ok(runtime.block_on(command.run())),
         Command::Completion { shell } => complete(shell).map(done),

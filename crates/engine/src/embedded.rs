@@ -34,6 +34,7 @@ use tracing::Instrument as _;
 
 use crate::outbound::Outbound;
 use crate::pulse::Pulse;
+use crate::vault::{Keys, Vault};
 use crate::versions::Versions;
 use crate::{Described, Engine, say};
 use permits::Permits;
@@ -88,6 +89,7 @@ impl std::fmt::Debug for Embedded {
 struct Shared {
     store: Store,
     outbound: Outbound,
+    vault: Vault,
     settings: Settings,
     versions: Versions,
     permits: Permits,
@@ -117,10 +119,18 @@ struct Held {
 }
 
 impl Embedded {
-    /// An engine that stores through `store` and calls out through `outbound`.
-    pub fn new(store: Store, outbound: Outbound, settings: Settings, pulse: Arc<Pulse>, on_left: OnLeft) -> Embedded {
+    /// An engine that stores through `store`, calls out through `outbound`, and opens secrets with `keys`.
+    pub fn new(
+        store: Store,
+        outbound: Outbound,
+        keys: Keys,
+        settings: Settings,
+        pulse: Arc<Pulse>,
+        on_left: OnLeft,
+    ) -> Embedded {
         let shared = Shared {
             writer: Writer::spawn(store.clone()),
+            vault: Vault::new(store.clone(), keys),
             store,
             outbound,
             settings,

@@ -9,6 +9,7 @@
 
 pub mod embedded;
 pub mod ending;
+pub mod mask;
 #[cfg(feature = "mutants")]
 pub mod mutant;
 pub mod nodes;
@@ -19,6 +20,7 @@ pub mod signals;
 #[cfg(feature = "test-engine")]
 pub mod test_engine;
 pub mod trace;
+pub mod vault;
 pub mod versions;
 
 use std::collections::BTreeSet;

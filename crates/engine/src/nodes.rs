@@ -4,6 +4,7 @@
 //! - Light kinds only compute, at once and here; the others are futures that may be dropped at any
 //!   time, and dropping one stops its work.
 //! - A failure is classified where it happens and never re-wrapped.
+//! - No secret is at hand when a node is made ready: what is stored as its input has none.
 //!
 //! Not here: what a kind's configuration means (`kernel::kind`), retries (`kernel::run`).
 

@@ -12,8 +12,9 @@
 //!   never an address that the host resolved to.
 //! - A call ends within its timeout, and at once when its future is dropped.
 //! - No connection is shared by two workspaces.
+//! - No secret that a request carries is in its answer or failure, or goes to another origin than it was sent to.
 //!
-//! Not here: which status fails a node (its kind asks `failure_of`), secrets and their masking,
+//! Not here: which status fails a node (its kind asks `failure_of`), where secrets come from (`vault`),
 //! the network policy outside, which is the last wall.
 
 mod address;
@@ -43,7 +44,7 @@ use request::Hop;
 pub use allow::{Allow, BadAllow};
 pub use request::{Body, Method, Request};
 pub use resolver::Lookup;
-pub use response::{Response, failure_of};
+pub use response::{Response, failure_of, wanted_wait};
 
 /// What an operator may set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,9 +114,18 @@ impl Outbound {
 
     /// Makes a call. Any status is an answer; a failure means that there was none to take.
     pub async fn send(&self, request: Request) -> Result<Response, Failure> {
-        let hop = Hop::first(&request, &self.inner.guard)?;
+        let result = self.attempt(&request).await;
+        let Some(secrets) = &request.secrets else { return result };
+        result.map_err(|failure| match secrets.text(&failure.message) {
+            Some(message) => Failure { message, ..failure },
+            None => failure,
+        })
+    }
+
+    async fn attempt(&self, request: &Request) -> Result<Response, Failure> {
+        let hop = Hop::first(request, &self.inner.guard)?;
         let host = hop.target.host().to_owned();
-        let call = Box::pin(self.inner.follow(hop, &request));
+        let call = Box::pin(self.inner.follow(hop, request));
         match tokio::time::timeout(request.timeout, call).await {
             Ok(result) => result,
             Err(_) => {
@@ -142,7 +152,7 @@ impl Inner {
             let answer = self.exchange(&hop, request.partition).await?;
             let Some(location) = redirect_of(&answer) else {
                 let host = hop.target.host();
-                let read = response::read(answer, request.max_response_bytes).await;
+                let read = response::read(answer, request.max_response_bytes, request.secrets.as_deref()).await;
                 return read.map_err(|refused| refused.failure(host, |error| broken(host, error)));
             };
             if redirects == self.max_redirects {
@@ -161,7 +171,7 @@ impl Inner {
         let client = self.clients.of(workspace, opened).map_err(failed)?;
         let mut message = client.request(hop.method.clone(), url).headers(hop.headers.clone());
         if let Some(body) = &hop.body {
-            message = message.body(body.clone());
+            message = message.body(body.to_vec());
         }
         let answer = message.send().await.map_err(failed)?;
         // The resolver saw to it already; if ever it does not, nothing of the answer gets out.

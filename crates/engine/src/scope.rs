@@ -25,6 +25,8 @@ pub struct Start<'a> {
     pub workspace: WorkspaceId,
     pub created_at: Timestamp,
     pub workflow: Option<&'a str>,
+    /// The constants of its definition.
+    pub vars: &'a Value,
     pub input: Value,
     pub trigger: Value,
 }
@@ -36,6 +38,7 @@ pub fn scope(begun: &Begun, version: &Version) -> Scope {
         workspace: begun.workspace,
         created_at: begun.created_at,
         workflow: version.definition.name.as_deref(),
+        vars: &version.definition.vars,
         input: begun.input.clone(),
         trigger: begun.trigger.clone(),
     })
@@ -53,6 +56,7 @@ pub fn at_start(start: Start<'_>) -> Scope {
             "workflow": start.workflow,
         }),
         workspace: json!({ "id": start.workspace }),
+        vars: Arc::new(start.vars.clone()),
         ..Scope::default()
     }
 }

@@ -91,6 +91,11 @@ impl<'a, 'p> Fields<'a, 'p> {
         self.stage == Stage::Publish && value.as_str().is_some_and(is_templated)
     }
 
+    /// Is every value final?
+    pub(crate) fn is_final(&self) -> bool {
+        self.stage == Stage::Run
+    }
+
     /// Notes that a field is missing, unless it is there under a name that was taken for a slip.
     pub(crate) fn require(&mut self, name: &str) {
         let is_slip = |found: &Problem| found.code == Code::UnknownField && found.suggestion.as_deref() == Some(name);

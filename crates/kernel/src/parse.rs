@@ -510,7 +510,7 @@ mod tests {
                 /nodes/a/with/url: expected a field name, found the end (at offset 11)
                 /outputs/z: the expression is never closed: add }} (at offset 0)
                 /outputs/x: unknown node cc, did you mean c?
-                /outputs/y: secrets cannot be used here
+                /outputs/y: secrets.k cannot be used here: only in headers, query, body, form and text of an HTTP_REQUEST
             "#]],
         );
     }

@@ -38,6 +38,7 @@ pub enum Code {
     UnknownFunction,
     UnknownNode,
     NotAnAncestor,
+    MisplacedSecret,
     TooMany,
     /// Also what a code of a newer service is read as.
     #[default]
@@ -47,7 +48,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, in the order in which they are listed to people.
-    pub const ALL: [Code; 25] = [
+    pub const ALL: [Code; 26] = [
         Code::Syntax,
         Code::DuplicateKey,
         Code::TooLarge,
@@ -72,6 +73,7 @@ impl Code {
         Code::UnknownFunction,
         Code::UnknownNode,
         Code::NotAnAncestor,
+        Code::MisplacedSecret,
         Code::TooMany,
     ];
 
@@ -104,6 +106,7 @@ impl Code {
             Code::NotAnAncestor => {
                 ("not_an_ancestor", "An expression looks at a node that need not have ended by then")
             }
+            Code::MisplacedSecret => ("misplaced_secret", "A secret is used in a field that is not marked for it"),
             Code::TooMany => ("too_many", "There are more problems than are told at once"),
         }
     }

@@ -27,6 +27,11 @@ impl Secrets {
         self.by_name.get(name).map(|clear| clear.as_str())
     }
 
+    /// Every value in clear.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.by_name.values().map(|clear| clear.as_str())
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

@@ -8,6 +8,7 @@
 
 mod engine_kind;
 mod reasons;
+mod secrets;
 mod temporal;
 
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use engine_kind::EngineKind;
 pub use reasons::REASONS;
+pub use secrets::Secrets;
 pub use temporal::Temporal;
 
 /// All settings of the service.
@@ -33,6 +35,7 @@ pub struct Settings {
     pub process: Process,
     pub engine: Engine,
     pub outbound: Outbound,
+    pub secrets: Secrets,
     pub log: Log,
     pub signals: Signals,
     pub retention: Retention,
@@ -288,6 +291,7 @@ impl Settings {
         if self.engine.max_runs == 0 || self.engine.max_calls == 0 {
             return fail("engine.max_runs", "must be at least 1, as must engine.max_calls");
         }
+        self.secrets.check()?;
         self.engine.temporal.check()
     }
 
@@ -303,6 +307,7 @@ impl Settings {
             "***".clone_into(key);
         }
         shown.engine.temporal.mask();
+        shown.secrets.mask();
         shown.database.url = mask_url(&shown.database.url);
         shown.database.direct_url = shown.database.direct_url.as_deref().map(mask_url);
         shown
@@ -417,6 +422,7 @@ mod tests {
         settings.auth.root_key = Some("fbk_secret".to_owned());
         settings.engine.temporal.api_key = Some("hunter2".to_owned());
         settings.engine.temporal.encryption_key = Some("hunter2".to_owned());
+        settings.secrets.keys = Some("k:hunter2".to_owned());
         settings.database.url = "postgresql://user:hunter2@db/forebay?sslmode=require".to_owned();
         settings.database.direct_url = Some(settings.database.url.clone());
         let shown = format!("{settings:?} {}", serde_json::to_string(&settings.masked()).expect("json"));

@@ -30,6 +30,7 @@ mod problem;
 mod queue;
 mod reference;
 mod rerun;
+mod secrets;
 mod starts;
 mod strict;
 mod workspaces;
@@ -45,6 +46,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use engine::Engine;
 use engine::pulse::Pulse;
+use engine::vault::Vault;
 use kernel::explain::EngineState;
 use kernel::signals::{metrics, spans};
 use kernel::trace::TraceParent;
@@ -71,6 +73,7 @@ pub(crate) type Api = Arc<ApiParts>;
 
 pub(crate) struct ApiParts {
     pub(crate) store: Store,
+    pub(crate) vault: Vault,
     /// The store of the background work, to tell how its pool is used.
     pub(crate) work: Store,
     pub(crate) settings: Settings,
@@ -140,6 +143,8 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(workspaces::capacity))
         .routes(routes!(control::pause_workspace))
         .routes(routes!(control::resume_workspace))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::set, secrets::delete))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(activity::list))

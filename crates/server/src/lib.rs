@@ -24,6 +24,7 @@ mod recorder;
 mod retention;
 mod role;
 mod sampler;
+pub mod secrets;
 mod start;
 mod starter;
 mod statistics;

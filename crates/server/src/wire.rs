@@ -10,6 +10,7 @@ mod control;
 mod keys;
 mod lists;
 mod looks;
+mod secrets;
 
 use jiff::Timestamp;
 use kernel::explain::Waiting;
@@ -25,6 +26,7 @@ pub use keys::{CreateKey, CreatedKey, Key};
 pub use lists::{Activity, Capacity, Count, Kinds, ListedExecution, Page, Version, WaitingCounts};
 
 pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
+pub use secrets::{Hidden, Secret, SetSecret};
 
 pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunVersion};
 

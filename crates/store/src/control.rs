@@ -76,11 +76,12 @@ impl Store {
         Ok(true)
     }
 
-    /// Marks a workspace deleted; the rest follows by itself.
+    /// Marks a workspace deleted, its secrets gone with it; the rest follows by itself.
     pub async fn delete_workspace(&self, id: WorkspaceId, actor: &str) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let row = transaction.query_opt(sql!("workspace/delete"), &[&id.0]).await?.ok_or(Error::NotFound)?;
+        transaction.execute(sql!("secret/delete_all"), &[&id.0]).await?;
         let detail = json!({ "name": row.try_get::<_, String>(0)? });
         audit(&transaction, Some(id), actor, "workspace.delete", "workspace", id.0, &detail).await?;
         Ok(transaction.commit().await?)

@@ -31,6 +31,7 @@ pub mod queue;
 pub mod retention;
 pub mod run;
 pub mod sample;
+pub mod secret;
 mod sql;
 mod statistics;
 pub mod taken;

@@ -95,6 +95,7 @@ async fn template(server: &str, admin: &Client) -> String {
     hash.update(include_str!("../migrations/V3__control.sql"));
     hash.update(include_str!("../migrations/V4__lists.sql"));
     hash.update(include_str!("../migrations/V5__guards.sql"));
+    hash.update(include_str!("../migrations/V6__secrets.sql"));
     hash.update(include_str!("../migrations/V7__kept.sql"));
     hash.update(include_str!("../migrations/V8__events.sql"));
     for (_, text) in FUNCTIONS {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use engine::embedded::{Left, OnLeft};
 use engine::outbound::Outbound;
 use engine::pulse::Pulse;
+use engine::vault::Vault;
 use engine::versions::{self, Version, Versions};
 use engine::{ending, say};
 use kernel::execution;
@@ -46,6 +47,7 @@ const SOON: Duration = Duration::from_millis(200);
 pub(crate) struct Kit {
     pub(crate) store: Store,
     pub(crate) outbound: Outbound,
+    pub(crate) vault: Vault,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) on_left: OnLeft,
     pub(crate) versions: Versions,

@@ -14,6 +14,7 @@ use std::time::Duration;
 use engine::embedded::OnLeft;
 use engine::outbound::Outbound;
 use engine::pulse::Pulse;
+use engine::vault::Vault;
 use engine::versions::Versions;
 use store::Store;
 use temporalio_common::worker::WorkerDeploymentOptions;
@@ -44,6 +45,7 @@ const GRACE: Duration = Duration::from_millis(500);
 pub struct Hands {
     pub store: Store,
     pub outbound: Outbound,
+    pub vault: Vault,
     pub pulse: Arc<Pulse>,
     pub on_left: OnLeft,
 }
@@ -69,6 +71,7 @@ impl Worker {
         let kit = Arc::new(Kit {
             store: hands.store,
             outbound: hands.outbound,
+            vault: hands.vault,
             pulse: hands.pulse,
             on_left: hands.on_left,
             versions: Versions::default(),

@@ -117,6 +117,10 @@ impl Api {
         self.exchange(Method::POST, path, &[], None::<&()>, None).await.map(drop)
     }
 
+    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<Answer<T>, Error> {
+        self.send(Method::PUT, path, &[], Some(body), None).await
+    }
+
     pub(crate) async fn patch<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use store::key::Secret;
 
+use crate::secrets::KEY;
 use crate::support::http::{Api, Reply, send};
 use crate::support::tenant::text;
 use crate::support::{Tenant, World, until};
@@ -41,6 +42,9 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("GET", "/workspaces/{id}/capacity", "read", NotFound, 200),
     ("POST", "/workspaces/{id}/pause", "manage", Unseen, 200),
     ("POST", "/workspaces/{id}/resume", "manage", Unseen, 200),
+    ("GET", "/workspaces/{id}/secrets", "read", NotFound, 200),
+    ("PUT", "/workspaces/{id}/secrets/{name}", "manage", NotFound, 200),
+    ("DELETE", "/workspaces/{id}/secrets/{name}", "manage", NotFound, 204),
     ("POST", "/keys", "manage", Mismatch, 201),
     ("GET", "/keys", "read", Nothing, 200),
     ("DELETE", "/keys/{id}", "manage", NotFound, 204),
@@ -111,7 +115,7 @@ impl Things {
             _ => &self.execution,
         };
         let path = path.replace("{definitionId}", &self.definition).replace("{workspaceId}", &self.tenant.id);
-        format!("/api/v1{}", path.replace("{id}", id))
+        format!("/api/v1{}", path.replace("{id}", id).replace("{name}", "SECRET"))
     }
 
     /// A body that the route takes; one that may name a workspace names ours.
@@ -121,6 +125,7 @@ impl Things {
         let ours = &self.tenant.id;
         let body = match (method, path) {
             ("POST", "/workspaces") => json!({ "name": format!("made-{ours}") }),
+            ("PUT", "/workspaces/{id}/secrets/{name}") => json!({ "value": "hunter2" }),
             ("PATCH", _) => json!({ "weight": 2 }),
             ("POST", "/keys") => json!({ "name": "made", "workspaceId": ours }),
             ("POST", "/workflow/definitions") => json!({ "document": graph("made"), "workspaceId": ours }),
@@ -179,7 +184,7 @@ impl Things {
 
 #[tokio::test]
 async fn every_route_has_its_row() {
-    let world = World::new().await;
+    let world = World::with(&[KEY]).await;
     let document = world.server.anonymous().get("/api/openapi.json").await.expect(200);
     let mut routes = BTreeSet::new();
     for (path, operations) in document["paths"].as_object().expect("paths") {
@@ -197,7 +202,7 @@ async fn every_route_has_its_row() {
 
 #[tokio::test]
 async fn no_key_a_bad_key_and_an_ended_key_open_nothing() {
-    let world = World::new().await;
+    let world = World::with(&[KEY]).await;
     let ours = Things::of(&world).await;
     let stranger = Secret::generate().expect("randomness");
     let mut keys = vec![
@@ -218,7 +223,7 @@ async fn no_key_a_bad_key_and_an_ended_key_open_nothing() {
 
 #[tokio::test]
 async fn a_key_without_the_scope_is_forbidden_and_one_with_nothing_else_suffices() {
-    let world = World::new().await;
+    let world = World::with(&[KEY]).await;
     let ours = Things::of(&world).await;
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for scope in ["read", "run", "manage"] {
@@ -248,7 +253,7 @@ async fn a_key_without_the_scope_is_forbidden_and_one_with_nothing_else_suffices
 
 #[tokio::test]
 async fn a_key_of_another_workspace_finds_nothing() {
-    let world = World::new().await;
+    let world = World::with(&[KEY]).await;
     let ours = Things::of(&world).await;
     let other = world.tenant("PRO").await;
     let before = world.everything().await;

@@ -7,9 +7,11 @@
 pub(crate) mod cli;
 pub(crate) mod collector;
 pub(crate) mod dev;
+pub(crate) mod echo;
 pub(crate) mod engine;
 pub(crate) mod gate;
 pub(crate) mod http;
+pub(crate) mod network;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod receiver;

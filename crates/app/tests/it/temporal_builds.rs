@@ -10,6 +10,7 @@ use ::temporal::testing::{Mutant, mutate};
 use ::temporal::{Hands, Keys, Settings, Tls, Worker};
 use engine::outbound::{self, Outbound};
 use engine::pulse::Pulse;
+use engine::vault::Vault;
 use serde_json::json;
 
 use crate::support::cli::Cli;
@@ -35,7 +36,9 @@ async fn worker_of_another_build(cluster: &Cluster) -> Worker {
     let allow = vec![cluster.setting("outbound.allow").parse().expect("an address")];
     let outbound = Outbound::new(outbound::Settings { allow, ..Default::default() }).expect("a guard");
     let pulse = Arc::new(Pulse::new(Duration::from_secs(3600)));
-    let hands = Hands { store: cluster.database.store.clone(), outbound, pulse, on_left: Arc::new(|_, _| {}) };
+    let store = cluster.database.store.clone();
+    let vault = Vault::new(store.clone(), engine::vault::Keys::default());
+    let hands = Hands { store, outbound, vault, pulse, on_left: Arc::new(|_, _| {}) };
     let worker = Worker::start(settings, hands).expect("a worker");
     let polls = worker.polls();
     until("it polls", async || polls.load(std::sync::atomic::Ordering::Relaxed).then_some(())).await;

@@ -219,15 +219,17 @@ impl Driver {
         let _within = span.clone().entered();
         let version = Arc::clone(&self.version);
         let spec = &version.definition.nodes[node];
-        match nodes::ready(spec, &version.view(node, &self.scope)) {
+        let scope = version.view(node, &self.scope);
+        match nodes::ready(spec, &scope) {
             Err(failure) => self.ended(node, Err(failure)),
             Ok((_, Work::Done(done))) => self.ended(node, Ok(done)),
             Ok((_, Work::Skip)) => self.skip(node, attempt),
             Ok((input, Work::Delay(config))) => self.delay(node, attempt, input, config),
             Ok((input, Work::HttpRequest(config))) => {
-                self.running(node, attempt, Some(input), None);
                 let trace = trace::of(&span).unwrap_or(self.begun.trace);
-                self.calls.push((node, Call::new(config, spec, &self.begun, trace)));
+                let call = Call::new(config, spec, &scope, &self.begun, trace);
+                self.running(node, attempt, Some(input), None);
+                self.calls.push((node, call));
             }
         }
     }
@@ -299,7 +301,7 @@ impl Driver {
         let call = async move {
             let _permit = shared.permits.acquire(call.workspace).await;
             let started = Instant::now();
-            let result = nodes::http_request(&shared.outbound, &shared.pulse, call).await;
+            let result = nodes::http_request(&shared.outbound, &shared.vault, &shared.pulse, call).await;
             (node, result, started.elapsed())
         };
         let handle = self.in_flight.spawn(call.instrument(span));

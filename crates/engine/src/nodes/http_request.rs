@@ -4,24 +4,40 @@
 //! - Every attempt at a node carries the same idempotency token, before and after any crash.
 //! - Nothing is sent, and no redirect followed, once this process may no longer act for its runs.
 //! - An answer that the author does not expect is a failure; which ones are worth a retry is the kernel's to say.
+//! - Secrets are opened here, just before they are sent, and taken out of whatever comes back.
+//!
+//! What happens if this process dies: before the call, nothing was opened; after it, the next attempt opens the secrets
+//! anew, as they stand then, and sends the same token. The database out of reach while they are opened is no attempt:
+//! nothing was sent, and the call waits for as long as its run is this process's.
 
+use std::collections::BTreeSet;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::definition;
+use kernel::definition::{self, Kind};
+use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
+use kernel::kind;
 use kernel::kind::http_request::{Body, Config, Method};
+use kernel::secret::Secrets;
+use kernel::template::Template;
 use kernel::trace::TraceParent;
 use serde_json::json;
 use store::admission::Begun;
 
 use super::Done;
+use crate::mask::Mask;
 use crate::outbound::{self, Outbound, Request, Response};
 use crate::pulse::Pulse;
+use crate::vault::{self, Vault};
 
 /// The longest a call may take unless its author says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a call waits at most before it asks again for its secrets.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// A call to be made for a node.
 #[derive(Debug)]
@@ -32,13 +48,64 @@ pub struct Call {
     pub timeout: Duration,
     /// What the other side is told it is called for.
     pub trace: TraceParent,
+    /// What its configuration is made of anew, if that takes secrets.
+    unrevealed: Option<Box<Unrevealed>>,
+}
+
+/// A configuration that takes secrets, and all that it sees beside them.
+#[derive(Debug)]
+struct Unrevealed {
+    template: Template,
+    names: BTreeSet<String>,
+    scope: Scope,
 }
 
 impl Call {
     /// The call of a node in a run; its token is the same at every attempt, whoever makes it.
-    pub fn new(config: Config, spec: &definition::Node, begun: &Begun, trace: TraceParent) -> Call {
+    pub fn new(config: Config, spec: &definition::Node, scope: &Scope, begun: &Begun, trace: TraceParent) -> Call {
         let token = format!("{}/{}/0", begun.execution, spec.key);
-        Call { config, workspace: begun.workspace, token, timeout: timeout(spec), trace }
+        let unrevealed = Unrevealed::of(spec, scope).map(Box::new);
+        Call { config, workspace: begun.workspace, token, timeout: timeout(spec), trace, unrevealed }
+    }
+}
+
+impl Unrevealed {
+    fn of(spec: &definition::Node, scope: &Scope) -> Option<Unrevealed> {
+        let template = Template::parse(kind::templates(spec.kind, &spec.with)).ok()?;
+        let names = template.secrets();
+        (!names.is_empty()).then(|| Unrevealed { template, names, scope: scope.clone() })
+    }
+
+    /// The configuration with its secrets, and what must not get out of it.
+    async fn reveal(self, vault: &Vault, workspace: WorkspaceId) -> Result<(Config, Arc<Mask>), Failure> {
+        let secrets = Arc::new(opened(vault, workspace, &self.names).await?);
+        let (input, revealed) = self.template.resolve_revealing(&self.scope, &secrets)?;
+        let mask = Mask::new(secrets.values().chain(revealed.iter().map(|text| text.as_str())));
+        match kind::prepare(Kind::HttpRequest, input) {
+            Ok(kind::Config::HttpRequest(config)) => Ok((config, Arc::new(mask))),
+            Ok(_) => Err(Failure::new(Class::ExecutionError, "another kind's configuration")),
+            Err(failure) => Err(Failure { message: mask.text(&failure.message).unwrap_or(failure.message), ..failure }),
+        }
+    }
+}
+
+/// Opens secrets. Waits while the database is out of reach; whoever may no longer act for the run drops this.
+async fn opened(vault: &Vault, workspace: WorkspaceId, names: &BTreeSet<String>) -> Result<Secrets, Failure> {
+    let mut wait = Duration::from_millis(100);
+    loop {
+        match vault.open(workspace, names).await {
+            Ok(secrets) => return Ok(secrets),
+            Err(vault::Error::Store(error)) if error.is_unavailable() => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "A call waits: its secrets cannot be read");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(LONGEST_WAIT);
+            }
+            Err(vault::Error::Store(error)) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "Secrets cannot be read");
+                return Err(Failure::new(Class::ExecutionError, "its secrets cannot be read"));
+            }
+            Err(error) => return Err(Failure::new(Class::ValidationError, error.to_string())),
+        }
     }
 }
 
@@ -48,14 +115,23 @@ pub fn timeout(spec: &definition::Node) -> Duration {
 }
 
 /// Makes the call.
-pub async fn perform(outbound: &Outbound, pulse: &Arc<Pulse>, call: Call) -> Result<Done, Failure> {
-    let Call { config, workspace, token, timeout, trace } = call;
+pub async fn perform(outbound: &Outbound, vault: &Vault, pulse: &Arc<Pulse>, call: Call) -> Result<Done, Failure> {
+    let Call { config, workspace, token, timeout, trace, unrevealed } = call;
+    let (mut config, secrets) = match unrevealed {
+        None => (config, None),
+        Some(unrevealed) => {
+            let (config, secrets) = unrevealed.reveal(vault, workspace).await?;
+            (config, Some(secrets))
+        }
+    };
     #[cfg(feature = "test-engine")]
     super::panic_if_told(&config.url);
-    let mut request = Request::new(method(config.method), config.url.clone(), workspace);
-    request.headers.clone_from(&config.headers);
-    request.query.clone_from(&config.query);
-    request.body = match config.body.clone() {
+    // Moved, not copied: the request wipes what holds a secret.
+    let mut request = Request::new(method(config.method), take(&mut config.url), workspace);
+    request.secrets = secrets;
+    request.headers = take(&mut config.headers);
+    request.query = take(&mut config.query);
+    request.body = match take(&mut config.body) {
         Body::Empty => None,
         Body::Json(value) => Some(outbound::Body::Json(value)),
         Body::Form(fields) => Some(outbound::Body::Form(fields)),
@@ -71,12 +147,15 @@ pub async fn perform(outbound: &Outbound, pulse: &Arc<Pulse>, call: Call) -> Res
         let Response { status, headers, body, .. } = response;
         return Ok(Done::plain(json!({ "status": status, "headers": headers, "body": body })));
     }
-    Err(outbound::failure_of(&response).unwrap_or_else(|| unexpected(&config, response.status)))
+    Err(outbound::failure_of(&response).unwrap_or_else(|| unexpected(&config, &response)))
 }
 
-fn unexpected(config: &Config, status: u16) -> Failure {
+/// An answer that says "not yet" may also say when to ask again.
+fn unexpected(config: &Config, response: &Response) -> Failure {
+    let status = response.status;
     let message = format!("the answer's status is {status}, expected one of {:?}", config.expect_status);
-    Failure { status: Some(status), ..Failure::new(Class::ExecutionError, message) }
+    let wait = outbound::wanted_wait(response).and_then(|wait| u64::try_from(wait.as_millis()).ok());
+    Failure { status: Some(status), retry_after_ms: wait, ..Failure::new(Class::ExecutionError, message) }
 }
 
 fn method(method: Method) -> outbound::Method {
@@ -88,5 +167,23 @@ fn method(method: Method) -> outbound::Method {
         Method::Patch => outbound::Method::Patch,
         Method::Delete => outbound::Method::Delete,
         Method::Options => outbound::Method::Options,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::Store;
+    use store::connect::Target;
+    use uuid::Uuid;
+
+    #[tokio::test]
+    async fn a_call_whose_secrets_cannot_be_read_waits_and_does_not_fail() {
+        let nowhere = Target::new("postgresql:///none?host=/nowhere").expect("a URL");
+        let vault = Vault::new(Store::new(&nowhere, 1).expect("a pool"), vault::Keys::default());
+        let names = BTreeSet::from(["A".to_owned()]);
+        let opening = opened(&vault, WorkspaceId(Uuid::nil()), &names);
+        let ended = tokio::time::timeout(Duration::from_millis(400), opening).await;
+        assert!(ended.is_err(), "it is no attempt: {ended:?}");
     }
 }

@@ -1,11 +1,12 @@
-//! An operator's entry that opens one host to tenants: `host`, `host:port`, `address`, `address:port`.
+//! An operator's entry that opens one host to tenants: `host`, `host:port`, `address`, `address:port`; or every address
+//! of a range: `range`, `range:port`, such as 10.1.0.0/16:8080 or [fd00:1::/32]:8080.
 //!
 //! Invariants
-//! - An entry opens exactly what it names. A name is opened only as that name, an address only
+//! - An entry opens exactly what it names. A name is opened only as that name, an address, alone or in a range, only
 //!   where a URL writes that address: another name for it stays shut.
 //! - Without a port an entry opens 80 and 443, the two a URL need not write; any other port,
 //!   even one that is refused to everybody, is opened by writing it.
-//! - There are no wildcards and no ranges.
+//! - There are no wildcards, and no range of everything.
 //!
 //! Not here: what the guard does with an opened host (`guard`).
 
@@ -13,15 +14,22 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use url::Host;
 
-/// One opened host.
+/// One opened host, or the addresses of a range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Allow {
-    host: Host<String>,
+    opened: Opened,
     port: Option<u16>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Opened {
+    Host(Host<String>),
+    Range(IpNet),
 }
 
 /// Why a text is no entry.
@@ -43,10 +51,12 @@ impl Allow {
     }
 
     fn is_for(&self, host: Host<&str>) -> bool {
-        match (&self.host, host) {
-            (Host::Domain(open), Host::Domain(name)) => open == absolute(name),
-            (Host::Ipv4(open), Host::Ipv4(address)) => *open == address,
-            (Host::Ipv6(open), Host::Ipv6(address)) => *open == address,
+        match (&self.opened, host) {
+            (Opened::Host(Host::Domain(open)), Host::Domain(name)) => open == absolute(name),
+            (Opened::Host(Host::Ipv4(open)), Host::Ipv4(address)) => *open == address,
+            (Opened::Host(Host::Ipv6(open)), Host::Ipv6(address)) => *open == address,
+            (Opened::Range(range), Host::Ipv4(address)) => range.contains(&IpAddr::V4(address)),
+            (Opened::Range(range), Host::Ipv6(address)) => range.contains(&IpAddr::V6(address)),
             _ => false,
         }
     }
@@ -81,29 +91,51 @@ impl From<Allow> for String {
 
 impl fmt::Display for Allow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.port {
-            Some(port) => write!(f, "{}:{port}", self.host),
-            None => self.host.fmt(f),
+        match &self.opened {
+            Opened::Host(host) => host.fmt(f)?,
+            Opened::Range(range @ IpNet::V4(_)) => range.fmt(f)?,
+            Opened::Range(range @ IpNet::V6(_)) => write!(f, "[{range}]")?,
         }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
 
 fn parse(text: &str) -> Result<Allow, &'static str> {
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(Allow { host: of_address(address), port: None });
+        return Ok(Allow { opened: Opened::Host(of_address(address)), port: None });
+    }
+    if let Ok(range) = text.parse() {
+        return Ok(Allow { opened: parse_range(range)?, port: None });
     }
     if let Some(rest) = text.strip_prefix('[') {
         let (address, rest) = rest.split_once(']').ok_or("the bracket is not closed")?;
-        let address: Ipv6Addr = address.parse().map_err(|_| "brackets hold an IPv6 address")?;
+        let opened = match (address.parse::<Ipv6Addr>(), address.parse()) {
+            (Ok(address), _) => Opened::Host(Host::Ipv6(address)),
+            (_, Ok(range @ IpNet::V6(_))) => parse_range(range)?,
+            _ => return Err("brackets hold an IPv6 address, or a range of them"),
+        };
         let port = match rest {
             "" => None,
             _ => Some(parse_port(rest.strip_prefix(':').ok_or("after the bracket only a port may follow")?)?),
         };
-        return Ok(Allow { host: Host::Ipv6(address), port });
+        return Ok(Allow { opened, port });
     }
-    match text.split_once(':') {
-        Some((host, port)) => Ok(Allow { host: parse_host(host)?, port: Some(parse_port(port)?) }),
-        None => Ok(Allow { host: parse_host(text)?, port: None }),
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, Some(parse_port(port)?)),
+        None => (text, None),
+    };
+    let opened = match host.parse() {
+        Ok(range) => parse_range(range)?,
+        Err(_) => Opened::Host(parse_host(host)?),
+    };
+    Ok(Allow { opened, port })
+}
+
+fn parse_range(range: IpNet) -> Result<Opened, &'static str> {
+    match range {
+        _ if range.prefix_len() == 0 => Err("a range of every address opens everything"),
+        _ if range.trunc() != range => Err("write a range by its first address"),
+        _ => Ok(Opened::Range(range)),
     }
 }
 
@@ -119,7 +151,7 @@ fn parse_host(text: &str) -> Result<Host<String>, &'static str> {
         return Err("an entry names one host, without wildcards");
     }
     if text.contains('/') {
-        return Err("an entry is a host or an address, with or without a port, not a URL or a range");
+        return Err("an entry is a host, an address or a range of them, with or without a port, not a URL");
     }
     match Host::parse(text).map_err(|_| "that is not a host name or an address")? {
         Host::Domain(name) => Ok(Host::Domain(absolute(&name).to_owned())),
@@ -169,6 +201,17 @@ mod tests {
             ("::1", "[::1]", 443, true),
             ("[::1]:8080", "[::1]", 8080, true),
             ("[::1]:8080", "[::1]", 80, false),
+            ("10.1.0.0/16", "10.1.255.255", 80, true),
+            ("10.1.0.0/16", "10.1.0.1", 8080, false),
+            ("10.1.0.0/16:8080", "10.1.0.1", 8080, true),
+            ("10.1.0.0/16:8080", "10.1.0.1", 80, false),
+            ("10.1.0.0/16", "10.2.0.0", 80, false),
+            ("10.1.0.0/16", "10.0.255.255", 80, false),
+            ("10.1.0.0/16", "[::ffff:10.1.0.1]", 80, false),
+            ("10.1.0.0/16", "a.example", 80, false),
+            ("fd00:1::/32", "[fd00:1::7]", 443, true),
+            ("[fd00:1::/32]:8080", "[fd00:1::7]", 8080, true),
+            ("[fd00:1::/32]:8080", "[fd00:2::7]", 8080, false),
         ] {
             assert_eq!(opens(entry, host, port), expected, "{entry} for {host} at {port}");
         }
@@ -187,7 +230,11 @@ mod tests {
             "*.corp",
             "http://a",
             "a/b",
-            "10.0.0.0/8",
+            "10.0.0.1/8",
+            "10.0.0.0/33",
+            "0.0.0.0/0",
+            "::/0",
+            "[10.0.0.0/8]",
             "a b",
             "u@a",
             "[::1",
@@ -203,7 +250,16 @@ mod tests {
 
     #[test]
     fn an_entry_is_written_as_it_is_read() {
-        for text in ["a.example", "a.example:8080", "10.0.0.5", "10.0.0.5:1", "[::1]", "[::1]:8080"] {
+        for text in [
+            "a.example",
+            "a.example:8080",
+            "10.0.0.5",
+            "10.0.0.5:1",
+            "[::1]",
+            "[::1]:8080",
+            "10.0.0.0/8:80",
+            "[fd00::/8]:80",
+        ] {
             assert_eq!(text.parse::<Allow>().expect("an entry").to_string(), text);
         }
     }

@@ -70,6 +70,8 @@ pub(super) enum Denied {
     Address(String),
     #[error("header {0:?} may not be set")]
     Header(String),
+    #[error("the body holds a secret and is not sent on to {0:?}, another origin than it was meant for")]
+    SecretBody(String),
 }
 
 impl From<Denied> for Failure {

@@ -3,7 +3,8 @@
 //! Invariants
 //! - A user sets no header that frames the message, names the host or changes the protocol.
 //! - When a redirect leaves the origin, only headers known to carry no secret go along
-//!   ([`KEPT_HEADERS`]): any other may hold a key. They do not come back if the origin does.
+//!   ([`KEPT_HEADERS`]): any other may hold a key. They do not come back if the origin does. A header of that list
+//!   that does hold a secret stays behind as well, and a body that does is not sent on at all.
 //! - A redirect changes the method as browsers do: 303 makes everything but HEAD a GET, 301 and 302
 //!   make a POST a GET, 307 and 308 change nothing. What becomes a GET loses its body.
 //!
@@ -22,8 +23,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 use url::form_urlencoded;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::guard::{Denied, Guard, Target};
+use crate::mask::Mask;
 use crate::pulse::Pulse;
 
 /// How many headers a user may set, and how long they may be together.
@@ -108,6 +111,8 @@ pub struct Request {
     pub pulse: Option<Arc<Pulse>>,
     /// Whose call it is: connections are reused within a workspace only.
     pub partition: WorkspaceId,
+    /// The secrets that it carries: they are taken out of the answer, stay at their origin, and are wiped.
+    pub secrets: Option<Arc<Mask>>,
 }
 
 impl Request {
@@ -125,7 +130,33 @@ impl Request {
             trace: None,
             pulse: None,
             partition,
+            secrets: None,
         }
+    }
+}
+
+/// What carries secrets is wiped.
+impl Drop for Request {
+    fn drop(&mut self) {
+        if self.secrets.is_none() {
+            return;
+        }
+        self.headers.iter_mut().chain(&mut self.query).for_each(|(_, value)| value.zeroize());
+        match &mut self.body {
+            Some(Body::Json(value)) => wipe(value),
+            Some(Body::Form(fields)) => fields.iter_mut().for_each(|(_, value)| value.zeroize()),
+            Some(Body::Text(text)) => text.zeroize(),
+            None => {}
+        }
+    }
+}
+
+fn wipe(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(items) => items.iter_mut().for_each(wipe),
+        Value::Object(fields) => fields.values_mut().for_each(wipe),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -160,7 +191,10 @@ pub(super) struct Hop {
     pub(super) method: reqwest::Method,
     pub(super) target: Target,
     pub(super) headers: HeaderMap,
-    pub(super) body: Option<Vec<u8>>,
+    pub(super) body: Option<Zeroizing<Vec<u8>>>,
+    /// Headers that hold a secret, and whether the body does.
+    secret_headers: Vec<HeaderName>,
+    secret_body: bool,
 }
 
 impl Hop {
@@ -184,15 +218,20 @@ impl Hop {
             headers.insert(TRACEPARENT, value(TRACEPARENT.as_str(), &trace.to_string())?);
         }
         let body = request.body.as_ref().map(|body| written(body, &mut headers));
-        Ok(Self { method: request.method.into(), target, headers, body })
+        let holds = |bytes: &[u8]| request.secrets.as_ref().is_some_and(|secrets| secrets.is_in(bytes));
+        let secret_headers = headers.iter().filter(|(_, value)| holds(value.as_bytes()));
+        let secret_headers = secret_headers.map(|(name, _)| name.clone()).collect();
+        let secret_body = body.as_ref().is_some_and(|body| holds(body));
+        Ok(Self { method: request.method.into(), target, headers, body, secret_headers, secret_body })
     }
 
     /// The message that a redirect asks for.
     pub(super) fn redirected(mut self, status: StatusCode, location: &str, guard: &Guard) -> Result<Self, Failure> {
         let url = self.target.url.join(location).map_err(Denied::Url)?;
         let target = guard.check(url)?;
-        if target.url.origin() != self.target.url.origin() {
-            self.headers = kept(&self.headers);
+        let leaves = target.url.origin() != self.target.url.origin();
+        if leaves {
+            self.headers = self.kept();
         }
         if becomes_get(status, &self.method) {
             self.method = reqwest::Method::GET;
@@ -201,9 +240,19 @@ impl Hop {
                 self.headers.remove(name);
             }
         }
+        if leaves && self.secret_body && self.body.is_some() {
+            return Err(Denied::SecretBody(target.host().to_owned()).into());
+        }
         self.target = target;
         self.target.url.set_fragment(None);
         Ok(self)
+    }
+
+    /// The headers that go along to another origin.
+    fn kept(&self) -> HeaderMap {
+        let goes = |name: &HeaderName| KEPT_HEADERS.contains(&name.as_str()) && !self.secret_headers.contains(name);
+        let kept = self.headers.iter().filter(|(name, _)| goes(name));
+        kept.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 }
 
@@ -213,11 +262,6 @@ fn becomes_get(status: StatusCode, method: &reqwest::Method) -> bool {
         301 | 302 => method == reqwest::Method::POST,
         _ => false,
     }
-}
-
-fn kept(headers: &HeaderMap) -> HeaderMap {
-    let kept = headers.iter().filter(|(name, _)| KEPT_HEADERS.contains(&name.as_str()));
-    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn user_headers(pairs: &[(String, String)]) -> Result<HeaderMap, Failure> {
@@ -248,7 +292,7 @@ fn value(name: &str, text: &str) -> Result<HeaderValue, Failure> {
     Ok(value)
 }
 
-fn written(body: &Body, headers: &mut HeaderMap) -> Vec<u8> {
+fn written(body: &Body, headers: &mut HeaderMap) -> Zeroizing<Vec<u8>> {
     let (content_type, bytes) = match body {
         Body::Json(value) => ("application/json", value.to_string().into_bytes()),
         Body::Form(pairs) => {
@@ -258,7 +302,7 @@ fn written(body: &Body, headers: &mut HeaderMap) -> Vec<u8> {
         Body::Text(text) => ("text/plain; charset=utf-8", text.clone().into_bytes()),
     };
     headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
-    bytes
+    Zeroizing::new(bytes)
 }
 
 impl From<Method> for reqwest::Method {
@@ -295,7 +339,7 @@ mod tests {
     fn shown(hop: &Hop) -> String {
         let mut names: Vec<&str> = hop.headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        let body = hop.body.as_ref().map_or(0, Vec::len);
+        let body = hop.body.as_ref().map_or(0, |body| body.len());
         format!("{} {} {body} {}", hop.method, hop.target.url, names.join(","))
     }
 
@@ -325,6 +369,31 @@ mod tests {
         let there = there.redirected(StatusCode::FOUND, "https://b.example/", &Guard::default()).expect("a message");
         let back = there.redirected(StatusCode::FOUND, "https://a.example/x", &Guard::default()).expect("a message");
         assert_eq!(shown(&back), "GET https://a.example/x 0 ");
+    }
+
+    #[test]
+    fn what_holds_a_secret_stays_at_its_origin_whatever_it_is_called() {
+        let mut request = request(&[("Accept", "text/s3cret"), ("User-Agent", "mine"), ("X-Key", "s3cret")]);
+        request.secrets = Some(Arc::new(Mask::new(["s3cret"])));
+        let first = |request: &Request| Hop::first(request, &Guard::default()).expect("a message");
+        let hop = first(&request).redirected(StatusCode::TEMPORARY_REDIRECT, "https://b.example/", &Guard::default());
+        assert_eq!(shown(&hop.expect("a message")), "POST https://b.example/ 5 content-type,user-agent");
+        request.body = Some(Body::Json(serde_json::json!({"k": "s3cret"})));
+        for (status, location, passes) in [
+            (StatusCode::TEMPORARY_REDIRECT, "/y", true),
+            (StatusCode::TEMPORARY_REDIRECT, "https://b.example/", false),
+            (StatusCode::PERMANENT_REDIRECT, "http://a.example/x", false),
+            // What becomes a GET has no body to send on.
+            (StatusCode::FOUND, "https://b.example/", true),
+            (StatusCode::SEE_OTHER, "https://b.example/", true),
+        ] {
+            let hop = first(&request).redirected(status, location, &Guard::default());
+            assert_eq!(hop.is_ok(), passes, "{status} {location}");
+            if let Err(failure) = hop {
+                assert_eq!(failure.class, Class::SecurityError);
+                assert!(failure.message.starts_with("egress_denied: "), "{failure:?}");
+            }
+        }
     }
 
     #[test]

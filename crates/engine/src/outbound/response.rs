@@ -7,7 +7,9 @@
 //! - Header names are in lower case; values of one name are joined by `, ` (of `set-cookie` by a
 //!   new line, for a cookie may hold a comma).
 //!
-//! Not here: whether a status fails a node (its kind decides), masking, what can be stored.
+//! - Secrets of the request are taken out before anything is cut short or encoded, so that no half of one is left.
+//!
+//! Not here: whether a status fails a node (its kind decides), what is looked for (`mask`), what can be stored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +19,8 @@ use kernel::failure::{Class, Failure};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use url::Url;
+
+use crate::mask::Mask;
 
 /// How many headers an answer may have, and how long they may be together.
 pub(super) const MAX_HEADERS: usize = 128;
@@ -38,7 +42,6 @@ pub struct Response {
 /// The failure that an answer means, or none for one below 400. It quotes the body and keeps what
 /// the other side said about when to come back.
 pub fn failure_of(response: &Response) -> Option<Failure> {
-    let retry_after = response.headers.get("retry-after").and_then(|text| retry_after(text, Timestamp::now()));
     let url = Url::parse(&response.url).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or("the other side");
     let mut message = format!("{host} answered {}", response.status);
@@ -46,11 +49,20 @@ pub fn failure_of(response: &Response) -> Option<Failure> {
     if !excerpt.is_empty() {
         message = format!("{message}: {excerpt}");
     }
-    Failure::from_status(response.status, message, retry_after)
+    Failure::from_status(response.status, message, wanted_wait(response))
+}
+
+/// How long the other side asked to wait before it is called again.
+pub fn wanted_wait(response: &Response) -> Option<Duration> {
+    response.headers.get("retry-after").and_then(|text| retry_after(text, Timestamp::now()))
 }
 
 /// Takes in an answer, or says which bound it broke.
-pub(super) async fn read(mut answer: reqwest::Response, max_bytes: usize) -> Result<Response, Refused> {
+pub(super) async fn read(
+    mut answer: reqwest::Response,
+    max_bytes: usize,
+    secrets: Option<&Mask>,
+) -> Result<Response, Refused> {
     let status = answer.status().as_u16();
     let url = answer.url().to_string();
     let headers = lowercased(answer.headers())?;
@@ -65,8 +77,21 @@ pub(super) async fn read(mut answer: reqwest::Response, max_bytes: usize) -> Res
         }
         bytes.extend_from_slice(&chunk);
     }
-    let body = body(bytes, headers.get("content-type").map_or("", String::as_str));
-    Ok(Response { status, headers, body, url })
+    let content_type = headers.get("content-type").map_or("", String::as_str);
+    let Some(secrets) = secrets else {
+        let body = body(bytes, content_type);
+        return Ok(Response { status, headers, body, url });
+    };
+    // As values first: what is written with escapes nobody thought of is plain once it is read. Bytes that are no
+    // text are to be base64, which would hide what they hold.
+    let mut body = match std::str::from_utf8(&bytes) {
+        Ok(_) => body(bytes, content_type),
+        Err(_) => body(secrets.bytes(&bytes).unwrap_or(bytes), content_type),
+    };
+    secrets.value(&mut body);
+    let masked = |text: String| secrets.text(&text).unwrap_or(text);
+    let headers = headers.into_iter().map(|(name, value)| (masked(name), masked(value))).collect();
+    Ok(Response { status, headers, body, url: masked(url) })
 }
 
 /// Why an answer is not taken.

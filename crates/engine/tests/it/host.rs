@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use engine::embedded::{Embedded, NAME, Settings};
 use engine::pulse::Pulse;
+use engine::vault::Keys;
 use expect_test::Expect;
 use kernel::ids::{ExecutionId, ProcessId};
 use store::admission::Silence;
@@ -57,7 +58,8 @@ impl World {
         let (id, outbound) = self.register().await;
         let settings = Settings { max_runs: 100, max_calls: 100 };
         let pulse = Arc::new(Pulse::new(Duration::from_secs(3600)));
-        let engine = Embedded::new(self.database.store.clone(), outbound, settings, pulse, Arc::new(|_, _| {}));
+        let (store, keys) = (self.database.store.clone(), Keys::default());
+        let engine = Embedded::new(store, outbound, keys, settings, pulse, Arc::new(|_, _| {}));
         engine.assume(id);
         Process { id, engine }
     }

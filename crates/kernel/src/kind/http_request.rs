@@ -9,6 +9,7 @@
 //! Not here: making the call, and which addresses may be called (the engine).
 
 use serde_json::{Map, Value, json};
+use zeroize::Zeroize;
 
 use super::schema::{any, late, named, object};
 use crate::expression::type_name;
@@ -116,8 +117,20 @@ pub fn check(with: &Value) -> Vec<Problem> {
     super::check_with(with, FIELDS, read)
 }
 
-pub fn prepare(input: Value) -> Result<Config, Failure> {
-    super::prepare_with(&input, FIELDS, read)
+/// The input may hold secrets: it is wiped.
+pub fn prepare(mut input: Value) -> Result<Config, Failure> {
+    let config = super::prepare_with(&input, FIELDS, read);
+    wipe(&mut input);
+    config
+}
+
+fn wipe(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(items) => items.iter_mut().for_each(wipe),
+        Value::Object(fields) => fields.values_mut().for_each(wipe),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
@@ -141,6 +154,8 @@ fn url(fields: &mut Fields<'_, '_>) -> Option<String> {
     let host =
         ["https://", "http://"].iter().find(|scheme| lower.starts_with(**scheme)).map(|scheme| &url[scheme.len()..]);
     let wrong = match host {
+        // What a template made of it is the guard's to refuse, which says so in its own words.
+        _ if fields.is_final() && url.len() <= MAX_URL_LEN => return Some(url.to_owned()),
         None => "must start with http:// or https://",
         Some(host) if host.is_empty() || host.starts_with(['/', '?', '#']) => "names no host",
         Some(_) if url.chars().any(|c| c.is_control() || c == ' ') => "holds a space or a control character",

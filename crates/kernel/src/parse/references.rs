@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! - A node sees only what certainly came before it: its ancestors. The outputs see every node.
+//! - A secret may be looked at only in the fields that its node's kind marks for it.
 //! - It works on graphs that are no plan, so that its problems come in the same answer.
 //!
 //! Not here: what a path may look like (`expression`), which templates there are (`kind`).
@@ -26,15 +27,28 @@ pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
         let source = node.condition.clone().map_or(Value::Null, Value::String);
         for (field, value, survey) in [("with", &node.with, survey), ("if", &source, condition)] {
             let field = child(&draft.node_at[at], field);
-            tell(&field, value, &survey, problems, |path, place, problems| {
-                graph.refusal(path, place, Some((at, &ancestors)), problems)
+            let marked: &[&str] = if field.ends_with("/with") { kind::secret_fields(node.kind) } else { &[] };
+            tell(&field, value, &survey, problems, |pointer, path, place, problems| {
+                let refusal = graph.refusal(path, place.clone(), Some((at, &ancestors)), problems);
+                refusal.or_else(|| misplaced(pointer, path, place, marked))
             });
         }
     }
     let outputs = template::survey(&draft.definition.outputs);
-    tell("/outputs", &draft.definition.outputs, &outputs, problems, |path, place, problems| {
-        graph.refusal(path, place, None, problems)
+    tell("/outputs", &draft.definition.outputs, &outputs, problems, |pointer, path, place, problems| {
+        let refusal = graph.refusal(path, place.clone(), None, problems);
+        refusal.or_else(|| misplaced(pointer, path, place, &[]))
     });
+}
+
+/// Why a secret may not be looked at here.
+fn misplaced(pointer: &str, path: &Path, place: String, marked: &[&str]) -> Option<Problem> {
+    let Ok((Root::Secret { name }, _)) = path.root() else { return None };
+    let field = pointer.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let message = format!(
+        "secrets.{name} cannot be used here: only in headers, query, body, form and text of an HTTP_REQUEST"
+    );
+    (!marked.contains(&field)).then(|| Problem::new(Code::MisplacedSecret, place, message))
 }
 
 fn tell(
@@ -42,13 +56,13 @@ fn tell(
     value: &Value,
     survey: &Survey,
     problems: &mut Vec<Problem>,
-    refusal: impl Fn(&Path, String, &[Problem]) -> Option<Problem>,
+    refusal: impl Fn(&str, &Path, String, &[Problem]) -> Option<Problem>,
 ) {
     for (pointer, error) in &survey.errors {
         problems.push(unreadable(format!("{at}{pointer}"), error));
     }
     for (pointer, path) in &survey.paths {
-        if let Some(problem) = refusal(path, format!("{at}{pointer}"), problems) {
+        if let Some(problem) = refusal(pointer, path, format!("{at}{pointer}"), problems) {
             let text = value.pointer(pointer).and_then(Value::as_str).filter(|_| problems.len() < GUESSES);
             problems.push(match text.and_then(|text| piece(text, path)) {
                 Some((start, length)) => problem.within(start, Some(length)),
@@ -126,10 +140,6 @@ impl<'d> Graph<'d> {
                 return Some(Problem::new(code, at, why.to_string()));
             }
             Ok((Root::Node { key, .. }, _)) => key,
-            // Until a field can be marked for them.
-            Ok((Root::Secret { .. }, _)) => {
-                return Some(Problem::new(Code::BadExpression, at, "secrets cannot be used here"));
-            }
             Ok(_) => return None,
         };
         let Some(&target) = self.by_key.get(key) else {

@@ -65,7 +65,15 @@ pub const REASONS: &[(&str, &str)] = &[
         "engine.temporal.heartbeat_ms",
         "a worker silent for so long loses the calls it makes; a terminated run's slot is free after it",
     ),
-    ("outbound.allow", "hosts that workflows may call although they are not public, as host:port"),
+    (
+        "outbound.allow",
+        "hosts that workflows may call although they are not public, as host:port, or addresses of a range, as 10.1.0.0/16:port",
+    ),
+    (
+        "secrets.key_file",
+        "a file with the keys that seal secrets, ID:BASE64 of 32 bytes a line: the first seals, all open; without one no secret can be set",
+    ),
+    ("secrets.keys", "the same keys themselves, separated by commas"),
     ("log.filter", "error, warn, info, debug, or a filter such as info,store=debug; unset: info, and warn for `dev`"),
     ("log.format", "text, or json: one object a line, for machines"),
     ("signals.sample_interval_ms", "how often depth, oldest and slots are looked at for /metrics"),

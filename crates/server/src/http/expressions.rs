@@ -103,7 +103,7 @@ async fn scope(api: &Api, execution: Execution, input: Option<Value>, source: &S
         let all: Vec<&str> = plan.nodes().iter().take(20).map(|node| node.key.as_str()).collect();
         return Err(refused(&format!("it has no node {missing}: use one of {}", all.join(", "))));
     }
-    let name = known.as_ref().and_then(|(definition, _)| definition.name.clone());
+    let (name, vars) = known.map(|(definition, _)| (definition.name, definition.vars)).unwrap_or_default();
     let mut nodes = BTreeMap::new();
     for row in api.store.node_states(execution.id).await?.into_iter().filter(|row| row.status.is_settled()) {
         nodes.insert(row.node, engine::scope::seen(row.status, Value::Null, None));
@@ -118,6 +118,7 @@ async fn scope(api: &Api, execution: Execution, input: Option<Value>, source: &S
         workspace: execution.workspace,
         created_at: execution.created_at,
         workflow: name.as_deref(),
+        vars: &vars,
         input: input.or(execution.input).unwrap_or_default(),
         trigger: execution.trigger,
     };

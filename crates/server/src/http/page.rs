@@ -29,6 +29,7 @@ pub(crate) enum List {
     Keys = 5,
     Activity = 6,
     Letters = 7,
+    Secrets = 8,
 }
 
 /// How many items are asked for.

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use super::StartError;
 use crate::config::{EngineKind, Settings};
 use crate::hints::{Hint, Hints};
+use crate::secrets;
 use crate::waiters::Waiters;
 
 /// What this process has to do with the engine.
@@ -84,7 +85,8 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
             let limits =
                 embedded::Settings { max_runs: settings.engine.max_runs, max_calls: settings.engine.max_calls };
             let (store, pulse) = (parts.store.clone(), Arc::clone(parts.pulse));
-            let embedded = Embedded::new(store, outbound(settings)?, limits, pulse, on_left(parts, duties));
+            let keys = secrets::keys(settings)?;
+            let embedded = Embedded::new(store, outbound(settings)?, keys, limits, pulse, on_left(parts, duties));
             Ok(Engines { embedded: Some(embedded.clone()), ..serving(Arc::new(embedded)) })
         }
         #[cfg(feature = "test-engine")]
@@ -135,7 +137,9 @@ mod temporal {
     pub(super) use ::temporal::Worker;
     use ::temporal::{Hands, Keys, Settings, Temporal, Tls};
 
-    use super::{Arc, Duties, Engine, Engines, Parts, StartError, on_left, outbound};
+    use engine::vault::Vault;
+
+    use super::{Arc, Duties, Engine, Engines, Parts, StartError, on_left, outbound, secrets};
     use crate::config::{Invalid, ms};
 
     pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartError> {
@@ -150,6 +154,7 @@ mod temporal {
             let hands = Hands {
                 store: parts.store.clone(),
                 outbound: outbound(parts.settings)?,
+                vault: Vault::new(parts.store.clone(), secrets::keys(parts.settings)?),
                 pulse: Arc::clone(parts.pulse),
                 on_left: on_left(parts, duties),
             };

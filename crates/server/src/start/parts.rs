@@ -8,6 +8,7 @@ use std::time::Duration;
 use engine::Engine;
 use engine::embedded::Embedded;
 use engine::pulse::Pulse;
+use engine::vault::Vault;
 use kernel::ids::ProcessId;
 use store::Store;
 use store::connect::Target;
@@ -333,8 +334,10 @@ impl Parts {
         root_key: Option<Secret>,
         whole: bool,
     ) -> Result<(), StartError> {
+        let store = Store::new(&self.targets.pooled, self.settings.database.api_connections)?;
         let api = Arc::new(http::ApiParts {
-            store: Store::new(&self.targets.pooled, self.settings.database.api_connections)?,
+            vault: Vault::new(store.clone(), crate::secrets::keys(&self.settings)?),
+            store,
             settings: self.settings.clone(),
             keys: http::keys(root_key),
             hints: self.hints.clone(),

@@ -26,6 +26,7 @@ mod process;
 mod record;
 mod retention;
 mod sample;
+mod secrets;
 mod source_documents;
 mod sql_contract;
 mod statements;

@@ -47,7 +47,8 @@ impl Kit {
         let mut scope = engine::scope::scope(&held.begun, &held.version);
         let looked_at: Vec<_> = held.version.looked_at_by(call.node).into_iter().collect();
         self.look_at(hold, &looked_at, &mut scope).await?;
-        let ready = nodes::ready(spec, &held.version.view(call.node, &scope));
+        let scope = held.version.view(call.node, &scope);
+        let ready = nodes::ready(spec, &scope);
         let input = ready.as_ref().ok().map(|(input, _)| input);
         let (attempt, wait) = match self.take(hold, spec, input).await? {
             Ok(taken) => taken,
@@ -76,7 +77,7 @@ impl Kit {
                 );
                 trace::put_below(&span, held.begun.trace);
                 let trace = trace::of(&span).unwrap_or(held.begun.trace);
-                let call = nodes::Call::new(config, spec, &held.begun, trace);
+                let call = nodes::Call::new(config, spec, &scope, &held.begun, trace);
                 match self.call(context, spec, call).instrument(span).await {
                     Some(result) => self.ended(&attempt, result.and_then(nodes::storable)).await,
                     None => Err(ActivityError::cancelled()),
@@ -116,7 +117,7 @@ impl Kit {
         // Not at once: the start itself counts as a beat, and a call that is soon over costs Temporal none.
         let every = self.heartbeat / 4;
         let mut beat = tokio::time::interval_at((since + every).into(), every);
-        let mut calling = std::pin::pin!(nodes::http_request(&self.outbound, &self.pulse, call));
+        let mut calling = std::pin::pin!(nodes::http_request(&self.outbound, &self.vault, &self.pulse, call));
         let result = loop {
             tokio::select! {
                 result = &mut calling => break Some(result),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::pulse::Pulse;
+use engine::vault::Vault;
 use expect_test::Expect;
 use kernel::ids::ProcessId;
 use temporal::{Hands, Keys, Settings, Temporal, Tls, Worker, testing};
@@ -71,7 +72,8 @@ impl World {
         let (id, outbound) = self.register().await;
         let (store, pulse) = (self.database.store.clone(), Arc::new(Pulse::new(Duration::from_secs(3600))));
         let engine = Temporal::new(settings.clone(), store.clone(), Arc::new(|_, _| {}));
-        let hands = Hands { store, outbound, pulse, on_left: Arc::new(|_, _| {}) };
+        let vault = Vault::new(store.clone(), engine::vault::Keys::default());
+        let hands = Hands { store, outbound, vault, pulse, on_left: Arc::new(|_, _| {}) };
         let worker = Worker::start(settings, hands).expect("a worker");
         Process { id, engine, worker }
     }

@@ -69,7 +69,7 @@ async fn commands_list_only_flags_that_mean_something_for_them() {
         ),
         ("--log", vec!["dev", "serve", "worker", "config"], true),
         ("--listen", vec!["dev", "serve", "config"], true),
-        ("--database-url", vec!["serve", "worker", "migrate", "config"], true),
+        ("--database-url", vec!["serve", "worker", "migrate", "config", "secrets rotate"], true),
     ];
     let all = all().await;
     for (flag, commands, has) in only_here {
@@ -114,9 +114,11 @@ async fn the_program_explains_itself() {
               worker      Do the work of executions that run on Temporal, beside other workers
               migrate     Bring the database up to this version, and stop
               config      Print the effective settings as TOML, each with its reason; secrets are masked
+              secrets     Look after the keys that seal secrets
               root-key    Make a root key for `serve`, on standard output; Forebay stores it nowhere
               workspace   Create, list and change workspaces
               key         Make, list and revoke keys
+              secret      Set, list and delete secrets of a workspace
               workflow    List workflows
               validate    Check workflow files without a server
               schema      Print the JSON Schema of workflow files, for editors

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::echo::Echo;
 use super::until;
 
 /// How long a call under `/slow/` takes.
@@ -24,6 +25,8 @@ pub(crate) struct Receiver {
     address: SocketAddr,
     seen: Seen,
     gate: watch::Sender<bool>,
+    /// What was told under `/echo/`.
+    pub(crate) echo: Echo,
 }
 
 /// The calls to each path, in order.
@@ -40,8 +43,12 @@ impl Receiver {
     pub(crate) async fn start() -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let receiver = Receiver { address, seen: Seen::default(), gate: watch::Sender::new(false) };
-        let router = Router::new().route("/{kind}/{name}", any(answer)).with_state(receiver.clone());
+        let receiver =
+            Receiver { address, seen: Seen::default(), gate: watch::Sender::new(false), echo: Echo::default() };
+        let router = Router::new()
+            .route("/{kind}/{name}", any(answer))
+            .with_state(receiver.clone())
+            .merge(receiver.echo.router());
         tokio::spawn(async move { axum::serve(listener, router).await });
         receiver
     }

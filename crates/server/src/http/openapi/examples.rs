@@ -44,6 +44,10 @@ fn workspaces(name: &str) -> Option<Value> {
             "id": KEY, "name": "shop", "workspaceId": WORKSPACE, "prefix": "fbk_1a2b3c4d", "scopes": ["read", "run"],
             "createdAt": MORNING, "lastUsedAt": CREATED,
         }),
+        "SetSecret" => json!({ "value": "…" }),
+        "Secret" => json!({
+            "name": "STOCK_API_KEY", "version": 2, "createdAt": MORNING, "updatedAt": CREATED, "createdBy": format!("key:{KEY}"),
+        }),
         "Activity" => json!({
             "id": 4711, "at": ENDED, "workspaceId": WORKSPACE, "actor": format!("key:{KEY}"), "action": "execution.cancel",
             "subjectType": "execution", "subjectId": EXECUTION,

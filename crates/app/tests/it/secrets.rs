@@ -1,0 +1,213 @@
+//! Secrets over the API and as commands: set and never read back, refused without a key, put under another key.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+
+use crate::support::cli::{Cli, Output};
+use crate::support::http::{Reply, send};
+use crate::support::tenant::text;
+use crate::support::{Tenant, World};
+
+/// A key for tests that need one.
+pub(crate) const KEY: &str = "secrets.keys=test:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+const NEXT: &str = "next:ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
+
+async fn set(tenant: &Tenant, name: &str, body: Value) -> Reply {
+    let path = format!("workspaces/{}/secrets/{name}", tenant.id);
+    send(tenant.api.request(reqwest::Method::PUT, &path).json(&body)).await
+}
+
+/// A workflow that sends a secret, and what the other side was told.
+async fn sent(world: &World, tenant: &Tenant) -> Result<String, Value> {
+    let node = json!({ "kind": "HTTP_REQUEST", "with": {
+        "url": world.receiver.url("/echo/200"), "headers": { "X-Key": "${{ secrets.API_KEY }}" },
+    } });
+    let id = tenant.start(&tenant.apply("send", json!({ "send": node })).await).await;
+    let ended = tenant.ended(&id).await;
+    match ended["status"].as_str() {
+        Some("COMPLETED") => {
+            let told = world.receiver.echo.told().pop().expect("it was called");
+            let key = told.lines().find_map(|line| line.strip_prefix("x-key: ")).expect("a header");
+            Ok(key.to_owned())
+        }
+        _ => Err(ended["error"].clone()),
+    }
+}
+
+#[tokio::test]
+async fn a_secret_is_set_used_replaced_and_deleted_and_never_read_back() {
+    let world = World::with(&[KEY]).await;
+    let tenant = world.tenant("PRO").await;
+    for (version, value) in [(1, "hunter2-first"), (2, "hunter2-second")] {
+        let set = set(&tenant, "API_KEY", json!({ "value": value })).await;
+        assert!(!set.text.contains("hunter2"), "{}", set.text);
+        assert_eq!(set.expect(200)["version"], version);
+        assert_eq!(sent(&world, &tenant).await, Ok(value.to_owned()));
+    }
+    let path = format!("workspaces/{}/secrets", tenant.id);
+    let listed = tenant.api.get(&path).await;
+    assert!(!listed.text.contains("hunter2"), "{}", listed.text);
+    assert_eq!((&listed.body["items"][0]["name"], &listed.body["items"][0]["version"]), (&json!("API_KEY"), &json!(2)));
+    assert!(text(&listed.body["items"][0]["createdBy"]).starts_with("key:"), "{}", listed.text);
+    assert_eq!(tenant.api.get(&format!("{path}/API_KEY")).await.problem(405), "method_not_allowed");
+    let activity = tenant.api.get("activity?limit=200").await.text;
+    assert!(activity.contains("secret.set") && activity.contains("API_KEY") && !activity.contains("hunter2"));
+    tenant.api.delete(&format!("{path}/API_KEY")).await.expect(204);
+    assert_eq!(tenant.api.delete(&format!("{path}/API_KEY")).await.problem(404), "not_found");
+    let failed = sent(&world, &tenant).await.expect_err("it is gone");
+    assert_eq!(
+        (&failed["type"], &failed["message"]),
+        (&json!("VALIDATION_ERROR"), &json!("there is no secret API_KEY"))
+    );
+}
+
+#[tokio::test]
+async fn what_is_refused_is_never_repeated_in_the_answer() {
+    let world = World::with(&[KEY]).await;
+    let tenant = world.tenant("PRO").await;
+    let long = "hunter2".repeat(10_000);
+    for (name, body) in [
+        ("A", json!({ "value": 48_151_623 })),
+        ("A", json!({ "value": ["hunter2"] })),
+        ("A", json!({ "value": { "hunter2": 1 } })),
+        ("A", json!({ "value": null })),
+        ("A", json!({ "value": "" })),
+        ("A", json!({ "value": "hunter2\u{0}" })),
+        ("A", json!({ "value": long })),
+        ("A", json!({ "value": "hunter2", "vlaue": "hunter2" })),
+        ("A", json!({})),
+        ("A", json!(["hunter2"])),
+        ("A", json!("hunter2")),
+        ("1A", json!({ "value": "hunter2" })),
+        ("A-B", json!({ "value": "hunter2" })),
+    ] {
+        let reply = set(&tenant, name, body.clone()).await;
+        assert_eq!(reply.problem(422), "validation_failed", "{name} {body}");
+        assert!(!reply.text.contains("hunter2") && !reply.text.contains("48151623"), "{}", reply.text);
+    }
+    assert_eq!(world.count("secret").await, 0);
+    let log = world.server.process.stderr.all().join("\n");
+    assert!(!log.contains("hunter2") && !log.contains("48151623"), "{log}");
+}
+
+#[tokio::test]
+async fn a_secret_is_refused_where_it_would_be_kept_and_without_a_key() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let refused = set(&tenant, "API_KEY", json!({ "value": "hunter2" })).await;
+    assert_eq!(refused.problem(409), "conflict");
+    assert!(refused.text.contains("secrets.key_file"), "it says what to set: {}", refused.text);
+    let secret = "${{ secrets.API_KEY }}";
+    let url = format!("http://127.0.0.1/{secret}");
+    for (kind, with, place) in [
+        ("HTTP_REQUEST", json!({ "url": url }), "/nodes/n/with/url"),
+        ("HTTP_REQUEST", json!({ "url": "http://a.example", "expect_status": secret }), "/nodes/n/with/expect_status"),
+        ("LOG", json!({ "message": secret }), "/nodes/n/with/message"),
+        ("TRANSFORM", json!({ "value": [secret] }), "/nodes/n/with/value/0"),
+        ("CONDITION", json!({ "if": "secrets.API_KEY == 'x'" }), "/nodes/n/with/if"),
+        ("FAIL", json!({ "message": secret }), "/nodes/n/with/message"),
+    ] {
+        let document = json!({ "name": "bad", "nodes": { "n": { "kind": kind, "with": with } } });
+        let body = json!({ "document": document, "workspaceId": tenant.id });
+        let reply = tenant.api.post("workflow/definitions/apply", body).await;
+        assert_eq!(reply.problem(422), "definition_invalid", "{with}");
+        let problems = reply.body["problems"].to_string();
+        assert!(problems.contains(place) && problems.contains("secrets.API_KEY cannot be used here"), "{problems}");
+    }
+    // In a field that is marked for it nothing is wrong until it runs.
+    let failed = sent(&world, &tenant).await.expect_err("there is none");
+    assert_eq!(
+        (&failed["type"], &failed["message"]),
+        (&json!("VALIDATION_ERROR"), &json!("there is no secret API_KEY"))
+    );
+}
+
+/// Runs a command with a text on its stdin.
+async fn piped(cli: &Cli, arguments: &[&str], input: &str) -> Output {
+    let mut command = tokio::process::Command::from(cli.command(arguments));
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(input.as_bytes()).await.expect("written");
+    drop(stdin);
+    let output = child.wait_with_output().await.expect("it ends");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    Output { stdout: text(output.stdout), stderr: text(output.stderr), code: output.status.code().expect("not killed") }
+}
+
+#[tokio::test]
+async fn commands_set_from_stdin_or_a_file_list_and_delete() {
+    let world = World::with(&[KEY]).await;
+    let tenant = world.tenant("PRO").await;
+    let cli = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
+    let set = piped(&cli, &["secret", "set", "API_KEY"], "hunter2-piped\n").await;
+    assert_eq!((set.code, set.stdout.as_str()), (0, "API_KEY: version 1\n"), "{set:?}");
+    assert_eq!(sent(&world, &tenant).await, Ok("hunter2-piped".to_owned()), "without the end of its line");
+    cli.file("key.txt", "hunter2-file");
+    let set = cli.ok(&["secret", "set", "API_KEY", "--from-file", "key.txt", "--workspace", &tenant.name]).await;
+    assert_eq!(set, "API_KEY: version 2\n");
+    assert_eq!(sent(&world, &tenant).await, Ok("hunter2-file".to_owned()));
+    let listed = cli.ok(&["secret", "ls"]).await;
+    assert!(listed.contains("API_KEY") && !listed.contains("hunter2"), "{listed}");
+    for refused in
+        [&["secret", "set", "API_KEY", "hunter2"][..], &["secret", "rm", "API_KEY"], &["secret", "set", "a/b"]]
+    {
+        assert_eq!(cli.run(refused).await.code, 2, "{refused:?}");
+    }
+    cli.ok(&["secret", "rm", "API_KEY", "--yes"]).await;
+    assert_eq!(world.count("secret").await, 0);
+}
+
+#[tokio::test]
+async fn the_outer_key_is_changed_while_the_service_runs_and_the_old_one_dropped() {
+    let world = World::with(&[KEY]).await;
+    let tenant = world.tenant("PRO").await;
+    for n in 0..250 {
+        set(&tenant, &format!("S{n}"), json!({ "value": format!("value {n}") })).await.expect(200);
+    }
+    set(&tenant, "API_KEY", json!({ "value": "hunter2" })).await.expect(200);
+    let old = KEY.strip_prefix("secrets.keys=").expect("a setting");
+    let cli = Cli::new();
+    cli.file("keys", &format!("{NEXT}\n{old}\n"));
+    cli.file("without", &format!("{NEXT}\n"));
+    let rotate = async |file: &str| {
+        let setting = format!("secrets.key_file={file}");
+        cli.run(&["secrets", "rotate", "--database-url", &world.database.url, "--set", &setting]).await
+    };
+    let without = rotate("without").await;
+    assert!(without.code == 1 && without.stderr.contains("sealed with the key test"), "{without:?}");
+    let done = rotate("keys").await;
+    assert_eq!((done.code, done.stdout.as_str()), (0, "251 put under the first key\n"), "{done:?}");
+    assert!(done.stderr.contains("200 so far"), "{done:?}");
+    assert_eq!(rotate("keys").await.stdout, "0 put under the first key\n", "it may be repeated");
+    assert_eq!(world.count("secret WHERE key_id <> 'next'").await, 0);
+    let failed = sent(&world, &tenant).await.expect_err("a server that does not know the new key");
+    assert!(text(&failed["message"]).contains("sealed with the key next"), "{failed}");
+    // A server without the old key opens what the new one sealed.
+    let next = world.another(&[&format!("secrets.keys={NEXT}"), "process.runs_after_ms=1500"]).await;
+    let world = World { server: next, ..world };
+    let tenant = tenant.at(&world.server.base);
+    assert_eq!(sent(&world, &tenant).await, Ok("hunter2".to_owned()));
+}
+
+#[tokio::test]
+async fn keys_that_cannot_be_used_stop_the_start_and_are_not_shown() {
+    let cli = Cli::new();
+    cli.file("bad", "k:aHVudGVyMg==\n");
+    cli.file("none", "# nothing\n");
+    for (settings, problem) in [
+        (&["secrets.key_file=bad"][..], "secrets.key_file: key 1 is not 32 bytes in base64"),
+        (&["secrets.key_file=none"], "secrets.key_file: holds no key"),
+        (&["secrets.key_file=missing"], "secrets.key_file: cannot read missing"),
+        (&["secrets.keys=aHVudGVyMg"], "secrets.keys: key 1 has no id"),
+        (&["secrets.keys=a:b", "secrets.key_file=bad"], "secrets.key_file: and secrets.keys say the same"),
+    ] {
+        let mut arguments = vec!["secrets", "rotate", "--database-url", "postgresql:///none"];
+        settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
+        let output = cli.run(&arguments).await;
+        assert_eq!(output.code, 2, "{output:?}");
+        assert!(output.stderr.contains(problem) && !output.stderr.contains("aHVudGVyMg"), "{output:?}");
+    }
+}

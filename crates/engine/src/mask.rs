@@ -1,0 +1,293 @@
+//! Takes secrets out of whatever is to be stored, shown or logged.
+//!
+//! Invariants
+//! - A secret is found raw, in base64 (both alphabets, with and without padding, and within a longer text), URL-encoded
+//!   (spaces as %20 or +), escaped as in JSON, and in hexadecimal, in any case of its letters; a long line of one that
+//!   has several, too. What overlaps is taken out as one.
+//! - A value of fewer than [`SHORTEST`] bytes is taken out only where it is the whole of a text.
+//! - What is looked for is wiped with the mask, and never shown.
+//!
+//! Not here: which texts are secret (`nodes`), secrets themselves (`vault`).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
+use memchr::memmem;
+use serde_json::{Map, Value};
+use url::form_urlencoded;
+use zeroize::Zeroizing;
+
+/// What stands in a secret's place.
+pub const MASKED: &str = "***";
+/// Shorter values would be found everywhere.
+pub const SHORTEST: usize = 4;
+/// Parts of a secret, its lines and what base64 makes of its middle, are looked for from this length.
+const SHORTEST_PART: usize = 8;
+
+type Needle = Zeroizing<Vec<u8>>;
+
+/// Texts that must not get out.
+#[derive(Default)]
+pub struct Mask {
+    /// Every form of every text, in lower case; none is shorter than `SHORTEST`.
+    needles: Vec<Needle>,
+    /// Texts that are too short to be looked for within others.
+    short: Vec<Needle>,
+}
+
+/// How many, and no more.
+impl fmt::Debug for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mask({})", self.needles.len() + self.short.len())
+    }
+}
+
+impl Mask {
+    pub fn new<'t>(texts: impl IntoIterator<Item = &'t str>) -> Mask {
+        let mut mask = Mask::default();
+        for text in texts.into_iter().collect::<BTreeSet<_>>() {
+            match text.len() {
+                0 => {}
+                length if length < SHORTEST => mask.short.push(lower(text.as_bytes())),
+                _ => forms(text, &mut |form| mask.needles.push(lower(form.as_bytes()))),
+            }
+        }
+        mask.needles.sort_unstable_by(|one, other| one.as_slice().cmp(other));
+        mask.needles.dedup();
+        mask
+    }
+
+    /// A text without its secrets; none if it has none.
+    pub fn text(&self, text: &str) -> Option<String> {
+        self.bytes(text.as_bytes()).map(|masked| String::from_utf8_lossy(&masked).into_owned())
+    }
+
+    /// Bytes without their secrets; none if they have none.
+    pub fn bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let lower = lower(bytes);
+        if self.short.contains(&lower) {
+            return Some(MASKED.into());
+        }
+        let found = self.found(&lower);
+        if found.is_empty() {
+            return None;
+        }
+        let (mut masked, mut rest) = (Vec::new(), 0);
+        for Range { start, end } in found {
+            masked.extend_from_slice(&bytes[rest..start]);
+            masked.extend_from_slice(MASKED.as_bytes());
+            rest = end;
+        }
+        masked.extend_from_slice(&bytes[rest..]);
+        Some(masked)
+    }
+
+    /// Takes secrets out of every text, key and number of a value.
+    pub fn value(&self, value: &mut Value) {
+        match value {
+            Value::Null | Value::Bool(_) => {}
+            Value::Number(number) => {
+                if let Some(masked) = self.text(&number.to_string()) {
+                    *value = Value::String(masked);
+                }
+            }
+            Value::String(text) => {
+                if let Some(masked) = self.text(text) {
+                    *text = masked;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Object(fields) => {
+                fields.values_mut().for_each(|field| self.value(field));
+                if fields.keys().any(|key| self.text(key).is_some()) {
+                    let masked = std::mem::take(fields).into_iter();
+                    *fields = masked.map(|(key, value)| (self.text(&key).unwrap_or(key), value)).collect::<Map<_, _>>();
+                }
+            }
+        }
+    }
+
+    /// Is any of it in these bytes, the shortest included?
+    pub fn is_in(&self, bytes: &[u8]) -> bool {
+        let bytes = lower(bytes);
+        self.needles.iter().chain(&self.short).any(|needle| memmem::find(&bytes, needle).is_some())
+    }
+
+    /// Where something is found, in order and apart.
+    fn found(&self, lower: &[u8]) -> Vec<Range<usize>> {
+        let mut all: Vec<Range<usize>> = Vec::new();
+        for needle in self.needles.iter().filter(|needle| needle.len() <= lower.len()) {
+            all.extend(memmem::find_iter(lower, needle.as_slice()).map(|start| start..start + needle.len()));
+        }
+        all.sort_unstable_by_key(|range| range.start);
+        let mut apart: Vec<Range<usize>> = Vec::new();
+        for range in all {
+            match apart.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => apart.push(range),
+            }
+        }
+        apart
+    }
+}
+
+fn lower(bytes: &[u8]) -> Needle {
+    Zeroizing::new(bytes.to_ascii_lowercase())
+}
+
+/// Every form in which a text may come back; hexadecimal digits and base64 are compared in any case.
+fn forms(text: &str, found: &mut impl FnMut(&str)) {
+    let trimmed = text.trim();
+    found(text);
+    if trimmed.len() >= SHORTEST {
+        found(trimmed);
+    }
+    if trimmed.contains('\n') {
+        trimmed.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_PART).for_each(&mut *found);
+    }
+    for encoded in [STANDARD.encode(text), URL_SAFE.encode(text)].map(Zeroizing::new) {
+        found(&encoded);
+        found(encoded.trim_end_matches('='));
+    }
+    for shift in 0..3 {
+        within_base64(text, shift, found);
+    }
+    found(&Zeroizing::new(percent(text, b"-._~")));
+    found(&Zeroizing::new(percent(text, b"-_.!~*'()")));
+    found(&Zeroizing::new(form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>()));
+    for escaped in json_forms(text) {
+        found(&escaped);
+    }
+    let hexadecimal: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    found(&Zeroizing::new(hexadecimal));
+}
+
+/// What base64 makes of a text that begins at this place of a group of three, whatever stands around it.
+fn within_base64(text: &str, shift: usize, found: &mut impl FnMut(&str)) {
+    let mut shifted = Zeroizing::new(vec![0; shift]);
+    shifted.extend_from_slice(text.as_bytes());
+    let encoded = Zeroizing::new(STANDARD_NO_PAD.encode(shifted.as_slice()));
+    // The digits that hold nothing of a neighbour: the first whole one, up to the last.
+    let (start, end) = ((shift * 8).div_ceil(6), shifted.len() * 8 / 6);
+    let Some(own) = encoded.get(start..end).filter(|own| own.len() >= SHORTEST_PART) else { return };
+    found(own);
+    found(&Zeroizing::new(own.replace('+', "-").replace('/', "_")));
+}
+
+/// Percent-encoded, but for letters, digits and these.
+fn percent(text: &str, kept: &[u8]) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            byte if byte.is_ascii_alphanumeric() || kept.contains(&byte) => encoded.push(char::from(byte)),
+            byte => encoded.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    encoded
+}
+
+/// Within a JSON text: as short as may be, and with everything beyond ASCII escaped, slashes too or not.
+fn json_forms(text: &str) -> [Zeroizing<String>; 3] {
+    let quoted = Zeroizing::new(Value::String(text.to_owned()).to_string());
+    let plain = Zeroizing::new(quoted[1..quoted.len() - 1].to_owned());
+    let mut ascii = Zeroizing::new(String::new());
+    for c in plain.chars() {
+        match c {
+            c if c.is_ascii() => ascii.push(c),
+            c => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| ascii.push_str(&format!("\\u{unit:04x}"))),
+        }
+    }
+    let slashed = Zeroizing::new(ascii.replace('/', "\\/"));
+    [plain, ascii, slashed]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SECRET: &str = "s3cret/Välue+\"1\"";
+
+    fn mask() -> Mask {
+        Mask::new([SECRET, "pin", "line one is long\nshort\nline two is long", "816497532"])
+    }
+
+    fn masked(text: &str) -> String {
+        mask().text(text).unwrap_or_else(|| text.to_owned())
+    }
+
+    #[test]
+    fn every_encoding_is_taken_out() {
+        let quoted = json!(SECRET).to_string();
+        for form in [
+            SECRET.to_owned(),
+            SECRET.to_ascii_uppercase(),
+            STANDARD.encode(SECRET),
+            STANDARD_NO_PAD.encode(SECRET),
+            URL_SAFE.encode(SECRET),
+            URL_SAFE.encode(SECRET).trim_end_matches('=').to_owned(),
+            "s3cret%2FV%C3%A4lue%2B%221%22".to_owned(),
+            "s3cret%2fV%c3%a4lue%2b%221%22".to_owned(),
+            form_urlencoded::byte_serialize(SECRET.as_bytes()).collect(),
+            quoted[1..quoted.len() - 1].to_owned(),
+            r#"s3cret/V\u00e4lue+\"1\""#.to_owned(),
+            r#"s3cret\/V\u00E4lue+\"1\""#.to_owned(),
+            SECRET.bytes().map(|byte| format!("{byte:02X}")).collect(),
+        ] {
+            assert_eq!(masked(&format!("a {form} b {form}")), "a *** b ***", "{form}");
+        }
+        let spaced = Mask::new(["two words here"]);
+        for form in ["two words here", "two+words+here", "two%20words%20here"] {
+            assert_eq!(spaced.text(&format!("<{form}>")), Some("<***>".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_secret_within_base64_is_taken_out_but_for_what_it_shares_with_its_neighbours() {
+        for before in ["", "a", "ab", "user:", "user1:", "user12:"] {
+            for after in ["", "z", "zz"] {
+                let encoded = STANDARD.encode(format!("{before}{SECRET}{after}"));
+                let left = masked(&format!("Basic {encoded}"));
+                assert!(left.contains("***"), "{before}: {left}");
+                assert!(left.len() <= 6 + 3 + before.len() * 2 + 12, "{before}: {left}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_numbers_keys_and_whatever_overlaps_are_taken_out() {
+        assert_eq!(masked("x line two is long y"), "x *** y");
+        assert_eq!(masked("short"), "short", "a short line is no secret");
+        let both = Mask::new(["abcd1234", "1234efgh"]);
+        assert_eq!(both.text("<abcd1234efgh>"), Some("<***>".to_owned()));
+        let mut value = json!({
+            "a": [SECRET, 1, true, null, 816497532], SECRET: {"x": format!("<{SECRET}>")}, "pin": "pin",
+        });
+        mask().value(&mut value);
+        assert_eq!(value, json!({"a": ["***", 1, true, null, "***"], "***": {"x": "<***>"}, "***": "***"}));
+    }
+
+    #[test]
+    fn a_short_value_is_taken_out_only_where_it_stands_alone() {
+        assert_eq!(masked("pin"), "***");
+        assert_eq!(masked("spinning"), "spinning");
+        assert!(mask().is_in(b"spinning"), "and is still known to be carried");
+        assert!(!mask().is_in(b"nothing of it"));
+        assert_eq!(mask().text("nothing of it"), None);
+        assert_eq!(Mask::new([""]).text(""), None);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_lose_their_secrets_too() {
+        let bytes = [b"\xff\xfe".as_slice(), SECRET.as_bytes(), b"\xfd"].concat();
+        assert_eq!(mask().bytes(&bytes).expect("masked"), b"\xff\xfe***\xfd");
+    }
+
+    #[test]
+    fn a_mask_is_not_shown() {
+        assert!(!format!("{:?}", mask()).contains("s3cret"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Secrets of workspaces: sealed before they are stored, opened for the call that sends them.
+//!
+//!     outer key (configuration) ──seals──▶ data key (one a version) ──seals──▶ value
+//!
+//! Invariants
+//! - A value in clear is in zeroising memory, in the call that sets it or sends it, and nowhere else.
+//! - No error holds a value or a key; names, and ids of keys, are all it tells.
+//! - Without a key nothing can be set or opened, and everything else works.
+//! - Changing the outer key never opens a value.
+//!
+//! Not here: rows (`store::secret`), the ciphers (`seal`), masking what comes back (`mask`).
+
+mod keys;
+mod seal;
+
+use std::collections::BTreeSet;
+
+use kernel::ids::WorkspaceId;
+use kernel::secret::Secrets;
+use store::Store;
+use store::secret::{Listed, Sealed};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+pub use keys::{BadKeys, Keys, generate};
+
+/// The longest value, in bytes.
+pub const MAX_VALUE_BYTES: usize = 64 << 10;
+/// The longest name.
+pub const MAX_NAME_LEN: usize = 128;
+/// How often a value is sealed anew because another came first.
+const TRIES: usize = 5;
+/// How many data keys are sealed anew between two looks.
+const BATCH: i64 = 200;
+
+/// Why a secret was not set, opened or sealed anew.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is no key to seal secrets with: set secrets.key_file (see docs/secrets.md)")]
+    NoKey,
+    #[error("a secret is called by letters, digits and _, at most {MAX_NAME_LEN}, and no digit first")]
+    Name,
+    #[error("a secret holds 1 to {MAX_VALUE_BYTES} bytes, and no NUL character")]
+    Value,
+    #[error("there is no secret {}", .0.join(", "))]
+    Unknown(Vec<String>),
+    #[error("secret {name} was sealed with the key {key_id}, which is not among secrets.key_file")]
+    OtherKey { name: String, key_id: String },
+    #[error("secret {0} cannot be opened: what is stored of it was changed, or the key of that id is another")]
+    Broken(String),
+    #[error("secret {0} is being set by others; try again")]
+    Busy(String),
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// What sealing data keys anew came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resealed {
+    pub resealed: u64,
+    /// Those that could not be opened, as `WORKSPACE NAME`, with the key's id.
+    pub unopened: Vec<(String, String)>,
+}
+
+/// Seals and opens. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Vault {
+    store: Store,
+    keys: Keys,
+}
+
+impl Vault {
+    pub fn new(store: Store, keys: Keys) -> Vault {
+        Vault { store, keys }
+    }
+
+    /// Sets a secret: its first version, or the next.
+    pub async fn set(&self, workspace: WorkspaceId, name: &str, value: &str, actor: &str) -> Result<Listed, Error> {
+        if !is_name(name) {
+            return Err(Error::Name);
+        }
+        if value.is_empty() || value.len() > MAX_VALUE_BYTES || value.contains('\0') {
+            return Err(Error::Value);
+        }
+        let key = self.keys.first().ok_or(Error::NoKey)?;
+        for _ in 0..TRIES {
+            let version = self.store.next_secret_version(workspace, name).await?;
+            let sealed = seal::seal(key, workspace, name, version, value.as_bytes());
+            if let Some(listed) = self.store.set_secret(&sealed, actor).await? {
+                return Ok(listed);
+            }
+        }
+        Err(Error::Busy(name.to_owned()))
+    }
+
+    /// Opens secrets of a workspace; all of them, or none.
+    pub async fn open(&self, workspace: WorkspaceId, names: &BTreeSet<String>) -> Result<Secrets, Error> {
+        let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
+        let found = self.store.sealed_secrets(workspace, &wanted).await?;
+        let missing = names.iter().filter(|name| !found.iter().any(|sealed| sealed.name == **name));
+        let missing: Vec<String> = missing.cloned().collect();
+        if !missing.is_empty() {
+            return Err(Error::Unknown(missing));
+        }
+        found.iter().map(|sealed| Ok((sealed.name.clone(), self.opened(sealed)?))).collect()
+    }
+
+    /// Puts every data key under the first outer key, some at a time; `progress` is told how many were so far. It may
+    /// be broken off, repeated, and run while secrets are set and used.
+    pub async fn reseal(&self, mut progress: impl FnMut(u64)) -> Result<Resealed, Error> {
+        let first = self.keys.first().ok_or(Error::NoKey)?;
+        let mut done = Resealed::default();
+        let mut after = (WorkspaceId(Uuid::nil()), String::new());
+        loop {
+            let some = self.store.secrets_under_others(first.id(), (after.0, &after.1), BATCH).await?;
+            let Some(last) = some.last() else { return Ok(done) };
+            after = (last.workspace, last.name.clone());
+            for sealed in &some {
+                let Some(key) = self.keys.of(&sealed.key_id).and_then(|key| seal::reseal(sealed, key, first)) else {
+                    done.unopened.push((format!("{} {}", sealed.workspace, sealed.name), sealed.key_id.clone()));
+                    continue;
+                };
+                if self.store.reseal_secret(sealed, &key, first.id()).await? {
+                    done.resealed += 1;
+                }
+            }
+            progress(done.resealed);
+        }
+    }
+
+    fn opened(&self, sealed: &Sealed) -> Result<Zeroizing<String>, Error> {
+        let Sealed { name, key_id, .. } = sealed;
+        if self.keys.first().is_none() {
+            return Err(Error::NoKey);
+        }
+        let other = || Error::OtherKey { name: name.clone(), key_id: key_id.clone() };
+        let key = self.keys.of(key_id).ok_or_else(other)?;
+        seal::open(sealed, key).ok_or_else(|| Error::Broken(name.clone()))
+    }
+}
+
+/// Names like those of environment variables.
+pub fn is_name(text: &str) -> bool {
+    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    starts && text.len() <= MAX_NAME_LEN && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}

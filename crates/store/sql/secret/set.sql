@@ -1,0 +1,19 @@
+-- The next version of a secret of a living workspace that has room for it. The workspace's row is held, so that a
+-- deletion comes before this or takes it along; a version that was overtaken changes no row, and neither does a name
+-- too many.
+INSERT INTO secret (workspace_id, name, version, value_sealed, key_sealed, key_id, created_by)
+SELECT w.id, $2::text, $3::int, $4::bytea, $5::bytea, $6::text, $7::text
+FROM workspace w
+WHERE w.id = $1::uuid
+  AND w.deleted_at IS NULL
+  AND ($3::int > 1 OR (SELECT count(*) FROM secret s WHERE s.workspace_id = $1::uuid) < $8::bigint)
+FOR SHARE OF w
+ON CONFLICT (workspace_id, name) DO UPDATE
+SET version = EXCLUDED.version,
+    value_sealed = EXCLUDED.value_sealed,
+    key_sealed = EXCLUDED.key_sealed,
+    key_id = EXCLUDED.key_id,
+    created_by = EXCLUDED.created_by,
+    updated_at = clock_timestamp()
+WHERE secret.version = EXCLUDED.version - 1
+RETURNING name, version, key_id, created_at, updated_at, created_by
