@@ -18,6 +18,7 @@ mod definition;
 pub(crate) mod document;
 mod ends;
 mod execution;
+mod graph;
 mod input;
 mod key;
 mod list;
@@ -51,6 +52,7 @@ pub(crate) enum Command {
     Workflow(workflow::Command),
     Validate(definition::Validate),
     Apply(On<definition::Apply>),
+    Graph(Box<On<graph::Graph>>),
     Run(Box<On<run::Run>>),
     Ls(On<list::List>),
     Get(On<execution::Get>),
@@ -78,6 +80,7 @@ impl Command {
             Command::Workflow(command) => command.run().await,
             Command::Validate(validate) => validate.run(),
             Command::Apply(apply) => apply.run().await,
+            Command::Graph(graph) => graph::run(graph).await,
             Command::Run(run) => run.run().await,
             Command::Ls(list) => list.run().await,
             Command::Get(get) => get.run().await,

@@ -18,6 +18,7 @@ mod bulk;
 mod control;
 mod definitions;
 mod executions;
+mod graph;
 mod health;
 mod keys;
 mod letters;
@@ -140,6 +141,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(control::resume_definition))
         .routes(routes!(definitions::add_version, definitions::versions))
         .routes(routes!(definitions::publish))
+        .routes(routes!(graph::of_definition))
         .routes(routes!(executions::list::list))
         .routes(routes!(executions::list::of_definition))
         .routes(routes!(executions::list::of_workspace))
@@ -148,6 +150,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(executions::get))
         .routes(routes!(executions::nodes))
         .routes(routes!(executions::summary))
+        .routes(routes!(graph::of_execution))
         .routes(routes!(executions::cancel))
         .routes(routes!(control::terminate))
         .routes(routes!(rerun::rerun))

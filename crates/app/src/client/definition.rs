@@ -156,7 +156,7 @@ fn same_names(all: &[Submission]) -> Vec<(&str, Finding)> {
     twice
 }
 
-fn rejected(problems: &[(&str, Finding)]) -> anyhow::Result<Rejected> {
+pub(super) fn rejected(problems: &[(&str, Finding)]) -> anyhow::Result<Rejected> {
     let mut rejected = Rejected { lines: Vec::new(), problems: Vec::new() };
     for (file, finding) in problems {
         rejected.lines.push(format!("{file}:{finding}"));

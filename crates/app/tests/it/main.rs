@@ -16,6 +16,7 @@ mod durability;
 mod engine_trouble;
 mod exclusive;
 mod forced_ends;
+mod graph;
 mod idempotency;
 mod letters;
 mod poison;

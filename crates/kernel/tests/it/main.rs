@@ -1,6 +1,7 @@
 //! The kernel, tested from outside: tables, properties, and a simulation of everything around it.
 
 mod breaker;
+mod draw;
 mod explain;
 mod lifecycle;
 mod queue;

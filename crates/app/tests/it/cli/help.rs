@@ -109,11 +109,12 @@ async fn the_program_explains_itself() {
               workflow    List workflows
               validate    Check workflow files without a server
               apply       Publish workflow files: a new version of each that changed
+              graph       Draw a workflow's graph, or an execution's with how its nodes stand
               run         Start a workflow, and watch it if you like
               ls          List executions, newest first
               get         Show an execution: how it stands, what it made, why it failed
               watch       Follow an execution to its end
-              rerun       Run an ended execution again, from the start: a new one, linked to it
+              rerun       Run an ended execution again, whole or from where it failed: a new one, linked to it
               cancel      Cancel an execution, waiting or running
               terminate   End an execution by force: its nodes are broken off
               queue       Show a queue item: its place in line, why it waits, who holds what it waits for
