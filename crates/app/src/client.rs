@@ -19,6 +19,7 @@ pub(crate) mod document;
 mod ends;
 mod eval;
 mod execution;
+mod graph;
 mod input;
 mod key;
 mod list;
@@ -62,6 +63,7 @@ pub(crate) enum Command {
     )]
     Schema,
     Apply(On<definition::Apply>),
+    Graph(Box<On<graph::Graph>>),
     Run(Box<On<run::Run>>),
     Ls(On<list::List>),
     Get(On<execution::Get>),
@@ -93,6 +95,7 @@ impl Command {
             Command::Validate(validate) => validate.run(),
             Command::Schema => settle(definition::schema(), Format::Table),
             Command::Apply(apply) => apply.run().await,
+            Command::Graph(graph) => graph::run(graph).await,
             Command::Run(run) => run.run().await,
             Command::Ls(list) => list.run().await,
             Command::Get(get) => get.run().await,

@@ -46,6 +46,11 @@ impl Look {
         Look { terminal, color: terminal && !no_color && !is_set("NO_COLOR") }
     }
 
+    /// How many characters fit in a line, if this is a terminal that says so.
+    pub(crate) fn width(self) -> Option<usize> {
+        Table::new().width().filter(|width| self.terminal && *width > 0).map(usize::from)
+    }
+
     /// A text in a tone, if this stream has colours.
     pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
         let code = match tone {

@@ -16,7 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::definition::OnError;
+use crate::definition::{ERROR_LABEL, OnError};
 use crate::ids::Label;
 
 /// A node's status as stored and shown.
@@ -70,6 +70,17 @@ impl End {
             Status::Skipped => Some(End::Skipped),
             Status::Canceled => Some(End::Canceled),
             Status::Pending | Status::Running | Status::Retrying => None,
+        }
+    }
+
+    /// An edge from this node is taken when the node completed and the edge's label, if any, is the one that was
+    /// taken; one labelled `error` when the node failed and the graph goes on.
+    pub fn takes(&self, label: Option<&Label>) -> bool {
+        match (self, label) {
+            (End::Completed { .. }, None) => true,
+            (End::Completed { took }, Some(label)) => took.as_ref() == Some(label),
+            (End::Failed { continues: true }, Some(label)) => label.as_str() == ERROR_LABEL,
+            _ => false,
         }
     }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{ERROR_LABEL, Join, OnError};
+use crate::definition::{Join, OnError};
 use crate::failure::Failure;
 use crate::ids::{ExecutionId, Label, NodeKey};
 use crate::node;
@@ -353,14 +353,8 @@ impl Run {
         }
     }
 
-    /// An edge is taken when its source completed and its label, if any, is the one that was taken.
     fn is_taken(&self, from: NodeIx, label: Option<&Label>) -> bool {
-        match (self.end(from), label) {
-            (Some(node::End::Completed { .. }), None) => true,
-            (Some(node::End::Completed { took }), Some(label)) => took.as_ref() == Some(label),
-            (Some(node::End::Failed { continues: true }), Some(label)) => label.as_str() == ERROR_LABEL,
-            _ => false,
-        }
+        self.end(from).is_some_and(|end| end.takes(label))
     }
 
     fn finish_if_done(&mut self, effects: &mut Vec<Effect>) {

@@ -20,6 +20,7 @@ mod declared;
 mod definitions;
 mod executions;
 mod expressions;
+mod graph;
 mod health;
 mod keys;
 mod letters;
@@ -158,6 +159,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(definitions::publish))
         .routes(routes!(reference::kinds))
         .routes(routes!(reference::schema))
+        .routes(routes!(graph::of_definition))
         .routes(routes!(executions::list::list))
         .routes(routes!(executions::list::of_definition))
         .routes(routes!(executions::list::of_workspace))
@@ -168,6 +170,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(executions::summary))
         .routes(routes!(logs::logs))
         .routes(routes!(expressions::evaluate))
+        .routes(routes!(graph::of_execution))
         .routes(routes!(executions::cancel))
         .routes(routes!(control::terminate))
         .routes(routes!(rerun::rerun))

@@ -22,6 +22,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+pub use kernel::draw::Drawing as Graph;
 pub use keys::{CreateKey, CreatedKey, Key};
 pub use lists::{Activity, Capacity, Count, Kinds, ListedExecution, Page, Version, WaitingCounts};
 

@@ -178,6 +178,11 @@ impl Store {
         Ok((stored, row.try_get("graph")?))
     }
 
+    /// The graph of one version of a definition, by its number.
+    pub async fn numbered_version(&self, id: DefinitionId, number: i32) -> Result<Value, Error> {
+        Ok(self.one(sql!("workflow_definition_version/numbered"), &[&id.0, &number]).await?.try_get("graph")?)
+    }
+
     /// The immutable graphs of versions.
     pub async fn graphs(&self, versions: &[VersionId]) -> Result<Vec<(VersionId, Value)>, Error> {
         let ids: Vec<Uuid> = versions.iter().map(|version| version.0).collect();

@@ -110,6 +110,10 @@ impl Connection {
         self.shown.output
     }
 
+    pub(crate) fn stdout(&self) -> Look {
+        self.shown.stdout()
+    }
+
     /// Settles server and key, and gets ready to ask.
     pub(crate) fn open(&self) -> anyhow::Result<Session> {
         let given = self.given();

@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
+use kernel::definition::Definition;
 use kernel::ids::{DefinitionId, WorkspaceId};
+use kernel::plan::Plan;
 use kernel::{parse, source};
 use serde::Serialize;
 use serde_json::Value;
@@ -232,6 +234,25 @@ fn load(files: &[String]) -> anyhow::Result<Vec<Read>> {
         Err(error) => (file.clone(), Err(format!("cannot be read: {}", error.root_cause()))),
     };
     Ok(files.iter().map(load).collect())
+}
+
+/// The graph of a file; or all that is wrong with it, drawn.
+pub(super) fn graph_of(file: &str, look: Look) -> anyhow::Result<(Definition, Plan)> {
+    let read = load(&[file.to_owned()])?.remove(0);
+    let document = match &read.1 {
+        Ok(document) => document,
+        Err(error) => return Err(rejected(&[(&read, Finding::plain(error))], look)?.into()),
+    };
+    match parse::check_text(&document.text) {
+        Ok((definition, plan)) => {
+            let name = definition.name.clone().or_else(|| document.stem());
+            Ok((Definition { name, ..definition }, plan))
+        }
+        Err(problems) => {
+            let found: Vec<_> = problems.into_iter().map(|problem| (&read, Finding::from(problem))).collect();
+            Err(rejected(&found, look)?.into())
+        }
+    }
 }
 
 fn check_read(read: &Read) -> Checked {

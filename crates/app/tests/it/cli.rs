@@ -1,6 +1,7 @@
 //! The commands as scripts and people see them: output, messages, exit codes.
 
 mod controls;
+mod graph;
 mod help;
 mod lists;
 mod profiles;

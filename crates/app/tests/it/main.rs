@@ -17,6 +17,7 @@ mod durability;
 mod engine_trouble;
 mod exclusive;
 mod forced_ends;
+mod graph;
 mod idempotency;
 mod inputs;
 mod letters;

@@ -86,7 +86,13 @@ pub fn schema() -> Value {
         &["label"],
         &[
             ("equals", any("The value, or a list of values, that takes this branch.")),
-            ("if", early("An expression that takes this branch where it is true.", json!({ "type": ["string", "boolean"] }))),
+            (
+                "if",
+                early(
+                    "An expression that takes this branch where it is true.",
+                    json!({ "type": ["string", "boolean"] }),
+                ),
+            ),
             ("label", label()),
         ],
     );

@@ -45,9 +45,8 @@ pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
 fn misplaced(pointer: &str, path: &Path, place: String, marked: &[&str]) -> Option<Problem> {
     let Ok((Root::Secret { name }, _)) = path.root() else { return None };
     let field = pointer.trim_start_matches('/').split('/').next().unwrap_or_default();
-    let message = format!(
-        "secrets.{name} cannot be used here: only in headers, query, body, form and text of an HTTP_REQUEST"
-    );
+    let message =
+        format!("secrets.{name} cannot be used here: only in headers, query, body, form and text of an HTTP_REQUEST");
     (!marked.contains(&field)).then(|| Problem::new(Code::MisplacedSecret, place, message))
 }
 

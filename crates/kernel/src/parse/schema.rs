@@ -81,7 +81,10 @@ fn node(is_listed: bool) -> Value {
                 json!({ "anyOf": [need, { "type": "array", "items": need }] }),
             ),
         ),
-        ("if", early("An expression; unless it is true, the node is skipped.", json!({ "type": ["string", "boolean"] }))),
+        (
+            "if",
+            early("An expression; unless it is true, the node is skipped.", json!({ "type": ["string", "boolean"] })),
+        ),
         ("with", any("The configuration of its kind.")),
         ("when", early("When it may start.", json!({ "enum": ["all_success", "any_success", "all_done"] }))),
         ("on_error", early("What its failure does to the execution.", json!({ "enum": ["fail", "continue"] }))),

@@ -3,6 +3,7 @@
 mod attacks;
 mod breaker;
 mod definitions;
+mod draw;
 mod explain;
 mod expression_attacks;
 mod expression_memory;

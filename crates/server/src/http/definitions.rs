@@ -234,7 +234,7 @@ fn check(body: &SubmitDefinition) -> Result<(kernel::definition::Definition, ker
     checked.map_err(|problems| invalid(&problems))
 }
 
-fn invalid(problems: &[parse::Problem]) -> Problem {
+pub(crate) fn invalid(problems: &[parse::Problem]) -> Problem {
     let detail = match problems {
         [only] => only.to_string(),
         many => format!("the definition has {} problems", many.len()),

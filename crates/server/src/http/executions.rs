@@ -193,7 +193,7 @@ fn unknown(error: store::Error) -> Problem {
 
 /// The stored nodes, then those that have not begun, in the graph's order. Of a graph that this build
 /// cannot read only the stored ones are known; why it could not be run is the execution's error.
-async fn all_nodes(
+pub(crate) async fn all_nodes(
     api: &Api,
     execution: &store::execution::Execution,
     payloads: bool,

@@ -89,7 +89,9 @@ fn shorten_pages(schemas: &mut Value) {
 fn illustrate(value: &mut Value, schemas: &Value) {
     if let Some(bodies) = value.get_mut("content").and_then(Value::as_object_mut) {
         for (_, body) in bodies {
-            if let Some(example) = example_of(&body["schema"], schemas) {
+            if body.get("example").is_none()
+                && let Some(example) = example_of(&body["schema"], schemas)
+            {
                 body["example"] = example;
             }
         }

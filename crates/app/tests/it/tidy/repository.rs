@@ -33,7 +33,7 @@ impl File {
 }
 
 /// Where the repository is.
-pub(super) fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 

@@ -76,6 +76,12 @@ fn definitions(name: &str) -> Option<Value> {
         "Validated" => json!({ "valid": true, "nodes": 1, "edges": 0, "contentHash": HASH }),
         "Definition" => definition,
         "Applied" => json!({ "definition": definition, "version": 4, "versionId": VERSION, "unchanged": false }),
+        "Graph" => json!({
+            "name": "order", "width": 240, "height": 84, "edges": [],
+            "nodes": [{
+                "key": "tell", "kind": "LOG", "when": "all_success", "layer": 0, "x": 16, "y": 16, "width": 208, "height": 52,
+            }],
+        }),
         "Version" => {
             json!({ "id": VERSION, "version": 4, "published": true, "contentHash": HASH, "createdAt": MORNING })
         }
