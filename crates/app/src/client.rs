@@ -15,6 +15,7 @@ mod confirm;
 mod connection;
 mod control;
 mod definition;
+mod diff;
 pub(crate) mod document;
 mod ends;
 mod eval;
@@ -63,6 +64,7 @@ pub(crate) enum Command {
     )]
     Schema,
     Apply(On<definition::Apply>),
+    Diff(On<diff::Compare>),
     Graph(Box<On<graph::Graph>>),
     Run(Box<On<run::Run>>),
     Ls(On<list::List>),
@@ -95,6 +97,7 @@ impl Command {
             Command::Validate(validate) => validate.run(),
             Command::Schema => settle(definition::schema(), Format::Table),
             Command::Apply(apply) => apply.run().await,
+            Command::Diff(compare) => compare.run().await,
             Command::Graph(graph) => graph::run(graph).await,
             Command::Run(run) => run.run().await,
             Command::Ls(list) => list.run().await,

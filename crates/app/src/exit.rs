@@ -108,11 +108,13 @@ pub(crate) fn missing(text: String) -> anyhow::Error {
 pub(crate) struct Rejected {
     pub(crate) lines: Vec<String>,
     pub(crate) problems: Vec<Value>,
+    /// What was not done because of them.
+    pub(crate) undone: &'static str,
 }
 
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nothing was published: every file must be good")
+        f.write_str(self.undone)
     }
 }
 

@@ -8,6 +8,7 @@ pub mod access;
 pub mod breaker;
 pub mod crash;
 pub mod definition;
+pub mod diff;
 pub mod draw;
 pub mod duration;
 pub mod execution;

@@ -156,6 +156,8 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(control::pause_definition))
         .routes(routes!(control::resume_definition))
         .routes(routes!(definitions::add_version, definitions::versions))
+        .routes(routes!(definitions::whole_version))
+        .routes(routes!(definitions::diff))
         .routes(routes!(definitions::publish))
         .routes(routes!(reference::kinds))
         .routes(routes!(reference::schema))

@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 
 pub use kernel::draw::Drawing as Graph;
 pub use keys::{CreateKey, CreatedKey, Key};
-pub use lists::{Activity, Capacity, Count, Kinds, ListedExecution, Page, Version, WaitingCounts};
+pub use lists::{Activity, Capacity, Count, Diff, Kinds, ListedExecution, Page, Version, WaitingCounts, WholeVersion};
 
 pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
 pub use secrets::{Hidden, Secret, SetSecret};

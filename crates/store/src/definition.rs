@@ -183,6 +183,12 @@ impl Store {
         Ok(self.one(sql!("workflow_definition_version/numbered"), &[&id.0, &number]).await?.try_get("graph")?)
     }
 
+    /// The same, with the text it was read from.
+    pub async fn numbered_source(&self, id: DefinitionId, number: i32) -> Result<(Value, Option<String>), Error> {
+        let row = self.one(sql!("workflow_definition_version/numbered"), &[&id.0, &number]).await?;
+        Ok((row.try_get("graph")?, row.try_get("source")?))
+    }
+
     /// The immutable graphs of versions.
     pub async fn graphs(&self, versions: &[VersionId]) -> Result<Vec<(VersionId, Value)>, Error> {
         let ids: Vec<Uuid> = versions.iter().map(|version| version.0).collect();

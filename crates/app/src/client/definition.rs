@@ -134,7 +134,7 @@ impl Act for Apply {
             }
         }
         if !problems.is_empty() {
-            return Err(rejected(&problems, session.stderr)?.into());
+            return Err(rejected(&problems, "nothing was published: every file must be good", session.stderr)?.into());
         }
         for Submission { read, body, .. } in all {
             let applied: Result<Answer<wire::Applied>, _> = session.api.post("workflow/definitions/apply", &body).await;
@@ -183,8 +183,8 @@ fn same_names<'r>(all: &[Submission<'r>]) -> Vec<(&'r Read, Finding)> {
     twice
 }
 
-fn rejected(problems: &[(&Read, Finding)], look: Look) -> anyhow::Result<Rejected> {
-    let mut rejected = Rejected { lines: Vec::new(), problems: Vec::new() };
+fn rejected(problems: &[(&Read, Finding)], undone: &'static str, look: Look) -> anyhow::Result<Rejected> {
+    let mut rejected = Rejected { lines: Vec::new(), problems: Vec::new(), undone };
     for (read, finding) in problems {
         rejected.lines.push(draw(&read.0, text(read), finding, look));
         let mut value = serde_json::to_value(finding)?;
@@ -236,12 +236,14 @@ fn load(files: &[String]) -> anyhow::Result<Vec<Read>> {
     Ok(files.iter().map(load).collect())
 }
 
+const NOT_DRAWN: &str = "nothing was drawn: the file must be good";
+
 /// The graph of a file; or all that is wrong with it, drawn.
 pub(super) fn graph_of(file: &str, look: Look) -> anyhow::Result<(Definition, Plan)> {
     let read = load(&[file.to_owned()])?.remove(0);
     let document = match &read.1 {
         Ok(document) => document,
-        Err(error) => return Err(rejected(&[(&read, Finding::plain(error))], look)?.into()),
+        Err(error) => return Err(rejected(&[(&read, Finding::plain(error))], NOT_DRAWN, look)?.into()),
     };
     match parse::check_text(&document.text) {
         Ok((definition, plan)) => {
@@ -250,7 +252,7 @@ pub(super) fn graph_of(file: &str, look: Look) -> anyhow::Result<(Definition, Pl
         }
         Err(problems) => {
             let found: Vec<_> = problems.into_iter().map(|problem| (&read, Finding::from(problem))).collect();
-            Err(rejected(&found, look)?.into())
+            Err(rejected(&found, NOT_DRAWN, look)?.into())
         }
     }
 }
@@ -358,11 +360,17 @@ mod tests {
             seen.push_str(&format!("{}\n", told(&checked, None, Look::PLAIN)));
         }
         expect![[r#"
+            book-trip.yaml: valid: book-trip, nodes: 5, edges: 5
             branches.yaml: valid: branches, nodes: 5, edges: 5
+            enrich-order.yaml: valid: enrich-order, nodes: 6, edges: 7
             failure.yaml: valid: failure, nodes: 6, edges: 6
             hello.yaml: valid: hello, nodes: 1, edges: 0
             orders.yaml: valid: orders, nodes: 4, edges: 3
             patience.yaml: valid: patience, nodes: 5, edges: 6
+            poll-export.yaml: valid: poll-export, nodes: 3, edges: 2
+            route-ticket.yaml: valid: route-ticket, nodes: 6, edges: 7
+            sales-report.yaml: valid: sales-report, nodes: 4, edges: 3
+            sync-contacts.yaml: valid: sync-contacts, nodes: 3, edges: 2
         "#]]
         .assert_eq(&seen);
     }

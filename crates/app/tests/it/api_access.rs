@@ -58,6 +58,8 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("POST", "/workflow/definitions/{id}/versions", "manage", NotFound, 201),
     ("POST", "/workflow/definitions/{id}/publish", "manage", NotFound, 200),
     ("GET", "/workflow/definitions/{id}/graph", "read", NotFound, 200),
+    ("GET", "/workflow/definitions/{id}/versions/{number}", "read", NotFound, 200),
+    ("GET", "/workflow/definitions/{id}/versions/{number}/diff", "read", NotFound, 200),
     ("POST", "/workflow/definitions/{id}/pause", "manage", NotFound, 200),
     ("POST", "/workflow/definitions/{id}/resume", "manage", NotFound, 200),
     ("GET", "/workflow/nodes", "read", Fine, 200),
@@ -116,7 +118,10 @@ impl Things {
             "/workflow/queue" => return "/api/v1/workflow/queue?status=FAILED".to_owned(),
             _ => &self.execution,
         };
-        let path = path.replace("{definitionId}", &self.definition).replace("{workspaceId}", &self.tenant.id);
+        let path = path
+            .replace("{number}", "1")
+            .replace("{definitionId}", &self.definition)
+            .replace("{workspaceId}", &self.tenant.id);
         format!("/api/v1{}", path.replace("{id}", id).replace("{name}", "SECRET"))
     }
 

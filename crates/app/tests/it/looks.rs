@@ -86,3 +86,27 @@ async fn expressions_are_tried_on_an_execution_or_an_input() {
     let body = json!({ "expression": "inputs.n", "executionId": id });
     assert_eq!(stranger.api.post("workflow/expressions/evaluate", body).await.problem(404), "not_found");
 }
+
+#[tokio::test]
+async fn two_versions_are_compared_and_one_is_read_whole() {
+    let world = World::new().await;
+    let tenant = world.tenant("FREE").await;
+    let source = |message: &str| format!("name: talk\nnodes:\n  say: {{kind: LOG, with: {{message: {message}}}}}\n");
+    let apply = async |message: &str| {
+        let body = json!({ "source": source(message) });
+        tenant.api.post("workflow/definitions/apply", body).await.expect(200)
+    };
+    let id = text(&apply("one").await["definition"]["id"]);
+    apply("two").await;
+    let path = format!("workflow/definitions/{id}/versions");
+    let first = tenant.api.get(&format!("{path}/1")).await.expect(200);
+    assert_eq!((&first["version"], &first["source"]), (&json!(1), &json!(source("one"))));
+    assert_eq!(first["graph"]["nodes"][0]["with"]["message"], "one");
+    let change = json!({ "pointer": "/nodes/say/with/message", "before": "one", "after": "two" });
+    let diff = tenant.api.get(&format!("{path}/1/diff")).await.expect(200);
+    assert_eq!(diff, json!({ "from": 1, "to": 2, "changes": [change] }));
+    assert_eq!(tenant.api.get(&format!("{path}/2/diff?to=2")).await.expect(200)["changes"], json!([]));
+    for bad in ["3", "0", "x", "3/diff", "1/diff?to=9"] {
+        assert_eq!(tenant.api.get(&format!("{path}/{bad}")).await.problem(404), "not_found", "{bad}");
+    }
+}

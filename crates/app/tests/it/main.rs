@@ -15,6 +15,7 @@ mod dev;
 mod dispatch;
 mod durability;
 mod engine_trouble;
+mod examples;
 mod exclusive;
 mod forced_ends;
 mod graph;

@@ -1,6 +1,6 @@
 //! Definitions: checked whole, stored as immutable versions, published.
 
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
@@ -14,7 +14,7 @@ use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::workspaces::check_name;
 use super::{Api, Code, Problem, page};
-use crate::wire::{Applied, Definition, Page, Publish, SubmitDefinition, Validated, Version};
+use crate::wire::{Applied, Definition, Diff, Page, Publish, SubmitDefinition, Validated, Version, WholeVersion};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -189,6 +189,70 @@ pub(crate) async fn versions(
     let rows = api.store.versions(id, before, limit + 1).await?;
     let cursor = |row: &store::definition::Version| page::write(page::List::Versions, &row.number.to_be_bytes());
     Ok(Reply(page::page(rows, limit, cursor, version)))
+}
+
+/// What differs between a version and another; `to` is the published one, or the latest of a draft, if not said.
+#[utoipa::path(get, path = "/workflow/definitions/{id}/versions/{number}/diff", tag = "definitions", operation_id = "diff",
+    params(("id" = DefinitionId, Path), ("number" = i32, Path, minimum = 1), DiffParams), responses((status = 200, body = Diff)))]
+pub(crate) async fn diff(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Path((id, number)): Path<(String, String)>,
+    Params(params): Params<DiffParams>,
+) -> Result<Reply<Diff>, Problem> {
+    let (known, from) = numbered(&api, &caller, &id, &number).await?;
+    let to = match params.to.or(known.published_number) {
+        Some(to) => to,
+        None => api.store.latest_version(known.id).await?.0.number,
+    };
+    let (old, new) = (graph(&api, known.id, from).await?, graph(&api, known.id, to).await?);
+    Ok(Reply(Diff { from, to, changes: kernel::diff::diff(&old, &new) }))
+}
+
+/// One version whole: its graph, and the text it was read from.
+#[utoipa::path(get, path = "/workflow/definitions/{id}/versions/{number}", tag = "definitions", operation_id = "version",
+    params(("id" = DefinitionId, Path), ("number" = i32, Path, minimum = 1)), responses((status = 200, body = WholeVersion)))]
+pub(crate) async fn whole_version(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Path((id, number)): Path<(String, String)>,
+) -> Result<Reply<WholeVersion>, Problem> {
+    let (known, number) = numbered(&api, &caller, &id, &number).await?;
+    let (graph, source) = api.store.numbered_source(known.id, number).await.map_err(no_version)?;
+    Ok(Reply(WholeVersion { version: number, graph, source }))
+}
+
+/// A definition that the caller sees, and a number in a path.
+async fn numbered(
+    api: &Api,
+    caller: &Caller,
+    id: &str,
+    number: &str,
+) -> Result<(store::definition::Definition, i32), Problem> {
+    let id = id.parse().map(DefinitionId).map_err(|_| Problem::not_found("definition"))?;
+    let number = number.parse().map_err(|_| Problem::not_found("version"))?;
+    Ok((find(api, caller, id).await?, number))
+}
+
+async fn graph(api: &Api, id: DefinitionId, number: i32) -> Result<kernel::definition::Definition, Problem> {
+    let graph = api.store.numbered_version(id, number).await.map_err(no_version)?;
+    parse::check_stored(&graph).map(|(definition, _)| definition).map_err(|problems| invalid(&problems))
+}
+
+fn no_version(error: store::Error) -> Problem {
+    match error {
+        store::Error::NotFound => Problem::not_found("version"),
+        other => other.into(),
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DiffParams {
+    /// The other version's number.
+    #[param(minimum = 1)]
+    to: Option<i32>,
 }
 
 fn version(row: store::definition::Version) -> Version {

@@ -130,3 +130,22 @@ pub struct Activity {
 pub struct Kinds {
     pub items: Vec<kernel::kind::Description>,
 }
+
+/// `GET /api/v1/workflow/definitions/{id}/versions/{number}`
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct WholeVersion {
+    pub version: i32,
+    /// Nodes with their configuration, and edges: a document that can be published again.
+    pub graph: Value,
+    /// The text it was read from, if it came as one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+/// `GET /api/v1/workflow/definitions/{id}/versions/{number}/diff`
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Diff {
+    pub from: i32,
+    pub to: i32,
+    pub changes: Vec<kernel::diff::Change>,
+}

@@ -179,12 +179,12 @@ mod tests {
         check(
             &late,
             expect![[r#"
-            error[unknown_root]: unknown root env: use one of inputs, nodes, trigger, execution, workspace
-             --> flow.yaml:1:245
-              |
-            1 | …xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx${{ env.x }}yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy
-              |                                          ^^^^^
-        "#]],
+                error[unknown_root]: unknown root env: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 204)
+                 --> flow.yaml:1:245
+                  |
+                1 | …xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx${{ env.x }}yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy
+                  |                                          ^^^^^
+            "#]],
         );
     }
 

@@ -123,6 +123,8 @@ async fn the_program_explains_itself() {
               validate    Check workflow files without a server
               schema      Print the JSON Schema of workflow files, for editors
               apply       Publish workflow files: a new version of each that changed
+              diff        Show what differs between two versions of a workflow
+              graph       Draw a workflow's graph, or an execution's with how its nodes stand
               run         Start a workflow, and watch it if you like
               ls          List executions, newest first
               get         Show an execution: how it stands, what it made, why it failed

@@ -18,7 +18,28 @@ const ENDED: &str = "2026-01-05T09:30:04Z";
 
 /// The example of a type.
 pub(super) fn of(name: &str) -> Option<Value> {
-    workspaces(name).or_else(|| definitions(name)).or_else(|| executions(name)).or_else(|| control(name))
+    workspaces(name)
+        .or_else(|| definitions(name))
+        .or_else(|| executions(name))
+        .or_else(|| control(name))
+        .or_else(|| looks(name))
+}
+
+fn looks(name: &str) -> Option<Value> {
+    Some(match name {
+        "Logs" => json!({ "items": [{
+            "at": STARTED, "node": "say", "iteration": 0, "attempt": 1, "source": "log", "level": "info", "message": "Order A42 is paid.",
+        }] }),
+        "Evaluate" => json!({ "expression": "nodes.fetch.output.status == 200", "executionId": EXECUTION }),
+        "Evaluated" => json!({ "value": true, "type": "a boolean" }),
+        "WholeVersion" => json!({
+            "version": 1, "graph": { "nodes": [], "edges": [] }, "source": "name: order\nnodes: {}\n",
+        }),
+        "Diff" => json!({
+            "from": 1, "to": 2, "changes": [{ "pointer": "/nodes/fetch/timeout_ms", "before": 10000, "after": 30000 }],
+        }),
+        _ => return None,
+    })
 }
 
 fn workspaces(name: &str) -> Option<Value> {

@@ -1,0 +1,70 @@
+//! `diff`: what differs between two versions of a workflow.
+//!
+//! Not here: what a difference is (`kernel::diff`).
+
+use kernel::diff::Change;
+use serde_json::Value;
+use server::wire::Diff;
+
+use super::api::Answer;
+use super::connection::{Place, Session};
+use super::{Act, definition};
+use crate::exit::Exit;
+use crate::output::{self, Look, clean, tone};
+
+/// Show what differs between two versions of a workflow
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without numbers: the published version against the one before it.
+
+Examples:
+  forebay diff order --workspace acme
+  forebay diff order --from 1 --to 3 -o json")]
+pub(crate) struct Compare {
+    /// The workflow, by name or id
+    #[arg(value_name = "WORKFLOW")]
+    workflow: String,
+    /// The older version's number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    from: Option<i32>,
+    /// The newer version's number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    to: Option<i32>,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Act for Compare {
+    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+        let found = definition::find(session, &self.workflow, &self.place).await?;
+        let published = found.published_version.unwrap_or(1);
+        let to = self.to.unwrap_or(published);
+        let from = self.from.unwrap_or_else(|| (to - 1).max(1));
+        let path = format!("workflow/definitions/{}/versions/{from}/diff", found.id);
+        let diff: Answer<Diff> = session.api.get(&path, &[("to", &to.to_string())]).await?;
+        session.show(&diff, |diff| diff.changes.iter().try_for_each(|change| show(change, session.stdout)))?;
+        if diff.value.changes.is_empty() {
+            session.tell(format!("versions {from} and {to} are the same"))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn show(change: &Change, look: Look) -> anyhow::Result<()> {
+    let pointer = clean(&change.pointer);
+    let (sign, status, rest) = match (&change.before, &change.after) {
+        (None, after) => ("+", "COMPLETED", shown(after.as_ref())),
+        (before, None) => ("-", "FAILED", shown(before.as_ref())),
+        (before, after) => ("~", "RETRYING", format!("{} -> {}", shown(before.as_ref()), shown(after.as_ref()))),
+    };
+    let sign = look.paint(tone(status), sign);
+    // That an edge is there is all there is to say of it.
+    match pointer.starts_with("/edges/") {
+        true => output::line(format!("{sign} {pointer}")),
+        false => output::line(format!("{sign} {pointer}: {rest}")),
+    }
+}
+
+fn shown(value: Option<&Value>) -> String {
+    value.map(|value| clean(&value.to_string())).unwrap_or_default()
+}

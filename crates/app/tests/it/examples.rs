@@ -1,0 +1,134 @@
+//! Every workflow in `examples/` that says in its head how it ends does end so, against a real HTTP server.
+//!
+//! In a head: `input:` is what it is started with (`BASE` is the server), `secret:` a secret that is set first,
+//! `ends:` its status with its output, or with type and message, and `nodes:` each node with its status.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use reqwest::header::AUTHORIZATION;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::secrets::KEY;
+use crate::support::http::send;
+use crate::support::tenant::text;
+use crate::support::{Server, Tenant};
+
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+const TOKEN: &str = "crm-token-of-the-examples";
+
+/// How often each path was called, by method and path.
+type Calls = Arc<Mutex<BTreeMap<String, u32>>>;
+
+async fn listen() -> SocketAddr {
+    let router = Router::new().fallback(answer).with_state(Calls::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+async fn answer(State(calls): State<Calls>, request: Request) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let key = format!("{method} {path}");
+    let count = {
+        let mut calls = calls.lock().expect("whole");
+        let count = calls.entry(key.clone()).or_default();
+        *count += 1;
+        *count
+    };
+    let known = request.headers().get(AUTHORIZATION).is_some_and(|given| given == &format!("Bearer {TOKEN}"));
+    let later = |status: StatusCode| (status, [("retry-after", "0")], Json(Value::Null)).into_response();
+    match key.as_str() {
+        "GET /orders/A42" => Json(json!({ "id": "A42", "customer": "C7", "total": 1250 })).into_response(),
+        "GET /customers/C7" => Json(json!({ "name": "Ann Lee", "email": "ann@example.test" })).into_response(),
+        "POST /exports" => (StatusCode::ACCEPTED, Json(json!({ "id": "E1" }))).into_response(),
+        "GET /exports/E1" if count < 3 => later(StatusCode::ACCEPTED),
+        "GET /exports/E1" => {
+            ([("x-attempt", count.to_string())], Json(json!({ "file": "/files/E1.csv" }))).into_response()
+        }
+        "GET /files/E1.csv" => "a;1\nb;2\nc;3\n".into_response(),
+        "POST /flights" => (StatusCode::CREATED, Json(json!({ "ref": "F7" }))).into_response(),
+        "POST /hotels" => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        "DELETE /flights/F7" => StatusCode::NO_CONTENT.into_response(),
+        "GET /tickets/T1" => Json(json!({ "topic": "Refund", "text": "Where is my money?" })).into_response(),
+        "GET /contacts" | "PUT /contacts" if !known => StatusCode::UNAUTHORIZED.into_response(),
+        "GET /contacts" if count == 1 => later(StatusCode::TOO_MANY_REQUESTS),
+        "PUT /contacts" if count < 3 => later(StatusCode::SERVICE_UNAVAILABLE),
+        "GET /contacts" => {
+            let contact = |name: &str| json!({ "email": format!("{name}@example.test") });
+            Json(json!({ "contacts": [contact("ann"), contact("bo"), contact("cy")] })).into_response()
+        }
+        "GET /sales" => Json(json!([
+            { "name": "pen", "price": 1.5, "count": 7 },
+            { "name": "ink", "price": 25, "count": 5 },
+            { "name": "pad", "price": 5, "count": -1 },
+        ]))
+        .into_response(),
+        "POST /mails" => StatusCode::ACCEPTED.into_response(),
+        _ if method == Method::POST || method == Method::PATCH || method == Method::PUT => {
+            Json(json!({ "ok": true })).into_response()
+        }
+        _ => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// What a head says under a word.
+fn said<'a>(source: &'a str, word: &str) -> Option<&'a str> {
+    source.lines().find_map(|line| line.strip_prefix(&format!("# {word}: ")))
+}
+
+#[tokio::test]
+async fn every_example_ends_as_its_head_says() {
+    let address = listen().await;
+    let database = store::testing::Database::new().await;
+    let server = Server::start(&database.url, &[format!("outbound.allow={address}"), KEY.to_owned()]).await;
+    let tenant = Tenant::new(server.api(), "PRO").await;
+    let mut tried = 0;
+    for file in std::fs::read_dir(DIRECTORY).expect("examples") {
+        let path = file.expect("a file").path();
+        let source = std::fs::read_to_string(&path).expect("readable");
+        let Some(ends) = said(&source, "ends") else { continue };
+        tried += 1;
+        if let Some(name) = said(&source, "secret") {
+            let path = format!("workspaces/{}/secrets/{name}", tenant.id);
+            let set = send(tenant.api.request(Method::PUT, &path).json(&json!({ "value": TOKEN }))).await;
+            assert!(set.status < 300, "{name}: {}", set.text);
+        }
+        let applied = tenant.api.post("workflow/definitions/apply", json!({ "source": source })).await.expect(200);
+        let input = said(&source, "input").unwrap_or("null").replace("BASE", &format!("http://{address}"));
+        let input: Value = serde_json::from_str(&input).expect("an input");
+        let body = json!({ "workflowDefinitionId": applied["definition"]["id"], "input": input });
+        let id = text(&tenant.api.post("workflow/executions/start", body).await.expect(202)["executionId"]);
+        let ended = tenant.ended(&id).await;
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let (status, rest) = ends.split_once(' ').expect("a status, and more");
+        assert_eq!(ended["status"], status, "{name}: {ended}");
+        match status {
+            "FAILED" => {
+                let error = &ended["error"];
+                assert_eq!(format!("{} {}", text(&error["type"]), text(&error["message"])), rest, "{name}");
+            }
+            _ => assert_eq!(ended["output"], serde_json::from_str::<Value>(rest).expect("an output"), "{name}"),
+        }
+        let nodes = tenant.api.get(&format!("workflow/executions/{id}/nodes")).await.expect(200);
+        let mut lines: Vec<String> = nodes["items"].as_array().expect("nodes").iter().map(line).collect();
+        let mut expected: Vec<&str> = said(&source, "nodes").expect("its nodes").split(", ").collect();
+        lines.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(lines, expected, "{name}");
+    }
+    assert!(tried >= 6, "only {tried} examples say how they end");
+}
+
+fn line(node: &Value) -> String {
+    let attempt = node["attempt"].as_i64().filter(|attempt| *attempt > 1);
+    let attempt = attempt.map(|attempt| format!(" at attempt {attempt}")).unwrap_or_default();
+    format!("{} {}{attempt}", text(&node["node"]), text(&node["status"]))
+}
