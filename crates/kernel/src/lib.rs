@@ -9,6 +9,7 @@ pub mod breaker;
 pub mod crash;
 pub mod definition;
 pub mod duration;
+pub mod event;
 pub mod execution;
 pub mod explain;
 pub mod expression;

@@ -13,10 +13,12 @@
 mod access;
 mod activity;
 mod auth;
+mod bindings;
 mod body;
 mod bulk;
 mod control;
 mod definitions;
+mod events;
 mod executions;
 mod expressions;
 mod health;
@@ -26,6 +28,7 @@ mod logs;
 mod openapi;
 mod page;
 mod problem;
+mod projection;
 mod queue;
 mod rerun;
 mod starts;
@@ -87,6 +90,8 @@ pub(crate) struct ApiParts {
     pub(crate) pulse: Arc<Pulse>,
     /// Wakes the background loops.
     pub(crate) rouse: Arc<Notify>,
+    /// Wakes our own worker of jobs.
+    pub(crate) jobs: Arc<Notify>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -158,6 +163,19 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(letters::list))
         .routes(routes!(queue::get))
         .routes(routes!(letters::dismiss))
+        .routes(routes!(events::append, events::list))
+        .routes(routes!(events::get))
+        .routes(routes!(events::retry))
+        .routes(routes!(events::dismiss))
+        .routes(routes!(bindings::create, bindings::list))
+        .routes(routes!(bindings::get, bindings::change, bindings::delete))
+        .routes(routes!(projection::list))
+        .routes(routes!(projection::claim))
+        .routes(routes!(projection::get))
+        .routes(routes!(projection::heartbeat))
+        .routes(routes!(projection::complete))
+        .routes(routes!(projection::fail))
+        .routes(routes!(projection::retry))
 }
 
 /// The whole router.

@@ -7,6 +7,7 @@
 //! Not here: graph documents (`kernel::parse` reads them as they are), errors (`problem`).
 
 mod control;
+mod events;
 mod keys;
 mod lists;
 mod looks;
@@ -21,6 +22,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+pub use events::{
+    AppendEvents, AppendedEvent, AppendedEvents, Binding, ChangeBinding, ClaimJobs, ClaimedJob, ClaimedJobs,
+    CompleteJob, CreateBinding, DomainEvent, FailJob, Job, KeepJob, KeptJob, NewEvent,
+};
 pub use keys::{CreateKey, CreatedKey, Key};
 pub use lists::{Activity, Capacity, Count, ListedExecution, Page, Version, WaitingCounts};
 

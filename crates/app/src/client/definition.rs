@@ -314,6 +314,7 @@ mod tests {
             lines(&checked).iter().for_each(|line| seen.push_str(&format!("{line}\n")));
         }
         expect![[r#"
+            bootstrap.yaml: valid: organization-bootstrap, nodes: 2, edges: 1
             branches.yaml: valid: branches, nodes: 5, edges: 5
             failure.yaml: valid: failure, nodes: 6, edges: 6
             hello.yaml: valid: hello, nodes: 1, edges: 0

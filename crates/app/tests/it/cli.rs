@@ -158,7 +158,7 @@ async fn published(cli: &Cli) {
         fails.yaml: valid: fails, nodes: 1, edges: 0
         bad.yaml: /nodes/b/with/mesage: unknown field mesage, did you mean message?
         bad.yaml: /nodes/b/with: message is missing
-        bad.yaml: /nodes/c/kind: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL
+        bad.yaml: /nodes/c/kind: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL, EMIT_EVENT
         bad.yaml: /nodes/a: nodes a -> b -> a form a cycle
         = 1
         $ forebay apply greet.yaml fails.yaml
@@ -167,7 +167,7 @@ async fn published(cli: &Cli) {
         $ forebay apply greet.yaml bad.yaml
         ! bad.yaml: /nodes/b/with/mesage: unknown field mesage, did you mean message?
         ! bad.yaml: /nodes/b/with: message is missing
-        ! bad.yaml: /nodes/c/kind: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL
+        ! bad.yaml: /nodes/c/kind: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL, EMIT_EVENT
         ! bad.yaml: /nodes/a: nodes a -> b -> a form a cycle
         ! error: nothing was published: every file must be good
         = 1

@@ -29,6 +29,9 @@ pub(crate) enum List {
     Keys = 5,
     Activity = 6,
     Letters = 7,
+    Events = 20,
+    Bindings = 21,
+    Jobs = 22,
 }
 
 /// How many items are asked for.

@@ -58,7 +58,11 @@ async fn commands_list_only_flags_that_mean_something_for_them() {
         ),
         ("--log", vec!["dev", "serve", "worker", "config"], true),
         ("--listen", vec!["dev", "serve", "config"], true),
-        ("--database-url", vec!["serve", "worker", "migrate", "config"], true),
+        (
+            "--database-url",
+            vec!["serve", "worker", "migrate", "config", "projection check", "projection rebuild"],
+            true,
+        ),
     ];
     let all = all().await;
     for (flag, commands, has) in only_here {
@@ -124,6 +128,9 @@ async fn the_program_explains_itself() {
               resume      Let a paused workspace or workflow go on
               delete      Delete a workspace or a workflow, after asking
               activity    List what was done, by whom and to what, newest first
+              events      Append and list domain events
+              binding     Say which events make a job, and what runs it
+              projection  List, check and rebuild the jobs of events
               profile     Keep servers and their keys under names
               completion  Print a script that completes commands in your shell
 
