@@ -1,4 +1,45 @@
 -- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 writes it anew.
+CREATE FUNCTION public.fb_append_1(p_ids uuid[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, added boolean, sequence bigint, version integer, created timestamp with time zone)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET lock_timeout TO '2s'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    t record;
+    old domain_events;
+    latest int;
+BEGIN
+    -- Streams are appended to one at a time, in one order for all calls.
+    PERFORM pg_advisory_xact_lock(7003, s.key) FROM (
+        SELECT DISTINCT hashtext(t.stream::text || t.type) AS key FROM unnest(p_streams, p_stream_types) AS t(stream, type)
+         ORDER BY 1) s;
+    FOR t IN SELECT * FROM unnest(p_ids, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
+                WITH ORDINALITY AS t(id, workspace, stream, stream_type, expected, type, data, metadata, ord)
+    LOOP
+        SELECT * INTO old FROM domain_events e WHERE e.id = t.id;
+        IF FOUND THEN
+            IF (old.workspace_id, old.stream_id, old.stream_type, old.event_type, old.event_data)
+               IS DISTINCT FROM (t.workspace, t.stream, t.stream_type, t.type, t.data) THEN
+                RAISE EXCEPTION 'event %: this id was used with other content', t.ord - 1
+                    USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
+            END IF;
+            RETURN QUERY SELECT t.ord, false, old.sequence, old.stream_version, old.created_at;
+            CONTINUE;
+        END IF;
+        SELECT coalesce(max(e.stream_version), 0) INTO latest FROM domain_events e
+         WHERE e.stream_id = t.stream AND e.stream_type = t.stream_type;
+        IF t.expected <> latest THEN
+            RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, latest, t.expected
+                USING ERRCODE = 'unique_violation', CONSTRAINT = 'version_conflict';
+        END IF;
+        RETURN QUERY
+        INSERT INTO domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+        VALUES (t.id, t.workspace, t.stream, t.stream_type, latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
+        RETURNING t.ord, true, e.sequence, e.stream_version, e.created_at;
+    END LOOP;
+END $$;
+
 CREATE FUNCTION public.fb_backlog_room_1(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -128,6 +169,17 @@ BEGIN
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint, e.trace_context
       FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
 END $$;
+
+CREATE FUNCTION public.fb_binding_1(p_type text, p_workspace uuid) RETURNS uuid
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT b.id FROM event_binding b
+     WHERE b.event_type = ANY (fb_event_types_1(p_type))
+       AND (b.workspace_id IS NULL
+            OR b.workspace_id = p_workspace
+               AND EXISTS (SELECT 1 FROM workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
+     ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
+$$;
 
 CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
     LANGUAGE sql STABLE
@@ -304,7 +356,7 @@ BEGIN
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.workspace_id) AS workspaces
+           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
       INTO over
       FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
      CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
@@ -313,7 +365,7 @@ BEGIN
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN fb_left_1(over.ids, over.outcomes, over.errors, true, p_actor) l ON l.execution = t.id
+      JOIN fb_left_2(over.ids, over.outcomes, over.errors, over.of_events, true, p_actor) l ON l.execution = t.id
     UNION ALL
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $$;
@@ -433,6 +485,68 @@ BEGIN
      ORDER BY t.ord;
 END $$;
 
+CREATE FUNCTION public.fb_event_added() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    bound uuid := fb_binding_1(NEW.event_type, NEW.workspace_id);
+BEGIN
+    IF bound IS NULL THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        PERFORM fb_project_1(NEW, bound);
+    EXCEPTION
+        WHEN serialization_failure THEN RAISE;
+        WHEN OTHERS THEN
+            UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+             WHERE id = NEW.id;
+    END;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.fb_event_guard() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'domain events are only ever appended: say what is new in another one'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
+END $$;
+
+CREATE FUNCTION public.fb_event_retry_1(p_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    e domain_events;
+    bound uuid;
+BEGIN
+    SELECT * INTO e FROM domain_events d WHERE d.id = p_id AND d.processing_error IS NOT NULL FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    bound := fb_binding_1(e.event_type, e.workspace_id);
+    BEGIN
+        IF bound IS NOT NULL THEN
+            PERFORM fb_project_1(e, bound);
+        END IF;
+    EXCEPTION
+        WHEN serialization_failure THEN RAISE;
+        WHEN OTHERS THEN
+            UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+             WHERE id = p_id;
+            RETURN false;
+    END;
+    UPDATE domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE id = p_id;
+    RETURN true;
+END $$;
+
+CREATE FUNCTION public.fb_event_types_1(p_type text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT p_type || coalesce(array_agg(array_to_string(parts[1:n], '.') || '.*'), '{}')
+      FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
+$$;
+
 CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
@@ -484,6 +598,31 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
     ORDER BY p.created_at DESC, p.id DESC
 $$;
 
+CREATE FUNCTION public.fb_fact_guard() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF pg_trigger_depth() < 2 THEN
+        RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION public.fb_failures_1(p_execution uuid, p_error jsonb) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT left(concat_ws(E'\n',
+        (p_error ->> 'type') || coalesce(' at ' || (p_error ->> 'node'), '') || ': ' || (p_error ->> 'message'),
+        (SELECT string_agg(
+            concat_ws(E'\n',
+                '  node ' || n.node || ', attempt ' || n.attempt || ': ' || concat_ws(': ', n.error ->> 'type', n.error ->> 'message'),
+                (SELECT string_agg('    attempt ' || (a ->> 'attempt') || ' at ' || (a ->> 'at') || ': '
+                                   || concat_ws(': ', a -> 'error' ->> 'type', a -> 'error' ->> 'message'), E'\n')
+                   FROM jsonb_array_elements(CASE jsonb_typeof(n.earlier) WHEN 'array' THEN n.earlier ELSE '[]' END) a)), E'\n' ORDER BY n.seq)
+           FROM workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
+$$;
+
 CREATE FUNCTION public.fb_fence() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -498,7 +637,596 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE FUNCTION public.fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
+CREATE FUNCTION public.fb_job_beat_1(p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s integer, p_workflow_id text, p_run_id text) RETURNS TABLE(answer text, lease_until timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    stands text := fb_job_held_1(p_id, p_workspace, p_claim);
+BEGIN
+    IF stands = 'held' THEN
+        IF p_workflow_id IS NOT NULL OR p_run_id IS NOT NULL THEN
+            UPDATE workflow_queue_projection p
+               SET workflow_id = coalesce(p_workflow_id, p.workflow_id), workflow_run_id = coalesce(p_run_id, p.workflow_run_id)
+             WHERE p.id = p_id AND p.status = 'processing';
+        END IF;
+        RETURN QUERY
+        UPDATE workflow_queue_job j SET lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
+         WHERE j.id = p_id AND j.held = 'api' AND j.claim_id = p_claim RETURNING 'held', j.lease_until;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT stands, NULL::timestamptz;
+END $$;
+
+CREATE TABLE public.workflow_queue_job (
+    id uuid NOT NULL,
+    workspace_id uuid,
+    binding_id uuid,
+    version integer NOT NULL,
+    lease_s integer DEFAULT 900 NOT NULL,
+    pending_since timestamp with time zone,
+    due_at timestamp with time zone,
+    held text,
+    claim_id uuid,
+    lease_until timestamp with time zone,
+    retry_from timestamp with time zone,
+    CONSTRAINT workflow_queue_job_check CHECK (((held IS DISTINCT FROM 'sql'::text) OR (claim_id IS NULL))),
+    CONSTRAINT workflow_queue_job_check1 CHECK (((pending_since IS NULL) OR ((held IS NULL) AND (claim_id IS NULL) AND (retry_from IS NULL)))),
+    CONSTRAINT workflow_queue_job_held_check CHECK ((held = ANY (ARRAY['sql'::text, 'api'::text, 'ours'::text])))
+)
+WITH (fillfactor='70');
+
+CREATE TABLE public.workflow_queue_projection (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    event_id uuid NOT NULL,
+    event_type text NOT NULL,
+    event_data jsonb NOT NULL,
+    stream_id uuid NOT NULL,
+    stream_type text NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    worker_id text,
+    claimed_at timestamp with time zone,
+    workflow_id text,
+    workflow_run_id text,
+    completed_at timestamp with time zone,
+    failed_at timestamp with time zone,
+    error_message text,
+    error_stack text,
+    retry_count integer DEFAULT 0 NOT NULL,
+    result jsonb,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT workflow_queue_projection_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'completed'::text, 'failed'::text])))
+);
+
+CREATE FUNCTION public.fb_job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_job
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_job workflow_queue_job;
+BEGIN
+    IF p_new.status = 'processing' THEN
+        UPDATE workflow_queue_job j
+           SET version = j.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(j.held, 'sql'),
+               lease_until = CASE WHEN coalesce(j.held, 'sql') = 'sql'
+                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => j.lease_s)
+                                  ELSE j.lease_until END
+         WHERE j.id = p_new.id RETURNING * INTO v_job;
+    ELSIF p_new.status = p_old.status THEN
+        UPDATE workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
+    ELSIF p_new.status = 'pending' THEN
+        UPDATE workflow_queue_job j
+           SET version = j.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL, retry_from = NULL,
+               due_at = (SELECT now() FROM event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
+         WHERE j.id = p_new.id RETURNING * INTO v_job;
+    ELSE
+        UPDATE workflow_queue_job j
+           SET version = j.version + 1, held = NULL, lease_until = NULL,
+               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < 3 THEN p_new.failed_at END
+         WHERE j.id = p_new.id RETURNING * INTO v_job;
+    END IF;
+    RETURN v_job;
+END $$;
+
+CREATE FUNCTION public.fb_job_end_1(p_id uuid, p_workspace uuid, p_claim uuid, p_result jsonb, p_error text, p_stack text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    stands text := fb_job_held_1(p_id, p_workspace, p_claim);
+BEGIN
+    IF stands = 'held' THEN
+        PERFORM fb_job_finish_1(p_id, p_result, p_error, p_stack, true);
+        RETURN 'ended';
+    END IF;
+    -- The same end, told again.
+    RETURN CASE WHEN stands = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END THEN 'ended'
+                WHEN stands IS NOT NULL THEN 'lost' END;
+END $$;
+
+CREATE FUNCTION public.fb_job_fact(p_row public.workflow_queue_projection, p_fact text, p_job public.workflow_queue_job) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+    SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
+           CASE WHEN p_job.version > 1
+                THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
+                WHEN EXISTS (SELECT 1 FROM domain_events e WHERE e.id = p_row.event_id) THEN to_jsonb(p_row) - 'event_data'
+                ELSE to_jsonb(p_row) END,
+           jsonb_build_object('causation_id', p_row.event_id);
+END $$;
+
+CREATE FUNCTION public.fb_job_finish_1(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    ended boolean;
+BEGIN
+    PERFORM set_config('forebay.claim', (SELECT j.claim_id::text FROM workflow_queue_job j WHERE j.id = p_id), true);
+    UPDATE workflow_queue_projection p
+       SET status = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END,
+           result = CASE WHEN p_error IS NULL THEN p_result END, error_message = p_error, error_stack = p_stack
+     WHERE p.id = p_id AND p.status = 'processing';
+    ended := FOUND;
+    PERFORM set_config('forebay.claim', '', true);
+    IF NOT p_again THEN
+        UPDATE workflow_queue_job j SET retry_from = NULL WHERE j.id = p_id;
+    END IF;
+    RETURN ended;
+END $$;
+
+CREATE FUNCTION public.fb_job_guard() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_mode text := current_setting('forebay.projection', true);
+    v_why text;
+    v_job workflow_queue_job;
+BEGIN
+    IF v_mode = 'rebuild' THEN
+        RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
+            PERFORM fb_job_refuse('a job begins pending', 'insert an event, or a pending row');
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        IF v_mode IS DISTINCT FROM 'retention' THEN
+            PERFORM fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+        END IF;
+        RETURN OLD;
+    END IF;
+
+    v_why := fb_job_illegal(OLD.status, NEW.status, OLD.retry_count);
+    IF v_why IS NOT NULL THEN
+        PERFORM fb_job_refuse(v_why);
+    END IF;
+    IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
+       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type, NEW.created_at) THEN
+        PERFORM fb_job_refuse('a job''s event does not change');
+    END IF;
+    IF OLD.status = 'processing' THEN
+        SELECT * INTO v_job FROM workflow_queue_job j WHERE j.id = OLD.id;
+        IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
+           AND v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) THEN
+            PERFORM fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
+        END IF;
+    END IF;
+    RETURN fb_job_shaped(OLD, NEW);
+END $$;
+
+CREATE FUNCTION public.fb_job_held_1(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    t record;
+BEGIN
+    SELECT p.status, j.claim_id INTO t FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+     WHERE p.id = p_id AND (p_workspace IS NULL OR j.workspace_id = p_workspace) FOR UPDATE OF p, j;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
+END $$;
+
+CREATE FUNCTION public.fb_job_illegal(p_from text, p_to text, p_retries integer) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE
+        WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
+        WHEN p_from = p_to THEN NULL
+        WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
+        WHEN p_from = 'processing' THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < 3 THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending' THEN 'a job that failed ' || p_retries || ' times is not tried again'
+        WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
+        WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
+        WHEN p_from = 'completed' THEN 'a completed job is final: it cannot become ' || p_to
+        WHEN p_to = 'processing' THEN 'a failed job cannot be claimed: it is pending again when its retry is due'
+        ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
+$$;
+
+CREATE FUNCTION public.fb_job_moved() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_fact text;
+    v_job workflow_queue_job;
+BEGIN
+    IF current_setting('forebay.projection', true) = 'rebuild' THEN
+        RETURN NULL;
+    END IF;
+    v_fact := CASE
+        WHEN TG_OP = 'INSERT' THEN 'pending'
+        WHEN TG_OP = 'DELETE' THEN 'retired'
+        WHEN NEW.status = OLD.status THEN 'touched'
+        WHEN NEW.status = 'processing' THEN 'claimed'
+        WHEN NEW.status = 'pending' THEN CASE OLD.status WHEN 'failed' THEN 'retried' ELSE 'recovered' END
+        ELSE NEW.status END;
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
+        v_job.version := coalesce(v_job.version, 0) + 1;
+        PERFORM fb_job_fact(OLD, v_fact, v_job);
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO workflow_queue_job AS j (id, version, pending_since) VALUES (NEW.id, 1, NEW.created_at)
+        ON CONFLICT (id) DO UPDATE SET version = j.version + 1
+        RETURNING * INTO v_job;
+    ELSE
+        v_job := fb_job_beside(OLD, NEW);
+    END IF;
+    PERFORM fb_job_fact(NEW, v_fact, v_job);
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.fb_job_refuse(p_message text, p_hint text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '') USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
+END $$;
+
+CREATE FUNCTION public.fb_job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_projection
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_given int := p_new.retry_count;
+    v_before workflow_queue_projection := p_old;
+BEGIN
+    -- Somebody's clock may be ahead; a lease must not last longer for it.
+    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now() ELSE least(p_new.updated_at, now()) END;
+    p_new.retry_count := p_old.retry_count;
+    IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
+        IF p_new.worker_id IS NULL THEN
+            PERFORM fb_job_refuse('a claim says whose it is', 'set worker_id');
+        END IF;
+        p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
+    ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
+        p_new.worker_id := NULL;
+        p_new.claimed_at := NULL;
+        p_new.workflow_id := NULL;
+        p_new.workflow_run_id := NULL;
+        p_new.completed_at := NULL;
+        p_new.failed_at := NULL;
+        p_new.error_message := NULL;
+        p_new.error_stack := NULL;
+        p_new.result := NULL;
+        -- A retry that counts itself would count the failure twice: it is counted already.
+        RETURN p_new;
+    ELSIF p_new.status = 'completed' AND p_old.status = 'processing' THEN
+        p_new.completed_at := coalesce(p_new.completed_at, now());
+    ELSIF p_new.status = 'failed' AND p_old.status = 'processing' THEN
+        p_new.failed_at := coalesce(p_new.failed_at, now());
+        p_new.retry_count := p_old.retry_count + 1;
+        RETURN p_new;
+    ELSIF p_new.status = p_old.status THEN
+        v_before.updated_at := p_new.updated_at;
+        IF p_new.status = 'processing' THEN
+            IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
+                PERFORM fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
+            END IF;
+            v_before.claimed_at := p_new.claimed_at;
+            v_before.workflow_id := p_new.workflow_id;
+            v_before.workflow_run_id := p_new.workflow_run_id;
+        END IF;
+        IF v_before IS DISTINCT FROM p_new THEN
+            PERFORM fb_job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
+        END IF;
+    END IF;
+    IF v_given <> p_old.retry_count THEN
+        PERFORM fb_job_refuse('retry_count counts failures', 'it cannot be set');
+    END IF;
+    RETURN p_new;
+END $$;
+
+CREATE FUNCTION public.fb_job_take_1(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE workflow_queue_projection p
+       SET status = 'processing', worker_id = p_worker, claimed_at = now(), workflow_id = p_workflow_id,
+           workflow_run_id = CASE WHEN p_workflow_id IS NOT NULL THEN p_claim::text END
+     WHERE p.id = p_id AND p.status = 'pending';
+    UPDATE workflow_queue_job j SET held = 'ours', claim_id = p_claim, lease_until = NULL WHERE j.id = p_id AND j.held = 'sql';
+END $$;
+
+CREATE FUNCTION public.fb_job_truncate() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.fb_jobs_claim_1(p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s integer, p_limit integer) RETURNS TABLE(job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamp with time zone)
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    t record;
+BEGIN
+    FOR t IN
+        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+         WHERE j.pending_since IS NOT NULL AND p.status = 'pending' AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
+           AND (p_types IS NULL OR p.event_type = ANY (p_types)) AND (p_id IS NULL OR j.id = p_id)
+         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    LOOP
+        UPDATE workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
+         WHERE p.id = t.id AND p.status = 'pending';
+        UPDATE workflow_queue_job j
+           SET held = 'api', claim_id = gen_random_uuid(),
+               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
+         WHERE j.id = t.id AND j.held = 'sql';
+        RETURN QUERY SELECT p, j.workspace_id, j.claim_id, j.lease_until
+          FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id WHERE p.id = t.id;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION public.fb_jobs_differ_1() RETURNS TABLE(id uuid, how text)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT coalesce(f.id, p.id), CASE WHEN p.id IS NULL THEN 'missing' WHEN f.id IS NULL THEN 'extra' ELSE 'changed' END
+      FROM fb_jobs_folded_1() f FULL JOIN workflow_queue_projection p ON p.id = f.id
+     WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
+$$;
+
+CREATE FUNCTION public.fb_jobs_due_1(p_limit integer) RETURNS TABLE(id uuid, retries integer, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid, stream_type text, stream_version integer, created timestamp with time zone, workspace uuid, definition uuid, definition_workspace uuid, filter text, input jsonb, workflow_id text)
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    SELECT p.id, p.retry_count, p.event_id, p.event_type, p.event_data, coalesce(e.event_metadata, '{}'), p.stream_id, p.stream_type,
+           e.stream_version, coalesce(e.created_at, p.created_at), j.workspace_id, b.workflow_definition_id, d.workspace_id,
+           b.filter, b.input, b.workflow_id
+      FROM (SELECT j.id, j.workspace_id, j.binding_id, j.due_at FROM workflow_queue_job j
+             WHERE j.due_at <= now() ORDER BY j.due_at, j.id LIMIT p_limit) j
+      JOIN workflow_queue_projection p ON p.id = j.id AND p.status = 'pending'
+      JOIN event_binding b ON b.id = j.binding_id
+      JOIN workflow_definition d ON d.id = b.workflow_definition_id
+      LEFT JOIN domain_events e ON e.id = p.event_id
+     ORDER BY j.due_at, j.id
+$$;
+
+CREATE FUNCTION public.fb_jobs_ended_1(p_executions uuid[]) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    e record;
+    done int := 0;
+BEGIN
+    FOR e IN SELECT x.id, x.status, x.output, x.error, j.id AS job
+               FROM unnest(p_executions) AS t(id) JOIN workflow_execution x ON x.id = t.id
+               LEFT JOIN workflow_queue_job j ON j.claim_id = x.id AND j.held = 'ours'
+              WHERE x.completed_at IS NOT NULL ORDER BY x.id
+    LOOP
+        BEGIN
+            IF e.job IS NOT NULL AND fb_job_finish_1(e.job, coalesce(e.output, '{}'),
+                CASE WHEN e.status = 'COMPLETED' THEN NULL
+                     WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
+                     ELSE coalesce(e.error ->> 'message', 'the execution ended ' || e.status) END,
+                CASE WHEN e.status <> 'COMPLETED' THEN fb_failures_1(e.id, e.error) END,
+                e.status <> 'CANCELED')
+            THEN
+                done := done + 1;
+            ELSE
+                RAISE WARNING 'execution % came from an event and its job is not processing', e.id;
+            END IF;
+        EXCEPTION
+            WHEN serialization_failure OR deadlock_detected THEN RAISE;
+            WHEN OTHERS THEN RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
+        END;
+    END LOOP;
+    RETURN done;
+END $$;
+
+CREATE FUNCTION public.fb_jobs_folded_1() RETURNS SETOF public.workflow_queue_projection
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT (jsonb_populate_record(NULL::workflow_queue_projection,
+        coalesce(jsonb_build_object('event_data', e.event_data), '{}') || a.event_data || z.event_data)).*
+      FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM domain_events f
+             WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
+      JOIN domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
+      LEFT JOIN domain_events e ON e.id = (a.event_data ->> 'event_id')::uuid
+     WHERE z.event_type <> 'workflow.queue.retired'
+$$;
+
+CREATE FUNCTION public.fb_jobs_rebuild_1() RETURNS TABLE(id uuid, how text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    found record;
+BEGIN
+    LOCK TABLE workflow_queue_projection IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM set_config('forebay.projection', 'rebuild', true);
+    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM fb_jobs_differ_1() d;
+    DELETE FROM workflow_queue_projection p WHERE p.id = ANY (found.ids);
+    INSERT INTO workflow_queue_projection SELECT f.* FROM fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
+    DELETE FROM workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.id = j.id);
+    -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
+    INSERT INTO workflow_queue_job (id, workspace_id, version, pending_since, held, lease_until, retry_from)
+    SELECT p.id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
+           CASE WHEN p.status = 'processing' THEN 'sql' END,
+           CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
+           CASE WHEN p.status = 'failed' AND p.retry_count < 3 THEN p.failed_at END
+      FROM workflow_queue_projection p
+     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version FROM domain_events f
+                          WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
+     WHERE p.id = ANY (found.ids)
+    ON CONFLICT (id) DO NOTHING;
+    PERFORM set_config('forebay.projection', '', true);
+    RETURN QUERY SELECT * FROM unnest(found.ids, found.hows);
+END $$;
+
+CREATE FUNCTION public.fb_jobs_reconcile_1(p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    t record;
+    done int := 0;
+BEGIN
+    FOR t IN SELECT j.id, j.claim_id, e.id AS execution FROM workflow_queue_job j
+               JOIN workflow_queue_projection p ON p.id = j.id AND p.status = 'processing'
+               LEFT JOIN workflow_execution e ON e.id = j.claim_id
+              WHERE j.held = 'ours' AND (e.id IS NULL OR e.completed_at IS NOT NULL)
+              ORDER BY j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    LOOP
+        IF t.execution IS NOT NULL THEN
+            done := done + fb_jobs_ended_1(ARRAY[t.execution]);
+        ELSE
+            PERFORM set_config('forebay.claim', t.claim_id::text, true);
+            UPDATE workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+            PERFORM set_config('forebay.claim', '', true);
+            done := done + 1;
+        END IF;
+    END LOOP;
+    RETURN done;
+END $$;
+
+CREATE FUNCTION public.fb_jobs_recover_1(p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    t record;
+    done int := 0;
+BEGIN
+    FOR t IN SELECT p.id, j.claim_id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+              WHERE j.lease_until < clock_timestamp() AND p.status = 'processing'
+              ORDER BY j.lease_until LIMIT p_limit FOR UPDATE OF p, j SKIP LOCKED
+    LOOP
+        PERFORM set_config('forebay.claim', coalesce(t.claim_id::text, ''), true);
+        UPDATE workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+        done := done + 1;
+    END LOOP;
+    PERFORM set_config('forebay.claim', '', true);
+    RETURN done;
+END $$;
+
+CREATE FUNCTION public.fb_jobs_retire_1(p_age_s double precision, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    done int;
+BEGIN
+    PERFORM set_config('forebay.projection', 'retention', true);
+    WITH t AS MATERIALIZED (
+        SELECT p.id FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+         WHERE p.created_at < now() - make_interval(secs => p_age_s) AND p.status IN ('completed', 'failed')
+           AND coalesce(p.completed_at, p.failed_at) < now() - make_interval(secs => p_age_s) AND j.retry_from IS NULL
+         ORDER BY p.created_at LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
+    DELETE FROM workflow_queue_projection p USING t WHERE p.id = t.id AND p.status IN ('completed', 'failed');
+    GET DIAGNOSTICS done = ROW_COUNT;
+    PERFORM set_config('forebay.projection', '', true);
+    RETURN done;
+END $$;
+
+CREATE FUNCTION public.fb_jobs_retry_1(p_waits double precision[], p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    done int;
+BEGIN
+    WITH t AS MATERIALIZED (
+        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < 3
+           AND j.retry_from + make_interval(secs => p_waits[p.retry_count]) <= now()
+         ORDER BY j.retry_from LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
+    UPDATE workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
+    GET DIAGNOSTICS done = ROW_COUNT;
+    RETURN done;
+END $$;
+
+CREATE FUNCTION public.fb_jobs_start_1(p_ids uuid[], p_retries integer[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(id uuid, answer text, execution uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    t record;
+    taken uuid[];
+    begun uuid[];
+BEGIN
+    SELECT coalesce(array_agg(p.id), '{}') INTO taken FROM (
+        SELECT p.id FROM workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
+         WHERE p.status = 'pending' AND p.retry_count = t.retries
+         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED) p;
+    -- Only what begins has an execution.
+    SELECT coalesce(array_agg(t.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS t(id, skip, error)
+     WHERE t.id = ANY (taken) AND NOT t.skip AND t.error IS NULL;
+
+    FOR t IN
+        WITH s AS MATERIALIZED (
+            SELECT u.*, 'event:' || p.event_id || '/' || u.retries AS key
+              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_inputs, p_triggers, p_workflow_ids)
+                   AS u(id, retries, execution, workspace, definition, input, trig, workflow_id)
+              JOIN workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
+        a AS MATERIALIZED (
+            SELECT array_agg(s.id) AS ids, array_agg(s.execution) AS executions, array_agg(s.workspace) AS workspaces,
+                   array_agg(s.definition) AS definitions, array_agg(s.input) AS inputs, array_agg(3::smallint) AS priorities,
+                   array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(s.key) AS keys,
+                   array_agg(sha256(convert_to(s.key, 'UTF8'))) AS prints, array_agg(s.trig) AS triggers,
+                   array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
+              FROM s HAVING count(*) > 0)
+        SELECT a.ids[e.ord] AS id, e.outcome, e.execution, a.workflow_ids[e.ord] AS workflow_id
+          FROM a CROSS JOIN LATERAL fb_enqueue_many_2(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
+               a.none, a.keys, a.prints, a.triggers, a.none, a.nobody, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
+    LOOP
+        IF t.outcome IN ('accepted', 'existing') THEN
+            PERFORM fb_job_take_1(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
+            RETURN QUERY SELECT t.id, 'started', t.execution;
+        ELSIF t.outcome = 'full' THEN
+            UPDATE workflow_queue_job j SET due_at = now() + interval '5 seconds' WHERE j.id = t.id;
+            RETURN QUERY SELECT t.id, 'later', NULL::uuid;
+        ELSE
+            PERFORM fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
+            PERFORM fb_job_finish_1(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
+                                                              ELSE 'the definition or its workspace is gone' END, NULL, true);
+            RETURN QUERY SELECT t.id, 'failed', NULL::uuid;
+        END IF;
+    END LOOP;
+
+    FOR t IN SELECT u.id, u.error FROM unnest(p_ids, p_errors) AS u(id, error) WHERE u.id = ANY (taken) AND NOT u.id = ANY (begun) LOOP
+        PERFORM fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
+        PERFORM fb_job_finish_1(t.id, '{"skipped": true}', t.error, t.error, true);
+        RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
+    END LOOP;
+    RETURN QUERY SELECT u.id, 'lost', NULL::uuid FROM unnest(p_ids) AS u(id) WHERE NOT u.id = ANY (taken);
+END $$;
+
+CREATE FUNCTION public.fb_left_2(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -554,6 +1282,9 @@ BEGIN
 
     IF z.ws IS NOT NULL THEN
         PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    END IF;
+    IF p_of_events IS NOT NULL THEN
+        PERFORM fb_jobs_ended_1(p_of_events);
     END IF;
 
     RETURN QUERY
@@ -647,6 +1378,40 @@ BEGIN
     SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
 END $$;
 
+CREATE TABLE public.domain_events (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    sequence bigint NOT NULL,
+    workspace_id uuid,
+    stream_id uuid NOT NULL,
+    stream_type text NOT NULL,
+    stream_version integer NOT NULL,
+    event_type text NOT NULL,
+    event_data jsonb NOT NULL,
+    event_metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    processing_error text,
+    processing_failed_at timestamp with time zone,
+    CONSTRAINT domain_events_check CHECK (((processing_error IS NULL) = (processing_failed_at IS NULL))),
+    CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
+);
+
+CREATE FUNCTION public.fb_project_1(p_event public.domain_events, p_binding uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    new_id uuid := gen_random_uuid();
+BEGIN
+    IF EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.event_id = p_event.id) THEN
+        RETURN;
+    END IF;
+    INSERT INTO workflow_queue_job (id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
+    SELECT new_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, b.lease_s, now(),
+           CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
+      FROM event_binding b WHERE b.id = p_binding;
+    INSERT INTO workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
+    VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
+END $$;
+
 CREATE FUNCTION public.fb_record_3(p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -728,8 +1493,10 @@ BEGIN
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.status, e.error)
-    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors INTO ends FROM e;
+        RETURNING e.id, e.status, e.error, e.trigger)
+    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
+           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
+      INTO ends FROM e;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
@@ -737,7 +1504,7 @@ BEGIN
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_left_1(ends.ids, ends.outcomes, ends.errors, false, p_actor) l
+          LEFT JOIN fb_left_2(ends.ids, ends.outcomes, ends.errors, ends.of_events, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $_$;
@@ -965,20 +1732,6 @@ CREATE SEQUENCE public.backlog_arrivals
     NO MAXVALUE
     CACHE 1;
 
-CREATE TABLE public.domain_events (
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
-    sequence bigint NOT NULL,
-    workspace_id uuid,
-    stream_id uuid NOT NULL,
-    stream_type text NOT NULL,
-    stream_version integer NOT NULL,
-    event_type text NOT NULL,
-    event_data jsonb NOT NULL,
-    event_metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
-);
-
 ALTER TABLE public.domain_events ALTER COLUMN sequence ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.domain_events_sequence_seq
     START WITH 1
@@ -986,6 +1739,24 @@ ALTER TABLE public.domain_events ALTER COLUMN sequence ADD GENERATED ALWAYS AS I
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE public.event_binding (
+    id uuid NOT NULL,
+    workspace_id uuid,
+    event_type text NOT NULL,
+    workflow_definition_id uuid,
+    by_definition boolean DEFAULT false NOT NULL,
+    filter text,
+    input jsonb,
+    workflow_id text,
+    lease_s integer DEFAULT 900 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT event_binding_check CHECK (((NOT by_definition) OR (workflow_definition_id IS NOT NULL))),
+    CONSTRAINT event_binding_check1 CHECK (((workflow_definition_id IS NOT NULL) OR ((filter IS NULL) AND (input IS NULL) AND (workflow_id IS NULL)))),
+    CONSTRAINT event_binding_event_type_check CHECK (((length(event_type) >= 1) AND (length(event_type) <= 200))),
+    CONSTRAINT event_binding_lease_s_check CHECK (((lease_s >= 1) AND (lease_s <= 604800)))
 );
 
 CREATE TABLE public.execution_queue (
@@ -1208,29 +1979,6 @@ CREATE VIEW public.workflow_execution_queue AS
     execution_queue.last_error
    FROM public.execution_queue;
 
-CREATE TABLE public.workflow_queue_projection (
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
-    event_id uuid NOT NULL,
-    event_type text NOT NULL,
-    event_data jsonb NOT NULL,
-    stream_id uuid NOT NULL,
-    stream_type text NOT NULL,
-    status text DEFAULT 'pending'::text NOT NULL,
-    worker_id text,
-    claimed_at timestamp with time zone,
-    workflow_id text,
-    workflow_run_id text,
-    completed_at timestamp with time zone,
-    failed_at timestamp with time zone,
-    error_message text,
-    error_stack text,
-    retry_count integer DEFAULT 0 NOT NULL,
-    result jsonb,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT workflow_queue_projection_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'completed'::text, 'failed'::text])))
-);
-
 CREATE TABLE public.workspace (
     id uuid NOT NULL,
     name text NOT NULL,
@@ -1269,6 +2017,9 @@ ALTER TABLE ONLY public.domain_events
 ALTER TABLE ONLY public.domain_events
     ADD CONSTRAINT domain_events_stream_id_stream_type_stream_version_key UNIQUE (stream_id, stream_type, stream_version);
 
+ALTER TABLE ONLY public.event_binding
+    ADD CONSTRAINT event_binding_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.execution_queue
     ADD CONSTRAINT execution_queue_pkey PRIMARY KEY (id);
 
@@ -1302,6 +2053,9 @@ ALTER TABLE ONLY public.workflow_execution_node
 ALTER TABLE ONLY public.workflow_execution
     ADD CONSTRAINT workflow_execution_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.workflow_queue_job
+    ADD CONSTRAINT workflow_queue_job_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.workflow_queue_projection
     ADD CONSTRAINT workflow_queue_projection_event_id_key UNIQUE (event_id);
 
@@ -1324,6 +2078,14 @@ CREATE INDEX api_key_of_workspace ON public.api_key USING btree (workspace_id, i
 CREATE INDEX domain_events_by_type ON public.domain_events USING btree (event_type, sequence);
 
 CREATE INDEX domain_events_by_workspace ON public.domain_events USING btree (workspace_id, sequence);
+
+CREATE INDEX domain_events_trouble ON public.domain_events USING btree (sequence) WHERE (processing_error IS NOT NULL);
+
+CREATE INDEX event_binding_of_definition ON public.event_binding USING btree (workflow_definition_id) WHERE (workflow_definition_id IS NOT NULL);
+
+CREATE INDEX event_binding_of_workspace ON public.event_binding USING btree (workspace_id, id);
+
+CREATE UNIQUE INDEX event_binding_type ON public.event_binding USING btree (event_type, workspace_id) NULLS NOT DISTINCT;
 
 CREATE INDEX execution_queue_definition ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
 
@@ -1367,6 +2129,22 @@ CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (r
 
 CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
 
+CREATE INDEX workflow_queue_job_claim ON public.workflow_queue_job USING btree (claim_id) WHERE (claim_id IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_due ON public.workflow_queue_job USING btree (due_at, id) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_lease ON public.workflow_queue_job USING btree (lease_until) WHERE (lease_until IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_of_binding ON public.workflow_queue_job USING btree (binding_id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_ours ON public.workflow_queue_job USING btree (id) WHERE (held = 'ours'::text);
+
+CREATE INDEX workflow_queue_job_pending ON public.workflow_queue_job USING btree (pending_since, id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_pending_of ON public.workflow_queue_job USING btree (workspace_id, pending_since, id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_retry ON public.workflow_queue_job USING btree (retry_from) WHERE (retry_from IS NOT NULL);
+
 CREATE INDEX workflow_queue_projection_created ON public.workflow_queue_projection USING btree (created_at);
 
 CREATE INDEX workflow_queue_projection_status ON public.workflow_queue_projection USING btree (status, created_at);
@@ -1381,8 +2159,28 @@ CREATE TRIGGER fence BEFORE UPDATE OF status, concurrency, key_concurrency, dele
 
 CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON public.workspace FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
 
+CREATE TRIGGER forebay_facts BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type = 'workflow_queue'::text)) EXECUTE FUNCTION public.fb_fact_guard();
+
+CREATE TRIGGER forebay_fold AFTER INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION public.fb_event_added();
+
+CREATE TRIGGER forebay_guard BEFORE DELETE OR UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata, created_at ON public.domain_events FOR EACH ROW EXECUTE FUNCTION public.fb_event_guard();
+
+CREATE TRIGGER forebay_guard BEFORE INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION public.fb_job_guard();
+
+CREATE TRIGGER forebay_moved AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION public.fb_job_moved();
+
+CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.domain_events FOR EACH STATEMENT EXECUTE FUNCTION public.fb_event_guard();
+
+CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.workflow_queue_projection FOR EACH STATEMENT EXECUTE FUNCTION public.fb_job_truncate();
+
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+
+ALTER TABLE ONLY public.event_binding
+    ADD CONSTRAINT event_binding_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+
+ALTER TABLE ONLY public.event_binding
+    ADD CONSTRAINT event_binding_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
 
 ALTER TABLE ONLY public.secret
     ADD CONSTRAINT secret_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);

@@ -10,6 +10,7 @@
 
 mod activity;
 pub(crate) mod api;
+mod binding;
 mod bulk;
 mod confirm;
 mod connection;
@@ -19,6 +20,7 @@ mod diff;
 pub(crate) mod document;
 mod ends;
 mod eval;
+mod events;
 mod execution;
 mod graph;
 mod input;
@@ -27,6 +29,7 @@ mod list;
 mod logs;
 mod page;
 mod profile;
+mod projection;
 mod queue;
 mod rerun;
 mod run;
@@ -81,6 +84,15 @@ pub(crate) enum Command {
     Resume(On<control::Resume>),
     Delete(On<control::Delete>),
     Activity(On<activity::List>),
+    /// Append and list domain events
+    #[command(subcommand)]
+    Events(Box<events::Command>),
+    /// Say which events make a job, and what runs it
+    #[command(subcommand)]
+    Binding(Box<binding::Command>),
+    /// List, check and rebuild the jobs of events
+    #[command(subcommand)]
+    Projection(Box<projection::Command>),
     /// Keep servers and their keys under names
     #[command(subcommand)]
     Profile(profile::Command),
@@ -114,6 +126,9 @@ impl Command {
             Command::Resume(resume) => resume.run().await,
             Command::Delete(delete) => delete.run().await,
             Command::Activity(list) => list.run().await,
+            Command::Events(command) => command.run().await,
+            Command::Binding(command) => command.run().await,
+            Command::Projection(command) => command.run().await,
             Command::Profile(command) => command.run(),
         }
     }

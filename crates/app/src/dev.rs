@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use kernel::ids::WorkspaceId;
 use serde_json::json;
 use server::config::{EngineKind, Settings};
 use server::{Options, Role, Server, wire};
@@ -69,6 +70,10 @@ const EXAMPLES: [(&str, &str); 5] = [
     ("failure.yaml", include_str!("../../../examples/failure.yaml")),
     ("orders.yaml", include_str!("../../../examples/orders.yaml")),
 ];
+
+/// What events start in the demo, whosever they are.
+const PLATFORM: (&str, &str) = ("platform", "ENTERPRISE");
+const BOOTSTRAP: (&str, &str) = ("bootstrap.yaml", include_str!("../../../examples/bootstrap.yaml"));
 
 /// What runs.
 struct Running {
@@ -253,16 +258,29 @@ impl DevArgs {
 async fn demo(server: &str, key: &str) -> anyhow::Result<()> {
     let api = Api::new(server, Some(key.parse()?))?;
     for (name, tier) in DEMO {
-        let known: wire::Page<wire::Workspace> = api.get("workspaces", &[("name", name)]).await?.value;
-        let workspace = match known.items.into_iter().next() {
-            Some(workspace) => workspace,
-            None => api.post("workspaces", &json!({ "name": name, "tier": tier })).await?.value,
-        };
-        for (file, text) in EXAMPLES {
-            let body = json!({ "source": text, "workspaceId": workspace.id });
-            let applied = api.post::<wire::Applied>("workflow/definitions/apply", &body).await;
-            applied.with_context(|| format!("apply {file}"))?;
+        let workspace = demo_workspace(&api, name, tier).await?;
+        for example in EXAMPLES {
+            publish(&api, workspace, example).await?;
         }
     }
+    let platform = demo_workspace(&api, PLATFORM.0, PLATFORM.1).await?;
+    publish(&api, platform, BOOTSTRAP).await
+}
+
+async fn demo_workspace(api: &Api, name: &str, tier: &str) -> anyhow::Result<WorkspaceId> {
+    let known: wire::Page<wire::Workspace> = api.get("workspaces", &[("name", name)]).await?.value;
+    match known.items.into_iter().next() {
+        Some(workspace) => Ok(workspace.id),
+        None => {
+            let made: wire::Workspace = api.post("workspaces", &json!({ "name": name, "tier": tier })).await?.value;
+            Ok(made.id)
+        }
+    }
+}
+
+async fn publish(api: &Api, workspace: WorkspaceId, (file, text): (&str, &str)) -> anyhow::Result<()> {
+    let body = json!({ "source": text, "workspaceId": workspace });
+    let applied = api.post::<wire::Applied>("workflow/definitions/apply", &body).await;
+    applied.with_context(|| format!("apply {file}"))?;
     Ok(())
 }

@@ -120,7 +120,13 @@ impl Mask {
     fn found(&self, lower: &[u8]) -> Vec<Range<usize>> {
         let mut all: Vec<Range<usize>> = Vec::new();
         for needle in self.needles.iter().filter(|needle| needle.len() <= lower.len()) {
-            all.extend(memmem::find_iter(lower, needle.as_slice()).map(|start| start..start + needle.len()));
+            let finder = memmem::Finder::new(needle.as_slice());
+            let mut from = 0;
+            // One may begin within another of itself.
+            while let Some(at) = finder.find(&lower[from..]) {
+                all.push(from + at..from + at + needle.len());
+                from += at + 1;
+            }
         }
         all.sort_unstable_by_key(|range| range.start);
         let mut apart: Vec<Range<usize>> = Vec::new();
@@ -161,8 +167,16 @@ fn forms(text: &str, found: &mut impl FnMut(&str)) {
     for escaped in json_forms(text) {
         found(&escaped);
     }
+    found(&Zeroizing::new(html(text, "&#39;")));
+    found(&Zeroizing::new(html(text, "&#x27;")));
     let hexadecimal: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     found(&Zeroizing::new(hexadecimal));
+}
+
+/// As a page shows it.
+fn html(text: &str, quote: &str) -> String {
+    let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    escaped.replace('"', "&quot;").replace('\'', quote)
 }
 
 /// What base64 makes of a text that begins at this place of a group of three, whatever stands around it.

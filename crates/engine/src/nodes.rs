@@ -8,6 +8,7 @@
 //!
 //! Not here: what a kind's configuration means (`kernel::kind`), retries (`kernel::run`).
 
+mod emit_event;
 mod http_request;
 
 use kernel::definition;
@@ -17,6 +18,7 @@ use kernel::ids::Label;
 use kernel::kind::{self, Config};
 use serde_json::{Value, json};
 
+pub use emit_event::{Emit, perform as emit_event};
 pub use http_request::{Call, perform as http_request, timeout};
 
 /// What a node produced.
@@ -48,6 +50,7 @@ pub enum Work {
     Done(Done),
     HttpRequest(kind::http_request::Config),
     Delay(kind::delay::Config),
+    EmitEvent(kind::emit_event::Config),
     /// Nothing at all: the node's own condition does not hold.
     Skip,
 }
@@ -67,6 +70,7 @@ pub fn work(config: Config, scope: &Scope) -> Result<Work, Failure> {
     Ok(match config {
         Config::HttpRequest(config) => Work::HttpRequest(config),
         Config::Delay(config) => Work::Delay(config),
+        Config::EmitEvent(config) => Work::EmitEvent(config),
         Config::Condition(config) => {
             let took = kind::condition::decide(&config.expression, scope)?;
             Work::Done(Done::took(took))

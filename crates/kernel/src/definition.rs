@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::event::binding::Rule;
 use crate::failure::Policy;
 use crate::ids::{Label, NodeKey};
 
@@ -24,12 +25,21 @@ pub enum Kind {
     Log,
     Fail,
     Switch,
+    EmitEvent,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are listed to people.
-    pub const ALL: [Kind; 7] =
-        [Kind::HttpRequest, Kind::Condition, Kind::Switch, Kind::Transform, Kind::Delay, Kind::Log, Kind::Fail];
+    pub const ALL: [Kind; 8] = [
+        Kind::HttpRequest,
+        Kind::Condition,
+        Kind::Switch,
+        Kind::Transform,
+        Kind::Delay,
+        Kind::Log,
+        Kind::Fail,
+        Kind::EmitEvent,
+    ];
 
     /// The wire name.
     pub fn name(self) -> &'static str {
@@ -41,6 +51,7 @@ impl Kind {
             Kind::Log => "LOG",
             Kind::Fail => "FAIL",
             Kind::Switch => "SWITCH",
+            Kind::EmitEvent => "EMIT_EVENT",
         }
     }
 
@@ -53,7 +64,7 @@ impl Kind {
     pub fn manner(self) -> Manner {
         match self {
             Kind::Condition | Kind::Switch | Kind::Transform | Kind::Log | Kind::Fail => Manner::Computes,
-            Kind::HttpRequest => Manner::Calls,
+            Kind::HttpRequest | Kind::EmitEvent => Manner::Calls,
             Kind::Delay => Manner::Waits,
         }
     }
@@ -179,6 +190,22 @@ pub struct Definition {
     /// How often the engine may refuse the start before the queue item is given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
+    /// What starts it by itself.
+    #[serde(default, skip_serializing_if = "On::is_empty")]
+    pub on: On,
+}
+
+/// What starts a definition by itself, once it is published.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct On {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<Rule>,
+}
+
+impl On {
+    fn is_empty(&self) -> bool {
+        *self == On::default()
+    }
 }
 
 /// Bounds of one graph; every one is refused with its number.

@@ -657,6 +657,17 @@ mod tests {
         assert_eq!(paths, ["inputs.a", r#"nodes["x-y"].output[0]"#, "trigger.b"]);
     }
 
+    #[test]
+    fn what_was_computed_is_not_named_in_an_error() {
+        let scope = Scope { inputs: Arc::new(json!({"word": "x", "list": [1], "key": "canary"})), ..Scope::default() };
+        for source in ["inputs.word[inputs.key]", "inputs.list[inputs.key]"] {
+            let error = Expression::parse(source).expect("an expression").eval(&scope).expect_err("no such field");
+            let told = crate::failure::Failure::from(error);
+            assert!(told.message.contains("cannot take a field of"), "{}", told.message);
+            assert!(!format!("{told:?}").contains("canary"), "{told:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_the_reader_panic(source in r#"(inputs|nodes|\.|\[|\]|"|'|\\|u00|é|-|1|e|!|=|<|&&| |a|\x00){0,24}"#) {

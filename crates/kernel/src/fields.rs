@@ -112,6 +112,11 @@ impl<'a, 'p> Fields<'a, 'p> {
         self.refuse(Code::BadValue, name, message);
     }
 
+    /// Notes that none of some fields is there.
+    pub(crate) fn lacks(&mut self, names: &str) {
+        self.problems.push(Problem::new(Code::MissingField, self.at.clone(), format!("{names} is missing")));
+    }
+
     /// Notes a problem of a field.
     pub(crate) fn refuse(&mut self, code: Code, name: &str, message: impl Into<String>) {
         let pointer = self.pointer(name);

@@ -12,6 +12,7 @@
 
 pub mod condition;
 pub mod delay;
+pub mod emit_event;
 pub mod fail;
 pub mod http_request;
 pub mod log;
@@ -38,6 +39,7 @@ pub enum Config {
     Log(log::Config),
     Fail(fail::Config),
     Switch(switch::Config),
+    EmitEvent(emit_event::Config),
 }
 
 static NOTHING: Value = Value::Null;
@@ -52,6 +54,7 @@ pub fn check(kind: Kind, with: &Value) -> Vec<Problem> {
         Kind::Log => log::check(with),
         Kind::Fail => fail::check(with),
         Kind::Switch => switch::check(with),
+        Kind::EmitEvent => emit_event::check(with),
     }
 }
 
@@ -60,7 +63,7 @@ pub fn labels(kind: Kind, with: &Value) -> Vec<String> {
     match kind {
         Kind::Condition => vec!["true".to_owned(), "false".to_owned()],
         Kind::Switch => switch::labels(with),
-        Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail => Vec::new(),
+        Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail | Kind::EmitEvent => Vec::new(),
     }
 }
 
@@ -109,6 +112,7 @@ fn summary(kind: Kind) -> &'static str {
         Kind::Transform => "Makes a value of other values.",
         Kind::Log => "Leaves a message in the execution's record.",
         Kind::Fail => "Fails its branch, and is never tried again.",
+        Kind::EmitEvent => "Appends one domain event, once however often it is tried.",
     }
 }
 
@@ -122,6 +126,7 @@ pub fn schema(kind: Kind) -> Value {
         Kind::Transform => transform::schema(),
         Kind::Log => log::schema(),
         Kind::Fail => fail::schema(),
+        Kind::EmitEvent => emit_event::schema(),
     }
 }
 
@@ -132,7 +137,7 @@ pub fn templates(kind: Kind, with: &Value) -> &Value {
         Kind::Condition => &NOTHING,
         // Its cases may hold expressions: they are no templates.
         Kind::Switch => with.get("value").unwrap_or(&NOTHING),
-        Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail => with,
+        Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail | Kind::EmitEvent => with,
     }
 }
 
@@ -140,7 +145,9 @@ pub fn templates(kind: Kind, with: &Value) -> &Value {
 pub fn secret_fields(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::HttpRequest => &["headers", "query", "body", "form", "text"],
-        Kind::Condition | Kind::Switch | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail => &[],
+        Kind::Condition | Kind::Switch | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail | Kind::EmitEvent => {
+            &[]
+        }
     }
 }
 
@@ -198,6 +205,7 @@ pub fn prepare(kind: Kind, input: Value) -> Result<Config, Failure> {
         Kind::Log => Config::Log(log::prepare(input)?),
         Kind::Fail => Config::Fail(fail::prepare(input)?),
         Kind::Switch => Config::Switch(switch::prepare(input)?),
+        Kind::EmitEvent => Config::EmitEvent(emit_event::prepare(input)?),
     })
 }
 
@@ -381,8 +389,8 @@ mod tests {
                   run      ValidationError /cases/0/label: error is the branch of a node that failed: choose another word; /cases/0/if: give either equals or if, not both
                 {"value":"${{ inputs.word }}","cases":[{"label":"a b"}],"default":"d"}
                   publish  /cases/0/label: "a b" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'
-                  publish  /cases/0: equals is missing
-                  run      ValidationError /cases/0/label: "a b" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'; /cases/0: equals is missing
+                  publish  /cases/0: equals or if is missing
+                  run      ValidationError /cases/0/label: "a b" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'; /cases/0: equals or if is missing
                 {"value":"${{ inputs.word }}","cases":[{"if":"inputs.n >","lable":"a"}],"default":"d"}
                   publish  /cases/0/lable: unknown field lable, did you mean label?
                   publish  /cases/0/if: expected a value or a path such as inputs.order_id or nodes.fetch.output, found the end (at offset 10)
@@ -391,6 +399,34 @@ mod tests {
         );
         let with = json!({"cases": [{"label": "a"}, {"label": "b"}, {"label": "a"}], "default": "c"});
         assert_eq!(labels(Kind::Switch, &with), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn events() {
+        check(
+            Kind::EmitEvent,
+            &[
+                json!({"type": "order.placed", "data": {"n": "${{ inputs.n }}"}}),
+                json!({"type": "${{ inputs.word }}", "stream_type": "order", "stream_id": "00000000-0000-0000-0000-000000000007", "metadata": {"a": 1}}),
+                json!({}),
+                json!({"type": "${{ inputs.crlf }}", "stream_id": "7", "stream_type": "workflow_queue", "metadata": 1, "dta": 1}),
+            ],
+            expect![[r#"
+                {"type":"order.placed","data":{"n":"${{ inputs.n }}"}}
+                  run      EmitEvent(Config { event_type: "order.placed", data: Object {"n": Number(7)}, metadata: None, stream_id: None, stream_type: "execution" })
+                {"type":"${{ inputs.word }}","stream_type":"order","stream_id":"00000000-0000-0000-0000-000000000007","metadata":{"a":1}}
+                  run      EmitEvent(Config { event_type: "x", data: Object {}, metadata: Some({"a": Number(1)}), stream_id: Some(00000000-0000-0000-0000-000000000007), stream_type: "order" })
+                {}
+                  publish  type is missing
+                  run      ValidationError type is missing
+                {"type":"${{ inputs.crlf }}","stream_id":"7","stream_type":"workflow_queue","metadata":1,"dta":1}
+                  publish  /dta: unknown field dta, did you mean data?
+                  publish  /stream_type: workflow_queue is the queue's own: choose another
+                  publish  /stream_id: must be a UUID
+                  publish  /metadata: must be an object, not a number
+                  run      ValidationError /dta: unknown field dta, did you mean data?; /type: must be one line of 1 to 200 bytes; /stream_type: workflow_queue is the queue's own: choose another; /stream_id: must be a UUID; /metadata: must be an object, not a number
+            "#]],
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod definition;
 pub mod diff;
 pub mod draw;
 pub mod duration;
+pub mod event;
 pub mod execution;
 pub mod explain;
 pub mod expression;

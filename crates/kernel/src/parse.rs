@@ -506,7 +506,7 @@ mod tests {
                 /nodes/g: must be an object, not a list
                 /edges: must be a list of edges, not an object
                 /nodes/b/needs/1: unknown node aa, did you mean a?
-                /nodes/d/needs/1: c takes no branch called error; it does not branch
+                /nodes/d/needs/1: c takes no branch called error; give it on_error: continue, and it takes error when it fails
                 /nodes/a/with/url: expected a field name, found the end (at offset 11)
                 /outputs/z: the expression is never closed: add }} (at offset 0)
                 /outputs/x: unknown node cc, did you mean c?

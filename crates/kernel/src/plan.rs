@@ -30,7 +30,7 @@ pub enum Invalid {
     Cycle(Vec<NodeKey>),
     #[error("nodes {} are not connected with the rest of the graph", list(.0))]
     Disconnected(Vec<NodeKey>),
-    #[error("{node} takes no branch called {label}{}", branches(.known))]
+    #[error("{node} takes no branch called {label}{}", branches(.label, .known))]
     UnknownLabel { node: NodeKey, to: NodeKey, label: Label, known: Vec<String> },
 }
 
@@ -43,7 +43,10 @@ fn list(nodes: &[NodeKey]) -> String {
     nodes.iter().map(NodeKey::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn branches(known: &[String]) -> String {
+fn branches(label: &Label, known: &[String]) -> String {
+    if label.as_str() == crate::definition::ERROR_LABEL {
+        return "; give it on_error: continue, and it takes error when it fails".to_owned();
+    }
     if known.is_empty() { "; it does not branch".to_owned() } else { format!("; it takes {}", known.join(" or ")) }
 }
 
@@ -392,7 +395,7 @@ mod tests {
                 c takes no branch called maybe; it takes true or false
                 a takes no branch called true; it does not branch
                 e takes no branch called eror; it takes error
-                a takes no branch called error; it does not branch"#]],
+                a takes no branch called error; give it on_error: continue, and it takes error when it fails"#]],
         );
     }
 

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::definition::{Definition, Edge, Node, OnError};
+use crate::expression::Root;
 use crate::ids::{ExecutionId, NodeKey};
+use crate::kind;
 use crate::node::Status;
 use crate::plan::Plan;
 
@@ -31,7 +33,9 @@ pub enum From {
 /// Why there is nothing to run from there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("nothing failed in it, every node came to its end; run it from the start, or from a node")]
+    #[error(
+        "nothing failed it: every node came to its end, or its failure was gone on from; run it from the start, or from a node"
+    )]
     NothingFailed,
     #[error("it has no node {0} in that version")]
     UnknownNode(NodeKey),
@@ -81,7 +85,15 @@ fn is_same(key: &NodeKey, old: &Definition, new: &Definition) -> bool {
         edges.sort_by(|a, b| (&a.from, &a.label).cmp(&(&b.from, &b.label)));
         edges
     };
-    node(old) == node(new) && edges(old) == edges(new)
+    let same = node(old) == node(new) && edges(old) == edges(new);
+    same && (old.vars == new.vars || !looks_at_vars(key, new))
+}
+
+/// Does a node look at the definition's constants?
+fn looks_at_vars(key: &NodeKey, definition: &Definition) -> bool {
+    let Some(node) = definition.nodes.iter().find(|node| node.key == *key) else { return true };
+    let surveys = [kind::references(node.kind, &node.with), kind::condition_references(node)];
+    surveys.iter().flat_map(|survey| &survey.paths).any(|(_, path)| matches!(path.root(), Ok((Root::Vars, _))))
 }
 
 /// What a node does, without how patiently and what is said of it.
@@ -184,6 +196,13 @@ mod tests {
         new["nodes"]["b"]["with"]["message"] = json!("ho");
         new["nodes"]["a"]["retry"] = json!({ "max_attempts": 9 });
         assert_eq!(check(order(), new, &ended, From::Failed), Ok("a c e".to_owned()));
+        let mut new = order();
+        new["vars"] = json!({ "word": "new" });
+        assert_eq!(check(order(), new.clone(), &ended, From::Failed), Ok("a b c e".to_owned()), "none looks at them");
+        new["nodes"]["b"]["with"]["message"] = json!("${{ vars.word }}");
+        let mut old = new.clone();
+        old["vars"] = json!({ "word": "old" });
+        assert_eq!(check(old, new, &ended, From::Failed), Ok("a c e".to_owned()));
         let mut new = order();
         new["nodes"]["b"]["needs"] = json!(["a", "c"]);
         assert_eq!(check(order(), new, &ended, From::Failed), Ok("a c e".to_owned()));

@@ -85,6 +85,8 @@ pub enum Cause {
     TooDeep,
     #[error("the result holds a NUL character, which cannot be stored")]
     Nul,
+    #[error("expressions with secrets yield too many texts: keep data out of them")]
+    Revealed,
 }
 
 impl From<ResolveError> for Failure {
@@ -511,6 +513,18 @@ mod tests {
         let template = template.expect("readable");
         let found: Vec<String> = template.references().iter().map(|(at, path)| format!("{at} {path}")).collect();
         assert_eq!(found, ["/a/0 inputs.b", "/a/0 nodes.c.output", "/d trigger.e"]);
+    }
+
+    #[test]
+    fn data_is_kept_out_of_expressions_with_secrets() {
+        let ids: Vec<u64> = (0..1_000).collect();
+        let scope = Scope { inputs: Arc::new(json!({ "ids": ids })), ..Scope::default() };
+        let secrets = Secrets::from_iter([("KEY".to_owned(), Zeroizing::new("canary".to_owned()))]);
+        let reveal =
+            |source: &str| Template::parse(&json!(source)).expect("a template").resolve_revealing(&scope, &secrets);
+        assert!(reveal("${{ [secrets.KEY, inputs.ids[1]] }}").is_ok());
+        let refused = reveal("${{ {'key': secrets.KEY, 'ids': inputs.ids} }}").expect_err("too much to mask");
+        assert!(refused.to_string().contains("keep data out of them"), "{refused}");
     }
 
     proptest! {

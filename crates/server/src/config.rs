@@ -39,6 +39,7 @@ pub struct Settings {
     pub log: Log,
     pub signals: Signals,
     pub retention: Retention,
+    pub projection: Projection,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -152,11 +153,24 @@ pub struct Signals {
 pub struct Retention {
     pub execution_days: u32,
     pub activity_days: u32,
+    pub job_days: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Projection {
+    pub retry_after_ms: u64,
+}
+
+impl Default for Projection {
+    fn default() -> Self {
+        Projection { retry_after_ms: 10_000 }
+    }
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Retention { execution_days: 30, activity_days: 365 }
+        Retention { execution_days: 30, activity_days: 365, job_days: 30 }
     }
 }
 

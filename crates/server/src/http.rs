@@ -13,11 +13,13 @@
 mod access;
 mod activity;
 mod auth;
+mod bindings;
 mod body;
 mod bulk;
 mod control;
 mod declared;
 mod definitions;
+mod events;
 mod executions;
 mod expressions;
 mod graph;
@@ -28,6 +30,7 @@ mod logs;
 mod openapi;
 mod page;
 mod problem;
+mod projection;
 mod queue;
 mod reference;
 mod rerun;
@@ -95,6 +98,8 @@ pub(crate) struct ApiParts {
     pub(crate) pulse: Arc<Pulse>,
     /// Wakes the background loops.
     pub(crate) rouse: Arc<Notify>,
+    /// Wakes our own worker of jobs.
+    pub(crate) jobs: Arc<Notify>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -179,6 +184,19 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(letters::list))
         .routes(routes!(queue::get))
         .routes(routes!(letters::dismiss))
+        .routes(routes!(events::append, events::list))
+        .routes(routes!(events::get))
+        .routes(routes!(events::retry))
+        .routes(routes!(events::dismiss))
+        .routes(routes!(bindings::create, bindings::list))
+        .routes(routes!(bindings::get, bindings::change, bindings::delete))
+        .routes(routes!(projection::list))
+        .routes(routes!(projection::claim))
+        .routes(routes!(projection::get))
+        .routes(routes!(projection::heartbeat))
+        .routes(routes!(projection::complete))
+        .routes(routes!(projection::fail))
+        .routes(routes!(projection::retry))
 }
 
 /// The whole router.

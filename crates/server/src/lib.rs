@@ -18,6 +18,7 @@ mod lease;
 mod orphans;
 mod pass;
 mod processes;
+mod projector;
 mod promoter;
 mod reconciler;
 mod recorder;

@@ -1,4 +1,4 @@
-//! Forgets what ended long ago: executions with their nodes and dead letters, and old activity.
+//! Forgets what ended long ago: executions with their nodes and dead letters, jobs of events, and old activity.
 //!
 //! Invariants
 //! - One process at a time, by a lease; two would only find less to do.
@@ -20,6 +20,8 @@ use crate::config::Retention as Settings;
 pub(crate) const EVERY: Duration = Duration::from_secs(10 * 60);
 /// Executions looked at, and activity deleted, in one commit.
 const BATCH: i64 = 500;
+/// Jobs deleted in one commit.
+const JOBS: i32 = 500;
 /// Commits in one pass.
 const BATCHES: usize = 200;
 const PAUSE: Duration = Duration::from_millis(50);
@@ -42,6 +44,7 @@ impl Retention {
         }
         let done = async {
             self.executions().await?;
+            self.jobs().await?;
             self.activity().await
         };
         let done = done.await;
@@ -63,6 +66,16 @@ impl Retention {
         if retired > 0 {
             tracing::info!(retired, "Forgot executions that ended long ago");
             ::metrics::counter!(metrics::RETIRED.name).increment(retired.unsigned_abs());
+        }
+        Ok(())
+    }
+
+    async fn jobs(&self) -> Result<(), store::Error> {
+        let Some(age) = days(self.settings.job_days) else { return Ok(()) };
+        for _ in 0..BATCHES {
+            if self.store.retire_jobs(age, JOBS).await? == 0 || !self.go_on().await? {
+                break;
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! Not here: graph documents (`kernel::parse` reads them as they are), errors (`problem`).
 
 mod control;
+mod events;
 mod keys;
 mod lists;
 mod looks;
@@ -22,6 +23,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+pub use events::{
+    AppendEvents, AppendedEvent, AppendedEvents, Binding, ChangeBinding, ClaimJobs, ClaimedJob, ClaimedJobs,
+    CompleteJob, CreateBinding, DomainEvent, FailJob, Job, KeepJob, KeptJob, NewEvent,
+};
 pub use kernel::draw::Drawing as Graph;
 pub use keys::{CreateKey, CreatedKey, Key};
 pub use lists::{Activity, Capacity, Count, Diff, Kinds, ListedExecution, Page, Version, WaitingCounts, WholeVersion};

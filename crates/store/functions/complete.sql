@@ -34,7 +34,7 @@ BEGIN
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.workspace_id) AS workspaces
+           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
       INTO over
       FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
      CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
@@ -43,14 +43,16 @@ BEGIN
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN fb_left_1(over.ids, over.outcomes, over.errors, true, p_actor) l ON l.execution = t.id
+      JOIN fb_left_2(over.ids, over.outcomes, over.errors, over.of_events, true, p_actor) l ON l.execution = t.id
     UNION ALL
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $fn$;
 
 -- What follows the end of executions, each named once, in the transaction that ended them: open nodes settled, the
--- ticket gone or FAILED whatever its status, the audit row, and room for what waited behind it.
-CREATE OR REPLACE FUNCTION fb_left_1(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_open boolean, p_actor text)
+-- ticket gone or FAILED whatever its status, the audit row, room for what waited behind it, and the jobs of those that an event
+-- started (p_of_events, null for none).
+CREATE OR REPLACE FUNCTION fb_left_2(
+    p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_open boolean, p_actor text)
 RETURNS TABLE (execution uuid, ticket boolean, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -105,6 +107,9 @@ BEGIN
 
     IF z.ws IS NOT NULL THEN
         PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    END IF;
+    IF p_of_events IS NOT NULL THEN
+        PERFORM fb_jobs_ended_1(p_of_events);
     END IF;
 
     RETURN QUERY

@@ -95,8 +95,10 @@ BEGIN
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.status, e.error)
-    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors INTO ends FROM e;
+        RETURNING e.id, e.status, e.error, e.trigger)
+    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
+           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
+      INTO ends FROM e;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
@@ -104,7 +106,7 @@ BEGIN
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_left_1(ends.ids, ends.outcomes, ends.errors, false, p_actor) l
+          LEFT JOIN fb_left_2(ends.ids, ends.outcomes, ends.errors, ends.of_events, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $fn$;

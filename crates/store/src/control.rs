@@ -93,6 +93,7 @@ impl Store {
         let transaction = client.transaction().await?;
         let rows = transaction.query_opt(sql!("workflow_definition/delete"), &[&id.0, &workspace.0]).await?;
         let detail = json!({ "name": rows.ok_or(Error::NotFound)?.try_get::<_, String>(0)? });
+        transaction.execute(sql!("event_binding/forget"), &[&id.0]).await?;
         audit(&transaction, Some(workspace), actor, "definition.delete", "definition", id.0, &detail).await?;
         Ok(transaction.commit().await?)
     }

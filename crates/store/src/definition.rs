@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::binding;
 use crate::sql::sql;
 use crate::workspace::{audit, taken};
 use crate::{Error, Store, new_id};
@@ -133,6 +134,7 @@ impl Store {
             )
             .await?;
         let status = rows.first().ok_or(Error::NotFound)?.try_get(0)?;
+        binding::publish(&transaction, id).await?;
         let detail = json!({ "version": version });
         audit(&transaction, Some(workspace), actor, "definition.publish", "definition", id.0, &detail).await?;
         transaction.commit().await?;

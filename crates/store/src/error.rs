@@ -45,6 +45,12 @@ impl Error {
         matches!(self, Error::Refused { constraint: Some(constraint), .. } if constraint == name)
     }
 
+    /// What the database said, of a refusal that a function of ours worded.
+    pub fn told(&self) -> Option<String> {
+        let Error::Refused { source, .. } = self else { return None };
+        source.as_db_error().map(|error| error.message().to_owned())
+    }
+
     /// Did the statement give up waiting for a lock?
     pub fn is_lock_timeout(&self) -> bool {
         let Error::Unavailable(source) = self else { return false };

@@ -361,6 +361,7 @@ mod tests {
         }
         expect![[r#"
             book-trip.yaml: valid: book-trip, nodes: 5, edges: 5
+            bootstrap.yaml: valid: organization-bootstrap, nodes: 2, edges: 1
             branches.yaml: valid: branches, nodes: 5, edges: 5
             enrich-order.yaml: valid: enrich-order, nodes: 6, edges: 7
             failure.yaml: valid: failure, nodes: 6, edges: 6

@@ -2,6 +2,7 @@
 //!
 //! Not here: what a difference is (`kernel::diff`).
 
+use anyhow::bail;
 use kernel::diff::Change;
 use serde_json::Value;
 use server::wire::Diff;
@@ -39,7 +40,10 @@ impl Act for Compare {
         let found = definition::find(session, &self.workflow, &self.place).await?;
         let published = found.published_version.unwrap_or(1);
         let to = self.to.unwrap_or(published);
-        let from = self.from.unwrap_or_else(|| (to - 1).max(1));
+        let from = self.from.unwrap_or(to - 1);
+        if from < 1 {
+            bail!("{} has no version before {to}: give --from and --to", found.name);
+        }
         let path = format!("workflow/definitions/{}/versions/{from}/diff", found.id);
         let diff: Answer<Diff> = session.api.get(&path, &[("to", &to.to_string())]).await?;
         session.show(&diff, |diff| diff.changes.iter().try_for_each(|change| show(change, session.stdout)))?;

@@ -81,6 +81,23 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("GET", "/workflow/queue", "read", Nothing, 200),
     ("GET", "/workflow/queue/{id}", "read", NotFound, 200),
     ("POST", "/workflow/queue/{id}/dismiss", "run", NotFound, 204),
+    ("POST", "/events", "run", Mismatch, 200),
+    ("GET", "/events", "read", Nothing, 200),
+    ("GET", "/events/{id}", "read", NotFound, 200),
+    ("POST", "/events/{id}/retry", "run", NotFound, 200),
+    ("POST", "/events/{id}/dismiss", "run", NotFound, 409),
+    ("POST", "/bindings", "manage", Mismatch, 201),
+    ("GET", "/bindings", "read", Nothing, 200),
+    ("GET", "/bindings/{id}", "read", NotFound, 200),
+    ("PUT", "/bindings/{id}", "manage", NotFound, 200),
+    ("GET", "/projection", "read", Nothing, 200),
+    ("GET", "/projection/{id}", "read", NotFound, 200),
+    ("POST", "/projection/{id}/heartbeat", "run", NotFound, 200),
+    ("POST", "/projection/{id}/fail", "run", NotFound, 200),
+    ("POST", "/projection/{id}/retry", "run", NotFound, 200),
+    ("POST", "/projection/claim", "run", Mismatch, 200),
+    ("POST", "/projection/{id}/complete", "run", NotFound, 409),
+    ("DELETE", "/bindings/{id}", "manage", NotFound, 204),
     // Nothing is left to ask for behind these.
     ("DELETE", "/workflow/definitions/{id}", "manage", NotFound, 204),
     ("DELETE", "/workspaces/{id}", "manage", Unseen, 204),
@@ -94,6 +111,11 @@ struct Things {
     /// An execution that failed.
     letter: String,
     key: String,
+    /// An event whose handling failed, a binding, and a job under a claim.
+    event: String,
+    binding: String,
+    job: String,
+    claim: String,
 }
 
 impl Things {
@@ -106,7 +128,8 @@ impl Things {
         let letter = tenant.start(&broken).await;
         assert_eq!(tenant.ended(&letter).await["status"], "FAILED");
         let key = text(&tenant.api.post("keys", json!({ "name": "spare" })).await.expect(201)["id"]);
-        Things { tenant, definition, execution, letter, key }
+        let [event, binding, job, claim] = events(world, &tenant).await;
+        Things { tenant, definition, execution, letter, key, event, binding, job, claim }
     }
 
     fn path(&self, path: &str) -> String {
@@ -114,6 +137,9 @@ impl Things {
             _ if path.starts_with("/workspaces") => &self.tenant.id,
             _ if path.starts_with("/keys") => &self.key,
             _ if path.starts_with("/workflow/definitions") => &self.definition,
+            _ if path.starts_with("/events") => &self.event,
+            _ if path.starts_with("/bindings") => &self.binding,
+            _ if path.starts_with("/projection") => &self.job,
             _ if path.ends_with("/dismiss") => &self.letter,
             "/workflow/queue" => return "/api/v1/workflow/queue?status=FAILED".to_owned(),
             _ => &self.execution,
@@ -149,6 +175,12 @@ impl Things {
             ("POST", "/workflow/executions/bulk") => {
                 json!({ "items": [{ "workflowDefinitionId": self.definition, "workspaceId": ours }] })
             }
+            ("POST", "/events") => json!({ "workspaceId": ours, "events": [made_event("made")] }),
+            ("POST", "/bindings") => json!({ "workspaceId": ours, "eventType": "made" }),
+            ("PUT", "/bindings/{id}") => json!({ "leaseSeconds": 60 }),
+            ("POST", "/projection/claim") => json!({ "workspaceId": ours, "workerId": "w-2" }),
+            ("POST", "/projection/{id}/fail") => json!({ "claimId": self.claim, "errorMessage": "no" }),
+            ("POST", "/projection/{id}/heartbeat" | "/projection/{id}/complete") => json!({ "claimId": self.claim }),
             ("POST", _) => json!({}),
             _ => return None,
         };
@@ -187,6 +219,22 @@ impl Things {
         let [revoked, expired] = ended.try_into().ok().expect("two keys");
         [("revoked", revoked), ("expired", expired)]
     }
+}
+
+fn made_event(kind: &str) -> Value {
+    json!({ "type": kind, "streamId": store::new_id(), "streamType": "order" })
+}
+
+/// An event whose handling failed, the binding it has, and a job of another one with its claim.
+async fn events(world: &World, tenant: &Tenant) -> [String; 4] {
+    let binding = tenant.api.post("bindings", json!({ "eventType": "access.*" })).await.expect(201);
+    tenant.api.post("events", json!({ "events": [made_event("access.good")] })).await.expect(200);
+    let claimed = tenant.api.post("projection/claim", json!({ "workerId": "w-1" })).await.expect(200);
+    world.run_sql("ALTER TABLE workflow_queue_projection ADD CONSTRAINT bad CHECK (event_type <> 'access.bad')").await;
+    let event = tenant.api.post("events", json!({ "events": [made_event("access.bad")] })).await.expect(200);
+    world.run_sql("ALTER TABLE workflow_queue_projection DROP CONSTRAINT bad").await;
+    let item = &claimed["items"][0];
+    [&event["events"][0]["id"], &binding["id"], &item["job"]["id"], &item["claimId"]].map(text)
 }
 
 #[tokio::test]
@@ -278,7 +326,15 @@ async fn a_key_of_another_workspace_finds_nothing() {
             Fine => assert_eq!(reply.status, 200, "{what}"),
             Nothing => {
                 assert_eq!(reply.status, 200, "{what}");
-                for id in [&ours.tenant.id, &ours.definition, &ours.execution, &ours.letter, &ours.key] {
+                for id in [
+                    &ours.tenant.id,
+                    &ours.definition,
+                    &ours.execution,
+                    &ours.letter,
+                    &ours.key,
+                    &ours.event,
+                    &ours.job,
+                ] {
                     assert!(!reply.text.contains(id.as_str()), "{what}");
                 }
             }

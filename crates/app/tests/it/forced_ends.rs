@@ -122,10 +122,9 @@ async fn a_rerun_is_idempotent_and_refused_where_it_makes_no_sense() {
     assert_eq!(tenant.api.post(&path, json!({ "from": "nowhere" })).await.problem(422), "validation_failed");
     world.receiver.open();
     tenant.completed(&running).await;
-    for (body, told) in [
-        (json!({ "from": "failed" }), "nothing failed in it"),
-        (json!({ "from": "node", "node": "cal" }), "no node cal"),
-    ] {
+    for (body, told) in
+        [(json!({ "from": "failed" }), "nothing failed it"), (json!({ "from": "node", "node": "cal" }), "no node cal")]
+    {
         let reply = tenant.api.post(&path, body).await;
         assert_eq!(reply.problem(422), "validation_failed");
         assert!(reply.text.contains(told), "{}", reply.text);

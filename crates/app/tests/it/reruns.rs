@@ -95,3 +95,25 @@ async fn a_rerun_that_keeps_nodes_is_accepted_once() {
     assert_eq!((world.receiver.calls("/ok/a").len(), world.receiver.calls("/ok/b").len()), (1, 2));
     assert_eq!(world.count("workflow_execution").await, 2);
 }
+
+#[tokio::test]
+async fn a_rerun_that_keeps_nodes_is_judged_by_its_versions_inputs() {
+    let world = World::new().await;
+    let tenant = world.tenant("FREE").await;
+    let source = "name: judged
+inputs: {n: {type: integer, required: true}, word: {type: string, default: hi}}
+nodes:
+  a: {kind: LOG, with: {message: a}}
+  b: {kind: FAIL, needs: a, if: inputs.n > 1, with: {message: too much}}
+";
+    let applied = tenant.api.post("workflow/definitions/apply", json!({ "source": source })).await.expect(200);
+    let body = json!({ "workflowDefinitionId": applied["definition"]["id"], "input": { "n": 2 } });
+    let first = text(&tenant.api.post("workflow/executions/start", body).await.expect(202)["executionId"]);
+    assert_eq!(tenant.ended(&first).await["status"], "FAILED");
+    let path = format!("workflow/executions/{first}/rerun");
+    let refused = tenant.api.post(&path, json!({ "from": "failed", "input": { "n": "x" } })).await;
+    assert_eq!(refused.problem(422), "validation_failed", "{}", refused.text);
+    let again = rerun(&tenant, &first, json!({ "from": "failed", "input": { "n": 1 } })).await;
+    assert_eq!(tenant.completed(&again).await["input"], json!({ "n": 1, "word": "hi" }), "defaults are filled in");
+    assert_eq!(told(&tenant, &again).await, ["a COMPLETED kept", "b SKIPPED"]);
+}

@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::{LONGEST_SLEEP, Left, Shared};
-use crate::nodes::{self, Call, Done, Work};
+use crate::nodes::{self, Call, Done, Emit, Work};
 use crate::scope::scope;
 use crate::trace;
 use crate::versions::Version;
@@ -53,6 +53,12 @@ pub(super) enum Message {
     Cancel,
     /// Begin nothing more, and leave once nothing is in flight.
     Drain,
+}
+
+/// What leaves this process for a node, once its start is recorded.
+enum Outgoing {
+    Call(Box<Call>),
+    Emit(Box<Emit>),
 }
 
 /// A call that came to its end, and how long it took.
@@ -79,7 +85,7 @@ pub(super) struct Driver {
     /// Ready to be performed, once there is room for them.
     ready: VecDeque<(NodeIx, u32)>,
     /// Recorded as running, to be called after the commit.
-    calls: Vec<(NodeIx, Call)>,
+    calls: Vec<(NodeIx, Outgoing)>,
     in_flight: JoinSet<Ended>,
     handles: BTreeMap<NodeIx, tokio::task::AbortHandle>,
     timers: BTreeMap<NodeIx, Instant>,
@@ -229,7 +235,13 @@ impl Driver {
                 let trace = trace::of(&span).unwrap_or(self.begun.trace);
                 let call = Call::new(config, spec, &scope, &self.begun, trace);
                 self.running(node, attempt, Some(input), None);
-                self.calls.push((node, call));
+                self.calls.push((node, Outgoing::Call(Box::new(call))));
+            }
+            Ok((input, Work::EmitEvent(config))) => {
+                let trace = trace::of(&span).unwrap_or(self.begun.trace);
+                let emit = Emit::new(config, spec, &self.begun, trace);
+                self.running(node, attempt, Some(input), None);
+                self.calls.push((node, Outgoing::Emit(Box::new(emit))));
             }
         }
     }
@@ -295,13 +307,18 @@ impl Driver {
         idle && next.is_some_and(|next| (*next).min(self.deadline) > Instant::now() + PARK_AFTER)
     }
 
-    fn launch(&mut self, node: NodeIx, call: Call) {
-        let shared = Arc::clone(&self.shared);
+    fn launch(&mut self, node: NodeIx, outgoing: Outgoing) {
+        let (shared, workspace) = (Arc::clone(&self.shared), self.begun.workspace);
         let span = self.spans.get(&node).map_or_else(tracing::Span::none, |(span, _)| span.clone());
         let call = async move {
-            let _permit = shared.permits.acquire(call.workspace).await;
+            let _permit = shared.permits.acquire(workspace).await;
             let started = Instant::now();
-            let result = nodes::http_request(&shared.outbound, &shared.vault, &shared.pulse, call).await;
+            let result = match outgoing {
+                Outgoing::Call(call) => {
+                    nodes::http_request(&shared.outbound, &shared.vault, &shared.pulse, *call).await
+                }
+                Outgoing::Emit(emit) => nodes::emit_event(&shared.store, &shared.pulse, *emit).await,
+            };
             (node, result, started.elapsed())
         };
         let handle = self.in_flight.spawn(call.instrument(span));

@@ -79,7 +79,13 @@ impl Unrevealed {
     /// The configuration with its secrets, and what must not get out of it.
     async fn reveal(self, vault: &Vault, workspace: WorkspaceId) -> Result<(Config, Arc<Mask>), Failure> {
         let secrets = Arc::new(opened(vault, workspace, &self.names).await?);
-        let (input, revealed) = self.template.resolve_revealing(&self.scope, &secrets)?;
+        // No error repeats a value; should one ever, it does not get out either.
+        let veiled = |failure: Failure| {
+            let mask = Mask::new(secrets.values());
+            Failure { message: mask.text(&failure.message).unwrap_or_else(|| failure.message.clone()), ..failure }
+        };
+        let resolved = self.template.resolve_revealing(&self.scope, &secrets);
+        let (input, revealed) = resolved.map_err(|error| veiled(error.into()))?;
         let mask = Mask::new(secrets.values().chain(revealed.iter().map(|text| text.as_str())));
         match kind::prepare(Kind::HttpRequest, input) {
             Ok(kind::Config::HttpRequest(config)) => Ok((config, Arc::new(mask))),

@@ -1077,3 +1077,49 @@ async fn a_condition_that_has_no_truth_fails_its_node() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn an_event_is_emitted_once_a_node_and_in_the_order_of_its_stream() {
+    let document = json!({
+        "nodes": {
+            "placed": { "kind": "EMIT_EVENT", "with": { "type": "order.placed", "data": { "n": "${{ inputs.n }}" } } },
+            "paid": { "kind": "EMIT_EVENT", "needs": "placed",
+                "with": { "type": "order.paid", "data": { "after": "${{ nodes.placed.output.stream_version }}" } } },
+        },
+    });
+    check(
+        document,
+        json!({ "n": 7 }),
+        expect![[r#"
+        placed COMPLETED {"stream_version":1}
+        paid COMPLETED {"stream_version":2}
+        ended COMPLETED
+        audited execution.start
+        event order.placed execution 1 {"n": 7}
+        event order.paid execution 2 {"after": 1}
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_is_not_emitted() {
+    let document = json!({
+        "nodes": {
+            "bad": { "kind": "EMIT_EVENT", "with": { "type": "order.placed", "stream_id": "${{ inputs.id }}" } },
+            "after": { "kind": "LOG", "needs": "bad", "with": log() },
+        },
+    });
+    check(
+        document,
+        json!({ "id": "seven" }),
+        expect![[r#"
+        bad FAILED: VALIDATION_ERROR
+        after SKIPPED
+        ended FAILED: VALIDATION_ERROR
+        audited execution.start
+        audited queue_item.fail
+    "#]],
+    )
+    .await;
+}

@@ -205,3 +205,31 @@ async fn a_run_whose_row_somebody_holds_locked_keeps_no_other_waiting() {
     client.batch_execute("ROLLBACK").await.expect("let go");
     assert_eq!(world.ended(locked).await.status, Status::Completed);
 }
+
+#[tokio::test]
+async fn an_event_whose_node_died_before_its_record_is_not_emitted_again() {
+    let world = World::new().await;
+    let document = json!({ "nodes": { "say": { "kind": "EMIT_EVENT", "with": { "type": "order.placed" } } } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    // What a process left that died after the append and before the record of it.
+    let node = kernel::ids::NodeKey::new("say").expect("a key");
+    let left = store::event::NewEvent {
+        id: kernel::event::id_of(id, &node, 0),
+        workspace: Some(world.workspace),
+        stream_id: id.0,
+        stream_type: "execution".to_owned(),
+        expected: None,
+        event_type: "order.placed".to_owned(),
+        data: json!({}),
+        metadata: json!({ "execution_id": id }),
+    };
+    world.database.store.append(&[left]).await.expect("an append");
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    let execution = world.ended(id).await;
+    assert_eq!(
+        world.trace(&execution).await,
+        "say COMPLETED {\"stream_version\":1}\nended COMPLETED\naudited execution.start\nevent order.placed execution 1 {}\n"
+    );
+}

@@ -327,6 +327,10 @@ impl World {
         let sql = "SELECT action FROM activity WHERE subject_id = $1 ORDER BY id";
         let rows = self.database.client().await.query(sql, &[&execution.id.0]).await.expect("the audit");
         lines.extend(rows.iter().map(|row| format!("audited {}", row.get::<_, &str>(0))));
+        let sql = "SELECT 'event ' || event_type || ' ' || stream_type || ' ' || stream_version || ' ' || event_data FROM domain_events
+                    WHERE event_metadata ->> 'execution_id' = $1 ORDER BY sequence";
+        let rows = self.database.client().await.query(sql, &[&execution.id.to_string()]).await.expect("the events");
+        lines.extend(rows.iter().map(|row| row.get::<_, String>(0)));
         lines.join("\n") + "\n"
     }
 
@@ -380,7 +384,9 @@ fn node_line(node: &NodeRecord) -> String {
 fn shown(output: &Value) -> String {
     let mut output = output.clone();
     if let Some(fields) = output.as_object_mut() {
-        fields.remove("headers");
+        for name in ["headers", "event_id", "stream_id"] {
+            fields.remove(name);
+        }
     }
     let text = output.to_string();
     match text.char_indices().nth(90) {

@@ -161,7 +161,14 @@ impl<'s> Walk<'s, '_> {
             },
             other => return Err(node.fault(EvalError::Operand { op: "[ ]", found: type_name(other) })),
         };
-        take(of, &segment).map_err(|cause| node.fault(cause))
+        // What was computed is a value, and may be a secret: it is not named.
+        take(of, &segment).map_err(|cause| match cause {
+            EvalError::NotSelectable { path, found, .. } => {
+                let segment = if matches!(segment, Segment::Field(_)) { "a field" } else { "an item" };
+                node.fault(EvalError::NotSelectable { path, segment: segment.to_owned(), found })
+            }
+            cause => node.fault(cause),
+        })
     }
 
     fn list<'e>(&mut self, node: &Node, items: &'e [Node], sight: Sight<'e>) -> Result<Value, Fault>

@@ -73,6 +73,7 @@ pub(super) fn same(left: &Value, right: &Value, budget: &mut Budget) -> Result<b
                 return Ok(false);
             }
             for (name, left) in left {
+                budget.read(name.len())?;
                 match right.get(name) {
                     Some(right) if same(left, right, budget)? => {}
                     _ => return Ok(false),
@@ -117,7 +118,10 @@ pub(super) fn within(item: &Value, of: &Value, budget: &mut Budget) -> Result<bo
             }
             Ok(false)
         }
-        (Value::String(name), Value::Object(fields)) => Ok(fields.contains_key(name)),
+        (Value::String(name), Value::Object(fields)) => {
+            budget.read(name.len())?;
+            Ok(fields.contains_key(name))
+        }
         (_, Value::Object(_)) => Ok(false),
         (item, of) => Err(operands(Op::In, item, of)),
     }

@@ -14,7 +14,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Draft;
-use crate::definition::{Edge, MAX_EDGES, MAX_NODES};
+use crate::definition::{Edge, MAX_EDGES, MAX_NODES, On};
+use crate::event::binding;
 use crate::expression::type_name;
 use crate::fields::{Code, Fields, Problem, Stage, child};
 use crate::ids::{BadName, Label, NodeKey};
@@ -46,6 +47,7 @@ pub(super) const FIELDS: &[&str] = &[
     "concurrency",
     "key_concurrency",
     "max_attempts",
+    "on",
 ];
 
 /// What holds for nodes that do not say otherwise.
@@ -80,6 +82,7 @@ pub(super) fn document(document: &Value, problems: &mut Vec<Problem>) -> Draft {
     definition.concurrency = count(&mut top, "concurrency", MAX_CONCURRENCY);
     definition.key_concurrency = count(&mut top, "key_concurrency", MAX_CONCURRENCY);
     definition.max_attempts = count(&mut top, "max_attempts", MAX_DISPATCH_ATTEMPTS);
+    definition.on = on(&mut top);
     let defaults = defaults(&mut top);
     let readable = nodes(&mut top, defaults, &mut draft) && edges(&mut top, &mut draft);
     // Without its nodes a graph would only seem to have more problems.
@@ -89,6 +92,18 @@ pub(super) fn document(document: &Value, problems: &mut Vec<Problem>) -> Draft {
 /// Characters that let a name look like another: of no width, or changing the direction of others.
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// What starts it by itself.
+fn on(top: &mut Fields<'_, '_>) -> On {
+    let mut on = On::default();
+    let (Some(value), at) = (top.get("on"), top.pointer("on")) else { return on };
+    if let Some(fields) = Fields::open(value, &at, &["event"], Stage::Run, top.problems)
+        && let Some(event) = fields.get("event")
+    {
+        on.event = binding::read(event, &fields.pointer("event"), top.problems);
+    }
+    on
 }
 
 fn defaults(top: &mut Fields<'_, '_>) -> Defaults {

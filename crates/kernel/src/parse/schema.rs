@@ -55,6 +55,7 @@ fn fields() -> Vec<(&'static str, Value)> {
             "additional_inputs",
             early("Whether a start may bring other inputs too; true if not said.", json!({ "type": "boolean" })),
         ),
+        ("on", on()),
         ("vars", early("Constants, for expressions to name.", json!({ "type": "object" }))),
         ("defaults", early("What holds for nodes that do not say otherwise.", defaults)),
         ("nodes", nodes),
@@ -66,6 +67,31 @@ fn fields() -> Vec<(&'static str, Value)> {
         ("key_concurrency", early("How many with the same concurrency key may run at once.", count(MAX_CONCURRENCY))),
         ("max_attempts", early("How often an engine may refuse a start.", count(MAX_DISPATCH_ATTEMPTS))),
     ]
+}
+
+/// What starts a workflow by itself.
+fn on() -> Value {
+    let event = object(
+        &["type"],
+        &[
+            (
+                "type",
+                json!({ "description": "An event type, or the beginning of some and .* (order.*).", "type": "string" }),
+            ),
+            ("filter", early("An expression; where it is false the job is skipped.", json!({ "type": "string" }))),
+            ("input", any("What the execution starts with, templates in any text.")),
+            (
+                "workflow_id",
+                early(
+                    "The job's workflow_id, with {field} for parts of the event's data.",
+                    json!({ "type": "string" }),
+                ),
+            ),
+            ("lease", early("How long a silent worker keeps a job.", duration())),
+            ("lease_s", early("The same, in seconds.", json!({ "type": "integer", "minimum": 1 }))),
+        ],
+    );
+    early("What starts it by itself.", object(&[], &[("event", early("A domain event.", event))]))
 }
 
 fn node(is_listed: bool) -> Value {

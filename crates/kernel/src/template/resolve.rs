@@ -65,7 +65,7 @@ impl<'s> Resolver<'s> {
         let value = expression.reveal(self.scope, self.secrets, &mut self.budget)?;
         let value = self.take(value, depth)?;
         if expression.mentions_secrets() {
-            reveal(&value, &mut self.revealed);
+            reveal(&value, &mut self.revealed)?;
         }
         Ok(value)
     }
@@ -96,8 +96,8 @@ impl<'s> Resolver<'s> {
                         }
                     }
                     if expression.mentions_secrets() {
-                        reveal(&value, &mut self.revealed);
-                        reveal(&Value::from(&all[start..]), &mut self.revealed);
+                        reveal(&value, &mut self.revealed)?;
+                        reveal(&Value::from(&all[start..]), &mut self.revealed)?;
                     }
                 }
             }
@@ -126,21 +126,29 @@ impl<'s> Resolver<'s> {
     }
 }
 
+/// The most texts that expressions with secrets may yield: each is looked for in whatever comes back.
+const MAX_REVEALED: usize = 64;
+
 /// Notes every text and number of a value that a secret went into. Truth and nothing tell no secret.
-fn reveal(value: &Value, revealed: &mut Vec<Zeroizing<String>>) {
+fn reveal(value: &Value, revealed: &mut Vec<Zeroizing<String>>) -> Result<(), Cause> {
     let mut note = |text: String| {
-        if !text.is_empty() && !revealed.iter().any(|known| **known == text) {
-            revealed.push(Zeroizing::new(text));
+        if text.is_empty() || revealed.iter().any(|known| **known == text) {
+            return Ok(());
         }
+        if revealed.len() == MAX_REVEALED {
+            return Err(Cause::Revealed);
+        }
+        revealed.push(Zeroizing::new(text));
+        Ok(())
     };
     match value {
-        Value::Null | Value::Bool(_) => {}
+        Value::Null | Value::Bool(_) => Ok(()),
         Value::Number(number) => note(number.to_string()),
         Value::String(text) => note(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| reveal(item, revealed)),
-        Value::Object(fields) => fields.iter().for_each(|(name, field)| {
-            reveal(&Value::from(name.as_str()), revealed);
-            reveal(field, revealed);
+        Value::Array(items) => items.iter().try_for_each(|item| reveal(item, revealed)),
+        Value::Object(fields) => fields.iter().try_for_each(|(name, field)| {
+            reveal(&Value::from(name.as_str()), revealed)?;
+            reveal(field, revealed)
         }),
     }
 }

@@ -37,6 +37,7 @@ pub(crate) fn scope() -> Scope {
         "quotes": "\"".repeat(2_000),
         "zeros": format!("[{}0]", "0,".repeat(200_000)),
         "objects": objects,
+        "hollow": vec![json!([]); 2_000],
         "empties": format!("[{}{{}}]", "{},".repeat(100_000)),
     });
     Scope { inputs: Arc::new(inputs), ..Scope::default() }
@@ -76,6 +77,16 @@ fn wrap(function: &str, inner: &str, times: usize) -> String {
 }
 
 const BUDGET: &[(&str, &str)] = &[
+    (
+        "a long text to split by, again and again",
+        "inputs.xs.all(x, inputs.xs.all(y, size('a'.split(inputs.big)) == 1))",
+    ),
+    (
+        "a long text to replace, again and again",
+        "inputs.xs.all(x, inputs.xs.all(y, 'a'.replace(inputs.big, 'b') == 'a'))",
+    ),
+    ("hollow lists, again and again", "inputs.xs.all(x, inputs.xs.all(y, size(flatten(inputs.hollow)) == 0))"),
+    ("a long key, again and again", "inputs.xs.all(x, inputs.xs.all(y, !(inputs.big in {'a': 1})))"),
     ("nested comprehension", "inputs.xs.all(a, inputs.xs.all(b, inputs.xs.all(c, a + b + c >= 0)))"),
     ("nested lists", "inputs.xs.map(a, inputs.xs.map(b, inputs.xs.map(c, [a, b, c])))"),
     ("errors that are swallowed", "inputs.xs.exists(a, inputs.xs.exists(b, inputs.xs.exists(c, a + 'x' == b)))"),

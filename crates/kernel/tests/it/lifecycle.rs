@@ -9,7 +9,7 @@
 use std::fmt::{Debug, Write as _};
 
 use expect_test::{Expect, expect, expect_file};
-use kernel::{execution, node, queue};
+use kernel::{event, execution, node, queue};
 
 /// One legal step: from, step, to.
 type Legal = (&'static str, String, &'static str);
@@ -44,6 +44,11 @@ fn executions() -> Vec<Legal> {
 fn nodes() -> Vec<Legal> {
     let after = |from: node::Status, step| from.after(step).ok();
     walk(&node::Status::ALL, &node::Step::ALL, node::Status::name, after)
+}
+
+fn jobs() -> Vec<Legal> {
+    let after = |from: event::Status, step| from.after(step).ok();
+    walk(&event::Status::ALL, &event::Step::ALL, event::Status::name, after)
 }
 
 fn check(walk: &[Legal], expected: Expect) {
@@ -116,6 +121,20 @@ fn the_life_of_a_node() {
 }
 
 #[test]
+fn the_life_of_a_job() {
+    check(
+        &jobs(),
+        expect![[r#"
+            pending claim processing
+            processing complete completed
+            processing fail failed
+            processing recover pending
+            failed retry pending
+        "#]],
+    );
+}
+
+#[test]
 fn an_illegal_step_says_what_was_tried() {
     let refused = queue::Status::Dispatched.after(queue::Step::Takeover).map_err(|illegal| illegal.to_string());
     assert_eq!(refused, Err("a Dispatched queue item cannot Takeover".to_owned()));
@@ -157,8 +176,12 @@ fn a_slot_is_taken_by_a_claim_and_held_until_the_item_leaves() {
 #[test]
 fn the_page_about_lifecycles_is_what_the_kernel_says() {
     let mut page = String::from(HEAD);
-    let parts =
-        [("Queue item", QUEUE_ITEM, queue_items()), ("Execution", EXECUTION, executions()), ("Node", NODE, nodes())];
+    let parts = [
+        ("Queue item", QUEUE_ITEM, queue_items()),
+        ("Execution", EXECUTION, executions()),
+        ("Node", NODE, nodes()),
+        ("Job", JOB, jobs()),
+    ];
     for (title, about, walk) in parts {
         write!(page, "\n## {title}\n\n{about}\n\n{}", diagram(&walk)).expect("a string takes all");
     }
@@ -227,6 +250,10 @@ const EXECUTION: &str = "The request's record. Whoever ends it first decides; a 
 const NODE: &str = "\
 One node within one execution. RUNNING may be performed again after a crash, under the same attempt. UNKNOWN ends a
 node that may be performed at most once and whose result was lost.";
+
+const JOB: &str = "\
+A row of `workflow_queue_projection`, made by a bound event. Only a job that failed fewer than three times is tried again;
+one whose worker died is pending again and has not failed. [events.md](events.md) says who works on it.";
 
 const BEGIN: &str = "\
 The first step of every engine run. Without `Granted` it performs no node: `Ended` closes it, `NotYet` makes it ask

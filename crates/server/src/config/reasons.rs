@@ -79,4 +79,9 @@ pub const REASONS: &[(&str, &str)] = &[
     ("signals.sample_interval_ms", "how often depth, oldest and slots are looked at for /metrics"),
     ("retention.execution_days", "executions that ended longer ago are deleted, with their nodes; 0 keeps them"),
     ("retention.activity_days", "who did what longer ago is deleted; 0 keeps it"),
+    ("retention.job_days", "jobs of events that ended longer ago are deleted; their facts stay; 0 keeps them"),
+    (
+        "projection.retry_after_ms",
+        "how long after its first failure a job is tried again; twice as long after the second",
+    ),
 ];

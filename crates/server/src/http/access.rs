@@ -10,7 +10,8 @@ use axum::http::Method;
 use kernel::access::Scope;
 
 /// Where the work of `run` is done.
-const RUN: [&str; 2] = ["/api/v1/workflow/executions", "/api/v1/workflow/queue"];
+const RUN: [&str; 4] =
+    ["/api/v1/workflow/executions", "/api/v1/workflow/queue", "/api/v1/events", "/api/v1/projection"];
 /// Requests that are no GET and yet change nothing.
 const LOOKS: [&str; 2] = ["/api/v1/workflow/definitions/validate", "/api/v1/workflow/expressions/evaluate"];
 
@@ -40,6 +41,9 @@ mod tests {
             (Method::POST, "/api/v1/workflow/executions/start", Scope::Run),
             (Method::POST, "/api/v1/workflow/queue/{id}/anything", Scope::Run),
             (Method::POST, "/api/v1/workflow/executionsmore", Scope::Manage),
+            (Method::POST, "/api/v1/events", Scope::Run),
+            (Method::POST, "/api/v1/projection/{id}/complete", Scope::Run),
+            (Method::POST, "/api/v1/bindings", Scope::Manage),
             (Method::POST, "/api/v1/workflow/definitions", Scope::Manage),
             (Method::DELETE, "/api/v1/keys/{id}", Scope::Manage),
             (Method::PUT, "/api/v1/anything", Scope::Manage),

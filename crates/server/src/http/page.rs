@@ -30,6 +30,9 @@ pub(crate) enum List {
     Activity = 6,
     Letters = 7,
     Secrets = 8,
+    Events = 20,
+    Bindings = 21,
+    Jobs = 22,
 }
 
 /// How many items are asked for.

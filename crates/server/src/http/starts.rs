@@ -177,8 +177,15 @@ pub(crate) async fn accept_rerun(
     start: &Start,
     kept: &[NodeKey],
 ) -> Result<Result<wire::Started, Problem>, Problem> {
+    // Its version is pinned, so it is judged once.
+    let judged = [(0, start.clone())];
+    let start = match api.declared.judge(&api.store, &judged, false).await?.pop() {
+        Some(Verdict::Refused(problem)) => return Ok(Err(problem)),
+        Some(verdict) => verdict.fill(start),
+        None => start.clone(),
+    };
     let limit = api.settings.queue.max_backlog;
-    let accepted = api.store.rerun(start, kept, limit, &caller.actor).await;
+    let accepted = api.store.rerun(&start, kept, limit, &caller.actor).await;
     let accepted = accepted.map_err(|error| busy(error, start.idempotency.is_some()))?;
     if matches!(accepted, Accepted::New { .. }) {
         ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);

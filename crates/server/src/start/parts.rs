@@ -2,6 +2,8 @@
 //!
 //! Not here: the order in which they start and stop (`start`), making the engine (`engines`).
 
+mod jobs;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -77,6 +79,8 @@ pub(super) struct Parts {
     pub(super) starts: TaskTracker,
     rouse: Arc<Notify>,
     beat: Arc<Notify>,
+    /// There may be jobs to take.
+    jobs: Arc<Notify>,
 }
 
 impl Parts {
@@ -125,6 +129,7 @@ impl Parts {
             starts: TaskTracker::new(),
             rouse: Arc::new(Notify::new()),
             beat: Arc::new(Notify::new()),
+            jobs: Arc::new(Notify::new()),
         })
     }
 
@@ -183,6 +188,7 @@ impl Parts {
             tasks: self.starts.clone(),
         };
         self.spawn_dispatch(&starter);
+        self.spawn_projector();
         let engine = Arc::clone(&starter.engine);
         self.spawn_recovery(starter);
         match self.embedded.clone() {
@@ -352,6 +358,7 @@ impl Parts {
             asked: Semaphore::new(ASKED_AT_ONCE),
             pulse: Arc::clone(&self.pulse),
             rouse: Arc::clone(&self.rouse),
+            jobs: Arc::clone(&self.jobs),
             stop: self.stop.clone(),
         });
         let stop = self.stop.clone();

@@ -15,11 +15,14 @@ use engine::nodes::{self, Done, Work};
 use engine::trace;
 use jiff::Timestamp;
 use kernel::definition;
+use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
 use kernel::kind::delay;
 use kernel::node::Status;
 use kernel::signals::{metrics, spans};
+use kernel::trace::TraceParent;
 use serde_json::Value;
+use store::admission::Begun;
 use store::run::NodeFact;
 use store::taken::{Hold, Taken, Told};
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
@@ -66,7 +69,7 @@ impl Kit {
                 let failure = Failure::new(Class::ExecutionError, "its condition held, and does not any more");
                 self.ended(&attempt, Err(failure)).await
             }
-            Work::HttpRequest(config) => {
+            work @ (Work::HttpRequest(_) | Work::EmitEvent(_)) => {
                 let span = tracing::info_span!(
                     parent: None,
                     spans::RUN_NODE.name,
@@ -77,8 +80,8 @@ impl Kit {
                 );
                 trace::put_below(&span, held.begun.trace);
                 let trace = trace::of(&span).unwrap_or(held.begun.trace);
-                let call = nodes::Call::new(config, spec, &scope, &held.begun, trace);
-                match self.call(context, spec, call).instrument(span).await {
+                let work = self.outgoing(work, spec, &scope, &held.begun, trace);
+                match self.call(context, spec, work).instrument(span).await {
                     Some(result) => self.ended(&attempt, result.and_then(nodes::storable)).await,
                     None => Err(ActivityError::cancelled()),
                 }
@@ -106,18 +109,42 @@ impl Kit {
         }
     }
 
+    /// What a node does beyond this process.
+    async fn outgoing(
+        &self,
+        work: Work,
+        spec: &definition::Node,
+        scope: &Scope,
+        begun: &Begun,
+        trace: TraceParent,
+    ) -> Result<Done, Failure> {
+        match work {
+            Work::HttpRequest(config) => {
+                let call = nodes::Call::new(config, spec, scope, begun, trace);
+                nodes::http_request(&self.outbound, &self.vault, &self.pulse, call).await
+            }
+            Work::EmitEvent(config) => {
+                nodes::emit_event(&self.store, &self.pulse, nodes::Emit::new(config, spec, begun, trace)).await
+            }
+            Work::Done(done) => Ok(done),
+            Work::Delay(_) | Work::Skip => {
+                Err(Failure::new(Class::ExecutionError, "a node that does not call out was made to"))
+            }
+        }
+    }
+
     /// Calls out, telling Temporal that it is at it; none if it is to stop.
     async fn call(
         &self,
         context: &ActivityContext,
         spec: &definition::Node,
-        call: nodes::Call,
+        work: impl Future<Output = Result<Done, Failure>>,
     ) -> Option<Result<Done, Failure>> {
         let since = Instant::now();
         // Not at once: the start itself counts as a beat, and a call that is soon over costs Temporal none.
         let every = self.heartbeat / 4;
         let mut beat = tokio::time::interval_at((since + every).into(), every);
-        let mut calling = std::pin::pin!(nodes::http_request(&self.outbound, &self.vault, &self.pulse, call));
+        let mut calling = std::pin::pin!(work);
         let result = loop {
             tokio::select! {
                 result = &mut calling => break Some(result),

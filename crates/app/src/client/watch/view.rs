@@ -231,7 +231,8 @@ pub(in crate::client) fn detail(node: &Node) -> String {
         Status::Completed => [message, label, attempt()],
         Status::Failed | Status::Canceled | Status::Unknown => [error, label, attempt()],
     };
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let kept = node.kept_from.map(|_| "kept".to_owned());
+    kept.into_iter().chain(parts.into_iter().flatten()).collect::<Vec<_>>().join(", ")
 }
 
 fn shorten(message: &str) -> String {

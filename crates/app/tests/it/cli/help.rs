@@ -69,7 +69,11 @@ async fn commands_list_only_flags_that_mean_something_for_them() {
         ),
         ("--log", vec!["dev", "serve", "worker", "config"], true),
         ("--listen", vec!["dev", "serve", "config"], true),
-        ("--database-url", vec!["serve", "worker", "migrate", "config", "secrets rotate"], true),
+        (
+            "--database-url",
+            vec!["serve", "worker", "migrate", "config", "secrets rotate", "projection rebuild", "projection check"],
+            true,
+        ),
     ];
     let all = all().await;
     for (flag, commands, has) in only_here {

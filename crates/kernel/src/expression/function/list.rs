@@ -89,6 +89,7 @@ fn merge<'e>(function: Function, args: Vec<Cow<'e, Value>>, budget: &mut Budget)
 
 fn flatten<'e>(function: Function, value: Cow<'e, Value>, budget: &mut Budget) -> Answer<'e> {
     let items = function.list(&value)?;
+    budget.step(items.len())?;
     let length = items.iter().map(|item| item.as_array().map_or(1, Vec::len)).sum::<usize>();
     budget.step(length)?;
     budget.allocate(length.saturating_mul(VALUE))?;

@@ -48,6 +48,8 @@ pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut
             if from.is_empty() {
                 return Err(function.refuses("the text to find is empty"));
             }
+            // A search begins by reading what it looks for.
+            budget.read(from.len().saturating_mul(SEARCH))?;
             let count = text.matches(from).count();
             let grown = count.saturating_mul(to.len());
             budget.allocate((text.len() - count * from.len()).saturating_add(grown))?;
@@ -58,7 +60,11 @@ pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut
     }
 }
 
+/// How much reading what to look for costs beside reading text.
+const SEARCH: usize = 8;
+
 fn split<'e>(text: &str, separator: &str, budget: &mut Budget) -> Answer<'e> {
+    budget.read(separator.len().saturating_mul(SEARCH))?;
     let mut parts = Vec::new();
     let mut push = |part: &str| -> Result<(), EvalError> {
         budget.step(1)?;

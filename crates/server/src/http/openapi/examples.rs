@@ -22,6 +22,7 @@ pub(super) fn of(name: &str) -> Option<Value> {
         .or_else(|| definitions(name))
         .or_else(|| executions(name))
         .or_else(|| control(name))
+        .or_else(|| events(name))
         .or_else(|| looks(name))
 }
 
@@ -163,6 +164,49 @@ fn control(name: &str) -> Option<Value> {
             "workflowName": "order", "executionStatus": "FAILED", "attempts": 0, "lastError": "the answer was 500",
             "error": executions("ListedExecution")?["error"], "createdAt": CREATED, "failedAt": ENDED,
         }),
+        _ => return None,
+    })
+}
+
+fn events(name: &str) -> Option<Value> {
+    const EVENT: &str = "019a8f2c-1b3d-7c4e-8a5f-0000000000e1";
+    const ORDER: &str = "019a8f2c-1b3d-7c4e-8a5f-00000000a042";
+    const JOB: &str = "019a8f2c-1b3d-7c4e-8a5f-000000000007";
+    const CLAIM: &str = "019a8f2c-1b3d-7c4e-8a5f-0000000000c1";
+    let job = json!({
+        "id": JOB, "workspaceId": WORKSPACE, "eventId": EVENT, "eventType": "order.placed", "eventData": { "total": 20 },
+        "streamId": ORDER, "streamType": "order", "status": "processing", "workerId": "worker-1", "claimedAt": STARTED,
+        "retryCount": 0, "createdAt": CREATED, "updatedAt": STARTED,
+    });
+    Some(match name {
+        "AppendEvents" => json!({ "events": [{
+            "type": "order.placed", "streamId": ORDER, "streamType": "order", "expectedVersion": 0, "data": { "total": 20 },
+        }] }),
+        "AppendedEvents" => json!({ "events": [{
+            "id": EVENT, "sequence": 4711, "streamVersion": 1, "createdAt": CREATED, "repeated": false,
+        }] }),
+        "DomainEvent" => json!({
+            "id": EVENT, "sequence": 4711, "workspaceId": WORKSPACE, "type": "order.placed", "streamId": ORDER, "streamType": "order",
+            "streamVersion": 1, "data": { "total": 20 }, "metadata": { "actor": format!("key:{KEY}") }, "createdAt": CREATED,
+        }),
+        "CreateBinding" => {
+            json!({ "eventType": "order.*", "workflowDefinitionId": DEFINITION, "workflowId": "order-{eventId}" })
+        }
+        "ChangeBinding" => json!({ "workflowDefinitionId": DEFINITION, "filter": "trigger.event.data.total > 10" }),
+        "Binding" => json!({
+            "id": "019a8f00-0000-7000-8000-0000000000b1", "workspaceId": WORKSPACE, "eventType": "order.*",
+            "workflowDefinitionId": DEFINITION, "workflowName": "order", "byDefinition": false, "workflowId": "order-{eventId}",
+            "leaseSeconds": 900, "createdAt": MORNING, "updatedAt": MORNING,
+        }),
+        "Job" => job,
+        "ClaimJobs" => {
+            json!({ "workerId": "worker-1", "eventTypes": ["order.placed"], "limit": 10, "leaseSeconds": 60 })
+        }
+        "ClaimedJobs" => json!({ "items": [{ "claimId": CLAIM, "leaseUntil": ENDED, "job": job }] }),
+        "KeepJob" => json!({ "claimId": CLAIM, "leaseSeconds": 60 }),
+        "KeptJob" => json!({ "leaseUntil": ENDED }),
+        "CompleteJob" => json!({ "claimId": CLAIM, "result": { "invoice": 7 } }),
+        "FailJob" => json!({ "claimId": CLAIM, "errorMessage": "DNS verification timeout" }),
         _ => return None,
     })
 }

@@ -1,0 +1,201 @@
+//! Events in, jobs out, with real processes: by plain SQL, by the API and from workflows; our worker, the API's and plain SQL side by side.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::cli::Cli;
+use crate::support::tenant::text;
+use crate::support::{Tenant, World, until};
+
+const BOOTSTRAP: &str = include_str!("../../../../examples/bootstrap.yaml");
+
+/// The workspace of the platform, with the example in it.
+async fn platform(world: &World) -> Tenant {
+    let root = world.server.api();
+    let made = root.post("workspaces", json!({ "name": "platform", "tier": "ENTERPRISE" })).await.expect(201);
+    let cli = Cli::of(&world.server.base, world.server.root_key().expose());
+    cli.file("bootstrap.yaml", BOOTSTRAP);
+    cli.ok(&["apply", "bootstrap.yaml", "--workspace", "platform"]).await;
+    Tenant { id: text(&made["id"]), name: "platform".to_owned(), api: root }
+}
+
+async fn job(api: &crate::support::http::Api, event: &str, status: &str) -> Value {
+    until(&format!("the job of {event} is {status}"), async || {
+        let jobs = api.get("projection").await.expect(200);
+        let found = jobs["items"].as_array().expect("a list").iter().find(|job| job["eventId"] == event);
+        found.filter(|job| job["status"] == status).cloned()
+    })
+    .await
+}
+
+/// Runs statements with `psql`, as anybody would; answers what it printed, or what it complained of.
+fn psql(world: &World, sql: &str) -> Result<String, String> {
+    let done = Command::new("psql")
+        .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &world.database.url, "-c", sql])
+        .output()
+        .expect("psql runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+}
+
+const INSERT: &str = "INSERT INTO domain_events (stream_id, stream_type, stream_version, event_type, event_data)
+    VALUES (gen_random_uuid(), 'organization', 1, 'organization.bootstrap.initiated', '{\"subdomain\": \"acme\"}') RETURNING id";
+
+#[tokio::test]
+async fn an_event_by_plain_sql_runs_its_workflow_and_the_job_holds_what_came_out() {
+    let world = World::new().await;
+    let platform = platform(&world).await;
+    let event = psql(&world, INSERT).expect("an event");
+    let job = job(&platform.api, &event, "completed").await;
+    assert_eq!(job["workflowId"], "org-bootstrap-acme");
+    let org = text(&job["streamId"]);
+    assert_eq!(job["result"], json!({ "orgId": org, "domain": "acme.example.com" }));
+    let worker = text(&job["workerId"]);
+    assert_eq!(worker.rsplit('-').next(), Some(world.server.process.pid().to_string().as_str()), "{worker}");
+    let execution = platform.completed(&text(&job["workflowRunId"])).await;
+    assert_eq!(execution["trigger"]["event"]["id"], json!(event));
+
+    // And the workflow said so, once, as the next of the organization's own events.
+    let said = platform.api.get(&format!("events?streamId={org}")).await.expect(200);
+    let types: Vec<&Value> = said["items"].as_array().expect("a list").iter().map(|event| &event["type"]).collect();
+    assert_eq!(types, ["organization.bootstrap.completed", "organization.bootstrap.initiated"]);
+    assert_eq!(said["items"][0]["metadata"]["causation_id"], json!(event));
+    let steps =
+        platform.api.get(&format!("events?streamId={}&streamType=workflow_queue", text(&job["id"]))).await.expect(200);
+    let steps: Vec<&Value> = steps["items"].as_array().expect("a list").iter().map(|event| &event["type"]).collect();
+    assert_eq!(steps, ["workflow.queue.completed", "workflow.queue.claimed", "workflow.queue.pending"]);
+    let check = Cli::new().ok(&["projection", "check", "--database-url", &world.database.url]).await;
+    assert_eq!(check, "1 jobs, as their facts say\n");
+}
+
+#[tokio::test]
+async fn a_failing_workflow_is_tried_three_times_and_its_stack_tells_the_chain() {
+    let world = World::with(&["projection.retry_after_ms=1"]).await;
+    let tenant = world.tenant("PRO").await;
+    let body = json!({ "document": {
+        "name": "broken", "on": { "event": { "type": "order.*", "filter": "trigger.event.data.total > 10" } },
+        "nodes": { "stop": { "kind": "FAIL", "with": { "message": "no stock" } } } } });
+    tenant.api.post("workflow/definitions/apply", body).await.expect(200);
+    let event = |total: i32| json!({ "type": "order.placed", "streamId": store::new_id(), "streamType": "order", "data": { "total": total } });
+    let appended = tenant.api.post("events", json!({ "events": [event(20), event(5)] })).await.expect(200);
+    let (large, small) = (text(&appended["events"][0]["id"]), text(&appended["events"][1]["id"]));
+    assert_eq!(job(&tenant.api, &small, "completed").await["result"], json!({ "skipped": true }));
+    let dead = until("three failures", async || {
+        let job = job(&tenant.api, &large, "failed").await;
+        (job["retryCount"] == 3).then_some(job)
+    })
+    .await;
+    assert_eq!(dead["errorMessage"], "no stock");
+    assert!(text(&dead["errorStack"]).contains("node stop, attempt 1: CONTROL_FLOW_ERROR: no stock"), "{dead}");
+    let tries = tenant.api.get("workflow/executions").await.expect(200);
+    assert_eq!(tries["items"].as_array().map(Vec::len), Some(3), "one execution a try");
+    let again = tenant.api.post(&format!("projection/{}/retry", text(&dead["id"])), json!({})).await;
+    assert_eq!(again.problem(409), "conflict");
+}
+
+#[tokio::test]
+async fn a_worker_of_the_api_holds_a_job_by_its_claim_and_loses_it_with_its_lease() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    tenant.api.post("bindings", json!({ "eventType": "invoice.due" })).await.expect(201);
+    let event =
+        json!({ "type": "invoice.due", "streamId": store::new_id(), "streamType": "invoice", "expectedVersion": 0 });
+    let appended = tenant.api.post("events", json!({ "events": [event] })).await.expect(200);
+    let claim = async |lease: i32| {
+        let body = json!({ "workerId": "w-1", "leaseSeconds": lease, "limit": 10, "eventTypes": ["invoice.due"] });
+        tenant.api.post("projection/claim", body).await.expect(200)["items"].clone()
+    };
+    let first = claim(1).await;
+    assert_eq!(
+        (first[0]["job"]["status"].as_str(), first[0]["job"]["workerId"].as_str()),
+        (Some("processing"), Some("w-1"))
+    );
+    assert_eq!(claim(1).await, json!([]), "a second finds nothing");
+    let id = text(&first[0]["job"]["id"]);
+    let at = |what: &str| format!("projection/{id}/{what}");
+    let second = until("its lease is over and it is claimed again", async || {
+        Some(claim(60).await).filter(|found| found != &json!([]))
+    })
+    .await;
+    for what in ["heartbeat", "complete", "fail"] {
+        let mut late = json!({ "claimId": first[0]["claimId"] });
+        if what == "fail" {
+            late["errorMessage"] = json!("late");
+        }
+        assert_eq!(tenant.api.post(&at(what), late).await.problem(409), "conflict", "{what}");
+    }
+    let refused = psql(&world, &format!("UPDATE workflow_queue_projection SET status = 'completed' WHERE id = '{id}'"));
+    assert!(refused.as_ref().is_err_and(|told| told.contains("held by w-1")), "{refused:?}");
+    let mine = json!({ "claimId": second[0]["claimId"], "workflowId": "wf-1" });
+    tenant.api.post(&at("heartbeat"), mine).await.expect(200);
+    for _ in 0..2 {
+        let done = tenant
+            .api
+            .post(&at("complete"), json!({ "claimId": second[0]["claimId"], "result": { "n": 1 } }))
+            .await
+            .expect(200);
+        assert_eq!(
+            (&done["status"], &done["result"], &done["workflowId"]),
+            (&json!("completed"), &json!({ "n": 1 }), &json!("wf-1"))
+        );
+    }
+    assert_eq!(job(&tenant.api, &text(&appended["events"][0]["id"]), "completed").await["retryCount"], 0);
+}
+
+#[tokio::test]
+async fn events_are_appended_once_and_in_their_versions() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let stream = store::new_id();
+    let event = |id: Option<uuid::Uuid>, version: i32| json!({ "id": id, "type": "a.b", "streamId": stream, "streamType": "s", "expectedVersion": version });
+    let id = Some(store::new_id());
+    let first = tenant.api.post("events", json!({ "events": [event(id, 0)] })).await.expect(200);
+    let again = tenant.api.post("events", json!({ "events": [event(id, 0)] })).await.expect(200);
+    assert_eq!((&first["events"][0]["repeated"], &again["events"][0]["repeated"]), (&json!(false), &json!(true)));
+    assert_eq!(again["events"][0]["sequence"], first["events"][0]["sequence"]);
+    assert_eq!(tenant.api.post("events", json!({ "events": [event(None, 0)] })).await.problem(409), "conflict");
+    let keyed = async |version: i32| {
+        let request = tenant.api.request(reqwest::Method::POST, "events").header("Idempotency-Key", "k");
+        crate::support::http::send(request.json(&json!({ "events": [event(None, version)] }))).await
+    };
+    let (one, two) = (keyed(1).await.expect(200), keyed(1).await.expect(200));
+    assert_eq!(one["events"][0]["id"], two["events"][0]["id"]);
+    for bad in [
+        json!({ "events": [] }),
+        json!({ "events": [{ "type": "", "streamId": stream, "streamType": "s" }] }),
+        json!({ "events": [{ "type": "x", "streamId": stream, "streamType": "workflow_queue" }] }),
+        json!({ "events": [{ "type": "x", "streamId": stream, "streamType": "s", "expectedVersion": -1 }] }),
+    ] {
+        assert_eq!(tenant.api.post("events", bad.clone()).await.problem(422), "validation_failed", "{bad}");
+    }
+    assert_eq!(world.count("domain_events").await, 2);
+}
+
+#[tokio::test]
+async fn jobs_of_a_killed_process_end_once() {
+    let mut world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let body = json!({ "document": { "name": "slow", "on": { "event": { "type": "order.placed" } },
+        "nodes": { "wait": { "kind": "DELAY", "with": { "for": "2s" } } } } });
+    tenant.api.post("workflow/definitions/apply", body).await.expect(200);
+    let events: Vec<Value> =
+        (0..5).map(|_| json!({ "type": "order.placed", "streamId": store::new_id(), "streamType": "order" })).collect();
+    tenant.api.post("events", json!({ "events": events })).await.expect(200);
+    until("all are taken", async || {
+        (world.count("workflow_queue_projection WHERE status = 'processing'").await == 5).then_some(())
+    })
+    .await;
+    world.server.process.sigkill();
+    let other = world.another(&[]).await;
+    let started = Instant::now();
+    until("all are done", async || {
+        (world.count("workflow_queue_projection WHERE status = 'completed'").await == 5).then_some(())
+    })
+    .await;
+    assert!(started.elapsed().as_secs() < 30);
+    assert_eq!(world.count("workflow_execution").await, 5, "no try was counted, and none made twice");
+    assert_eq!(world.count("workflow_queue_projection WHERE retry_count > 0").await, 0);
+    drop(other);
+}

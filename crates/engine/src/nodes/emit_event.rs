@@ -1,0 +1,91 @@
+//! EMIT_EVENT: one append to the domain events.
+//!
+//! Invariants
+//! - The event's id follows from execution, node and iteration: performed again after any crash, it is there already.
+//! - A database that is away costs time, not an attempt, up to the node's timeout.
+//!
+//! What happens if this process dies: before the append's commit, nothing has happened; after it, the next attempt finds the event and
+//! ends as this one would have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::definition;
+use kernel::event;
+use kernel::failure::{Class, Failure};
+use kernel::kind::emit_event::Config;
+use kernel::trace::TraceParent;
+use serde_json::{Map, Value, json};
+use store::admission::Begun;
+use store::event::NewEvent;
+use store::{Error, Store};
+
+use super::{Done, timeout};
+use crate::pulse::Pulse;
+
+/// How long a database that is away is left alone.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// An event to be appended for a node.
+#[derive(Debug)]
+pub struct Emit {
+    event: NewEvent,
+    timeout: Duration,
+}
+
+impl Emit {
+    /// The event of a node in a run; it is the same at every attempt, whoever makes it.
+    pub fn new(config: Config, spec: &definition::Node, begun: &Begun, trace: TraceParent) -> Emit {
+        let metadata = metadata(&config, spec, begun, trace);
+        let event = NewEvent {
+            id: event::id_of(begun.execution, &spec.key, 0),
+            workspace: Some(begun.workspace),
+            stream_id: config.stream_id.unwrap_or(begun.execution.0),
+            stream_type: config.stream_type,
+            expected: None,
+            event_type: config.event_type,
+            data: config.data,
+            metadata,
+        };
+        Emit { event, timeout: timeout(spec) }
+    }
+}
+
+/// Where the event comes from: what caused it, and what it belongs to. The author's own words win.
+fn metadata(config: &Config, spec: &definition::Node, begun: &Begun, trace: TraceParent) -> Value {
+    let cause = begun.trigger.pointer("/event/id").cloned().unwrap_or_else(|| json!(begun.execution));
+    let whole = begun.trigger.pointer("/event/metadata/correlation_id").cloned().unwrap_or_else(|| cause.clone());
+    let mut all = Map::from_iter([
+        ("causation_id".to_owned(), cause),
+        ("correlation_id".to_owned(), whole),
+        ("execution_id".to_owned(), json!(begun.execution)),
+        ("node".to_owned(), json!(spec.key)),
+        ("traceparent".to_owned(), json!(trace.to_string())),
+    ]);
+    all.extend(config.metadata.clone().unwrap_or_default());
+    Value::Object(all)
+}
+
+/// Appends the event.
+pub async fn perform(store: &Store, pulse: &Arc<Pulse>, emit: Emit) -> Result<Done, Failure> {
+    let Emit { event, timeout } = emit;
+    let append = async {
+        loop {
+            pulse.fresh().await;
+            match store.append(std::slice::from_ref(&event)).await {
+                Err(error) if error.is_unavailable() => tokio::time::sleep(PAUSE).await,
+                other => return other,
+            }
+        }
+    };
+    let late = || Failure::new(Class::Timeout, "the event could not be appended in time");
+    let appended = tokio::time::timeout(timeout, append).await.map_err(|_| late())?;
+    let appended = appended.map_err(|error| match error {
+        Error::Conflict(why) => Failure::new(Class::ExecutionError, why),
+        Error::Refused { .. } => Failure::new(Class::ValidationError, "the database cannot hold this event"),
+        _ => Failure::new(Class::ExecutionError, "the event could not be appended"),
+    })?;
+    let version = appended.first().map(|one| one.version);
+    let output = json!({ "event_id": event.id, "stream_id": event.stream_id, "stream_version": version });
+    Ok(Done::plain(output))
+}

@@ -1,0 +1,278 @@
+//! Which events make a job, and what becomes of it: a rule, checked when it is made, decided for each event.
+//!
+//! Invariants
+//! - A rule sees its event as `trigger.event` and as `inputs.event`, and nothing else.
+//! - An event type ends in `.*` for every type below it, or holds no star; the queue's own facts cannot be bound.
+//! - A workflow id is text with `{…}` in it: `executionId`, `eventId`, `streamId`, `retryCount`, or a field of the event's data.
+//!
+//! Not here: which of several bindings holds (`store`'s `functions/event.sql`), doing it (`server::projector`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Event;
+use crate::expression::{Expression, Scope};
+use crate::failure::{Class, Failure};
+use crate::fields::{Code, Fields, Problem, Stage, unreadable};
+use crate::ids::ExecutionId;
+use crate::template::Template;
+
+/// The longest event type.
+pub const MAX_TYPE_LEN: usize = 200;
+const MAX_WORKFLOW_ID_LEN: usize = 500;
+const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// What the facts of jobs begin with.
+const FACTS: &str = "workflow.queue.";
+
+/// What is to be done with events of a type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Exact, or a prefix: `order.*`.
+    #[serde(rename = "type")]
+    pub event_type: String,
+    /// Only events for which this expression is true are run; the others' jobs are completed as skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// The input of the execution, templates over the event; `{event: …}` if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    /// What the job's workflow is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow_id: Option<String>,
+    /// How long a worker may be silent, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_s: Option<u32>,
+}
+
+/// What becomes of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    Start {
+        input: Value,
+        trigger: Value,
+        /// None: what every execution is called.
+        workflow_id: Option<String>,
+    },
+    /// The filter says no.
+    Skip,
+}
+
+/// Reads `on: {event: …}` of a document.
+pub(crate) fn read(value: &Value, at: &str, problems: &mut Vec<Problem>) -> Option<Rule> {
+    let known = &["type", "filter", "input", "workflow_id", "lease", "lease_s"];
+    let mut fields = Fields::open(value, at, known, Stage::Run, problems)?;
+    fields.require("type");
+    let (kind, filter, workflow_id) = (fields.text("type"), fields.text("filter"), fields.text("workflow_id"));
+    let lease_s = match fields.duration("lease", LONGEST_LEASE) {
+        Some(lease) => u32::try_from(lease.as_secs()).ok(),
+        None => fields.integer("lease_s", 1..=LONGEST_LEASE.as_secs()).and_then(|lease| u32::try_from(lease).ok()),
+    };
+    let rule = Rule {
+        event_type: kind?.to_owned(),
+        filter: filter.map(str::to_owned),
+        input: fields.get("input").cloned(),
+        workflow_id: workflow_id.map(str::to_owned),
+        lease_s,
+    };
+    problems.extend(
+        check(&rule).into_iter().map(|problem| Problem { pointer: format!("{at}{}", problem.pointer), ..problem }),
+    );
+    Some(rule)
+}
+
+/// What is wrong with a rule; pointers are those of its fields in a document.
+pub fn check(rule: &Rule) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut wrong =
+        |pointer: &str, message: String| problems.push(Problem::new(Code::BadValue, pointer.to_owned(), message));
+    if let Some(why) = bad_type(&rule.event_type) {
+        wrong("/type", why.to_owned());
+    }
+    if let Some(Err(why)) = rule.workflow_id.as_deref().map(pieces) {
+        wrong("/workflow_id", why);
+    }
+    if rule.lease_s.is_some_and(|lease| !(1..=LONGEST_LEASE.as_secs()).contains(&u64::from(lease))) {
+        wrong("/lease_s", format!("must be 1 to {}", LONGEST_LEASE.as_secs()));
+    }
+    if let Some(Err(error)) = rule.filter.as_deref().map(Expression::parse) {
+        problems.push(unreadable("/filter".to_owned(), &error));
+    }
+    if let Some(Err(errors)) = rule.input.as_ref().map(Template::parse) {
+        problems.extend(errors.iter().map(|(pointer, error)| unreadable(format!("/input{pointer}"), error)));
+    }
+    problems
+}
+
+/// What is wrong with a type to bind, if anything.
+fn bad_type(text: &str) -> Option<&'static str> {
+    let body = text.strip_suffix(".*").unwrap_or(text);
+    if body.is_empty() || text.len() > MAX_TYPE_LEN || body.chars().any(|c| c.is_control() || c == '*') {
+        return Some("must be an event type, or the beginning of some and .* (order.*), of at most 200 bytes");
+    }
+    let below = text.strip_suffix('*').unwrap_or(text);
+    (below.starts_with(FACTS) || FACTS.starts_with(below) && below != text)
+        .then_some("must not take in workflow.queue.*, which is the queue's own")
+}
+
+/// Decides about one event. A rule that cannot be followed is a failure of the job.
+pub fn decide(rule: &Rule, event: &Event, execution: ExecutionId, retry_count: i32) -> Result<Decision, Failure> {
+    let seen = event.scope();
+    let trigger = json!({ "type": "event", "event": seen, "retry_count": retry_count });
+    let input = json!({ "event": seen });
+    let scope = Scope { inputs: Arc::new(input.clone()), trigger: Arc::new(trigger.clone()), ..Scope::default() };
+    if let Some(filter) = &rule.filter {
+        let filter = Expression::parse(filter).map_err(|error| bad(format!("filter: {error}")))?;
+        if !filter.test(&scope).map_err(|error| bad(format!("filter: {error}")))? {
+            return Ok(Decision::Skip);
+        }
+    }
+    let input = match &rule.input {
+        None => input,
+        Some(template) => {
+            let template = Template::parse(template).map_err(|_| bad("input: cannot be read".to_owned()))?;
+            template.resolve(&scope).map_err(|error| bad(format!("input: {error}")))?
+        }
+    };
+    let named = |pattern: &String| name(pattern, event, execution, retry_count);
+    let workflow_id = rule.workflow_id.as_ref().map(named).transpose()?;
+    Ok(Decision::Start { input, trigger, workflow_id })
+}
+
+fn bad(message: String) -> Failure {
+    Failure::new(Class::ValidationError, message)
+}
+
+/// A piece of a pattern.
+enum Piece<'a> {
+    Text(&'a str),
+    Field(&'a str),
+}
+
+/// Reads `org-bootstrap-{subdomain}`.
+fn pieces(pattern: &str) -> Result<Vec<Piece<'_>>, String> {
+    if pattern.is_empty() || pattern.len() > MAX_WORKFLOW_ID_LEN {
+        return Err(format!("must be 1 to {MAX_WORKFLOW_ID_LEN} bytes"));
+    }
+    let (mut all, mut rest) = (Vec::new(), pattern);
+    while let Some((text, behind)) = rest.split_once('{') {
+        let (field, behind) = behind.split_once('}').ok_or("a { is not closed")?;
+        if field.is_empty() || field.contains('{') || field.split('.').any(str::is_empty) {
+            return Err("write {field} or {field.of.a.field}".to_owned());
+        }
+        all.extend([Piece::Text(text), Piece::Field(field)]);
+        rest = behind;
+    }
+    all.push(Piece::Text(rest));
+    Ok(all)
+}
+
+fn name(pattern: &str, event: &Event, execution: ExecutionId, retry_count: i32) -> Result<String, Failure> {
+    let mut all = String::new();
+    for piece in pieces(pattern).map_err(|why| bad(format!("workflow_id: {why}")))? {
+        match piece {
+            Piece::Text(text) => all.push_str(text),
+            Piece::Field("executionId") => all.push_str(&execution.to_string()),
+            Piece::Field("eventId") => all.push_str(&event.id.to_string()),
+            Piece::Field("streamId") => all.push_str(&event.stream_id.to_string()),
+            Piece::Field("retryCount") => all.push_str(&retry_count.to_string()),
+            Piece::Field(path) => {
+                let found = path.split('.').try_fold(&event.data, |value, field| value.get(field));
+                match found {
+                    Some(Value::String(text)) => all.push_str(text),
+                    Some(value @ (Value::Number(_) | Value::Bool(_))) => all.push_str(&value.to_string()),
+                    _ => return Err(bad(format!("workflow_id: the event's data has no {path}"))),
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use uuid::Uuid;
+
+    fn rule(event_type: &str) -> Rule {
+        Rule { event_type: event_type.to_owned(), filter: None, input: None, workflow_id: None, lease_s: None }
+    }
+
+    fn event() -> Event {
+        Event {
+            id: Uuid::from_u128(1),
+            kind: "organization.bootstrap.initiated".to_owned(),
+            data: json!({ "subdomain": "acme", "plan": { "name": "pro", "seats": 3 } }),
+            metadata: json!({}),
+            stream_id: Uuid::from_u128(2),
+            stream_type: "organization".to_owned(),
+            stream_version: Some(1),
+            created_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn decided(rule: &Rule) -> Result<Decision, String> {
+        decide(rule, &event(), ExecutionId(Uuid::from_u128(7)), 1).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn a_type_is_exact_or_a_prefix_and_never_the_queues_own() {
+        for good in ["order.placed", "order.*", "workflow.done", "workflow", "a b"] {
+            assert_eq!(check(&rule(good)), [], "{good}");
+        }
+        let long = "x".repeat(201);
+        for bad in
+            ["", "*", ".*", "a.*.b", "a*", "workflow.queue.pending", "workflow.queue.*", "workflow.*", "a\n", &long]
+        {
+            assert_eq!(check(&rule(bad)).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_its_place() {
+        let bad = Rule {
+            filter: Some("trigger.event >".to_owned()),
+            input: Some(json!({ "a": ["${{ inputs. }}"] })),
+            workflow_id: Some("a-{b".to_owned()),
+            lease_s: Some(0),
+            ..rule("order.*")
+        };
+        let pointers: Vec<String> = check(&bad).into_iter().map(|problem| problem.pointer).collect();
+        assert_eq!(pointers, ["/workflow_id", "/lease_s", "/filter", "/input/a/0"]);
+    }
+
+    #[test]
+    fn an_event_is_the_input_unless_a_mapping_says_otherwise() {
+        let Ok(Decision::Start { input, trigger, workflow_id }) = decided(&rule("x")) else { panic!("a start") };
+        assert_eq!((&input["event"], workflow_id), (&trigger["event"], None));
+        assert_eq!((&trigger["type"], &input["event"]["data"]["subdomain"]), (&json!("event"), &json!("acme")));
+        let mapped = Rule { input: Some(json!({ "seats": "${{ inputs.event.data.plan.seats }}" })), ..rule("x") };
+        let Ok(Decision::Start { input, .. }) = decided(&mapped) else { panic!("a start") };
+        assert_eq!(input, json!({ "seats": 3 }));
+    }
+
+    #[test]
+    fn a_filter_skips_or_starts_or_fails() {
+        let with = |filter: &str| decided(&Rule { filter: Some(filter.to_owned()), ..rule("x") });
+        assert!(matches!(with("trigger.event.data.plan.name == 'pro'"), Ok(Decision::Start { .. })));
+        assert_eq!(with("inputs.event.data.plan.name == 'free'"), Ok(Decision::Skip));
+        assert!(with("inputs.event.data.plan").is_err());
+    }
+
+    #[test]
+    fn a_workflow_id_takes_fields_of_the_event() {
+        let named = |pattern: &str| match decided(&Rule { workflow_id: Some(pattern.to_owned()), ..rule("x") }) {
+            Ok(Decision::Start { workflow_id, .. }) => workflow_id.ok_or_else(|| "none".to_owned()),
+            Ok(Decision::Skip) => Err("skipped".to_owned()),
+            Err(why) => Err(why),
+        };
+        assert_eq!(named("org-bootstrap-{subdomain}"), Ok("org-bootstrap-acme".to_owned()));
+        assert_eq!(named("{plan.name}/{plan.seats}#{retryCount}"), Ok("pro/3#1".to_owned()));
+        assert_eq!(named("e-{executionId}"), Ok(format!("e-{}", Uuid::from_u128(7))));
+        assert_eq!(named("{nothing}"), Err("workflow_id: the event's data has no nothing".to_owned()));
+        assert!(named("{plan}").is_err(), "an object is no name");
+    }
+}

@@ -1,0 +1,53 @@
+//! Jobs that come back: failed ones when their wait is over, and those whose worker is gone.
+//!
+//! Invariants
+//! - One process at a time, by a lease; two would only find less to do, because every move is guarded by the status it leaves.
+//! - A worker of the API, and one of plain SQL, is gone when it was not heard of for its lease; ours never is: its jobs live and
+//!   end with their executions.
+//!
+//! What happens if this process dies: each move is one commit; the next pass, of any process, goes on.
+
+use std::time::Duration;
+
+use store::Store;
+use store::lease::Lease;
+
+/// Jobs moved in one commit.
+const BATCH: i32 = 500;
+
+const LEASE: Lease = Lease { name: "forebayJobs", at_most: Duration::from_secs(60), at_least: Duration::ZERO };
+
+pub(crate) struct Recovery {
+    pub(crate) store: Store,
+    /// How long after a first failure a job is tried again.
+    pub(crate) retry_after: Duration,
+    /// Who holds the lease.
+    pub(crate) holder: String,
+    /// Told when there may be something to take.
+    pub(crate) jobs: std::sync::Arc<tokio::sync::Notify>,
+}
+
+impl Recovery {
+    pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
+        if !self.store.lock(LEASE, &self.holder).await? {
+            return Ok(None);
+        }
+        let moved = self.bring_back().await;
+        self.store.unlock(LEASE, &self.holder).await?;
+        let moved = moved?;
+        if moved > 0 {
+            self.jobs.notify_one();
+        }
+        Ok((moved >= BATCH).then_some(Duration::ZERO))
+    }
+
+    async fn bring_back(&self) -> Result<i32, store::Error> {
+        let retried = self.store.retry_jobs(self.retry_after, BATCH).await?;
+        let recovered = self.store.recover_jobs(BATCH).await?;
+        let reconciled = self.store.reconcile_jobs(BATCH).await?;
+        if recovered + reconciled > 0 {
+            tracing::info!(recovered, reconciled, "Jobs whose worker was gone came back");
+        }
+        Ok(retried.max(recovered).max(reconciled))
+    }
+}

@@ -1,0 +1,33 @@
+//! The parts that turn events into executions, in a process that dispatches.
+//!
+//! Not here: what they do (`projector`).
+
+use std::sync::Arc;
+
+use super::{Parts, holder, host};
+use crate::config::ms;
+use crate::pass::repeat;
+use crate::projector::Projector;
+use crate::projector::recovery::Recovery;
+
+impl Parts {
+    /// From events to executions.
+    pub(super) fn spawn_projector(&self) {
+        let poll = ms(self.settings.dispatch.poll_interval_ms);
+        let projector = Projector {
+            store: self.work.clone(),
+            hints: self.hints.clone(),
+            worker: format!("{}-{}", host(), std::process::id()),
+            max_backlog: self.settings.queue.max_backlog,
+        };
+        let (stop, jobs) = (self.stop.clone(), Arc::clone(&self.jobs));
+        self.tasks.spawn(async move { repeat("projector", poll, &jobs, &stop, || projector.pass()).await });
+        let recovery = Recovery {
+            store: self.work.clone(),
+            retry_after: ms(self.settings.projection.retry_after_ms),
+            holder: holder(),
+            jobs: Arc::clone(&self.jobs),
+        };
+        self.spawn_loop("jobs", poll, Arc::new(recovery), |it| async move { it.pass().await });
+    }
+}

@@ -1,0 +1,143 @@
+-- Events: appended in order, folded into jobs in the writer's own transaction, and never changed.
+
+-- The types that a binding of this event may have: its own, and every prefix of it.
+CREATE OR REPLACE FUNCTION fb_event_types_1(p_type text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $fn$
+    SELECT p_type || coalesce(array_agg(array_to_string(parts[1:n], '.') || '.*'), '{}')
+      FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
+$fn$;
+
+-- The binding of an event, if it has one: the workspace's own before the platform's, exact before prefix, the longer first.
+-- One of a deleted workspace binds nothing.
+CREATE OR REPLACE FUNCTION fb_binding_1(p_type text, p_workspace uuid) RETURNS uuid LANGUAGE sql STABLE AS $fn$
+    SELECT b.id FROM event_binding b
+     WHERE b.event_type = ANY (fb_event_types_1(p_type))
+       AND (b.workspace_id IS NULL
+            OR b.workspace_id = p_workspace
+               AND EXISTS (SELECT 1 FROM workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
+     ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
+$fn$;
+
+-- Folds one bound event into its job. Repeatable: an event makes one job.
+CREATE OR REPLACE FUNCTION fb_project_1(p_event domain_events, p_binding uuid) RETURNS void LANGUAGE plpgsql AS $fn$
+DECLARE
+    new_id uuid := gen_random_uuid();
+BEGIN
+    IF EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.event_id = p_event.id) THEN
+        RETURN;
+    END IF;
+    INSERT INTO workflow_queue_job (id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
+    SELECT new_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, b.lease_s, now(),
+           CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
+      FROM event_binding b WHERE b.id = p_binding;
+    INSERT INTO workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
+    VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
+END $fn$;
+
+-- After an insert, in the same transaction. An error is this event's: it is stored on it, and the insert stands. What the
+-- isolation level asks to be repeated is the writer's to repeat.
+CREATE OR REPLACE FUNCTION fb_event_added() RETURNS trigger LANGUAGE plpgsql AS $fn$
+DECLARE
+    bound uuid := fb_binding_1(NEW.event_type, NEW.workspace_id);
+BEGIN
+    IF bound IS NULL THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        PERFORM fb_project_1(NEW, bound);
+    EXCEPTION
+        WHEN serialization_failure THEN RAISE;
+        WHEN OTHERS THEN
+            UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+             WHERE id = NEW.id;
+    END;
+    RETURN NULL;
+END $fn$;
+
+-- The queue's own stream is written by the queue: a fact that nobody lived would be rebuilt into a row.
+CREATE OR REPLACE FUNCTION fb_fact_guard() RETURNS trigger LANGUAGE plpgsql AS $fn$
+BEGIN
+    IF pg_trigger_depth() < 2 THEN
+        RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
+    END IF;
+    RETURN NEW;
+END $fn$;
+
+-- An event happened: only how its handling went may change.
+CREATE OR REPLACE FUNCTION fb_event_guard() RETURNS trigger LANGUAGE plpgsql AS $fn$
+BEGIN
+    RAISE EXCEPTION 'domain events are only ever appended: say what is new in another one'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
+END $fn$;
+
+-- Appends events in the order given, all or none. Repeatable by id: same id and content is there already (`added` false).
+-- p_expected is the version that its stream must be at (0: there is none yet), null for whatever it is at; later events of the same
+-- stream in one call follow. A version that is not met, or an id with other content, raises (version_conflict, id_conflict).
+CREATE OR REPLACE FUNCTION fb_append_1(
+    p_ids uuid[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected int[], p_types text[],
+    p_data jsonb[], p_metadata jsonb[])
+RETURNS TABLE (ord bigint, added boolean, sequence bigint, version int, created timestamptz)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s'
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    t record;
+    old domain_events;
+    latest int;
+BEGIN
+    -- Streams are appended to one at a time, in one order for all calls.
+    PERFORM pg_advisory_xact_lock(7003, s.key) FROM (
+        SELECT DISTINCT hashtext(t.stream::text || t.type) AS key FROM unnest(p_streams, p_stream_types) AS t(stream, type)
+         ORDER BY 1) s;
+    FOR t IN SELECT * FROM unnest(p_ids, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
+                WITH ORDINALITY AS t(id, workspace, stream, stream_type, expected, type, data, metadata, ord)
+    LOOP
+        SELECT * INTO old FROM domain_events e WHERE e.id = t.id;
+        IF FOUND THEN
+            IF (old.workspace_id, old.stream_id, old.stream_type, old.event_type, old.event_data)
+               IS DISTINCT FROM (t.workspace, t.stream, t.stream_type, t.type, t.data) THEN
+                RAISE EXCEPTION 'event %: this id was used with other content', t.ord - 1
+                    USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
+            END IF;
+            RETURN QUERY SELECT t.ord, false, old.sequence, old.stream_version, old.created_at;
+            CONTINUE;
+        END IF;
+        SELECT coalesce(max(e.stream_version), 0) INTO latest FROM domain_events e
+         WHERE e.stream_id = t.stream AND e.stream_type = t.stream_type;
+        IF t.expected <> latest THEN
+            RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, latest, t.expected
+                USING ERRCODE = 'unique_violation', CONSTRAINT = 'version_conflict';
+        END IF;
+        RETURN QUERY
+        INSERT INTO domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+        VALUES (t.id, t.workspace, t.stream, t.stream_type, latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
+        RETURNING t.ord, true, e.sequence, e.stream_version, e.created_at;
+    END LOOP;
+END $fn$;
+
+-- Folds an event again whose handling failed; answers whether that went well this time (null: it had not failed). One that is
+-- bound no more has nothing left to go wrong.
+CREATE OR REPLACE FUNCTION fb_event_retry_1(p_id uuid) RETURNS boolean LANGUAGE plpgsql AS $fn$
+DECLARE
+    e domain_events;
+    bound uuid;
+BEGIN
+    SELECT * INTO e FROM domain_events d WHERE d.id = p_id AND d.processing_error IS NOT NULL FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    bound := fb_binding_1(e.event_type, e.workspace_id);
+    BEGIN
+        IF bound IS NOT NULL THEN
+            PERFORM fb_project_1(e, bound);
+        END IF;
+    EXCEPTION
+        WHEN serialization_failure THEN RAISE;
+        WHEN OTHERS THEN
+            UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+             WHERE id = p_id;
+            RETURN false;
+    END;
+    UPDATE domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE id = p_id;
+    RETURN true;
+END $fn$;

@@ -1,0 +1,222 @@
+-- The life of a job: a row of workflow_queue_projection. The kernel's table (kernel::event) is the contract of the guard; a test
+-- walks every pair through both.
+--
+-- forebay.projection, for a transaction of ours: 'rebuild' writes rows as they are, 'retention' may delete. forebay.claim: the claim
+-- that the transaction shows.
+
+CREATE OR REPLACE FUNCTION fb_job_refuse(p_message text, p_hint text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $fn$
+BEGIN
+    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '') USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
+END $fn$;
+
+-- Why a job of one status cannot have another; null if it can. A status that there is not is the CHECK's to refuse.
+CREATE OR REPLACE FUNCTION fb_job_illegal(p_from text, p_to text, p_retries int) RETURNS text LANGUAGE sql IMMUTABLE AS $fn$
+    SELECT CASE
+        WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
+        WHEN p_from = p_to THEN NULL
+        WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
+        WHEN p_from = 'processing' THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < 3 THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending' THEN 'a job that failed ' || p_retries || ' times is not tried again'
+        WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
+        WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
+        WHEN p_from = 'completed' THEN 'a completed job is final: it cannot become ' || p_to
+        WHEN p_to = 'processing' THEN 'a failed job cannot be claimed: it is pending again when its retry is due'
+        ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
+$fn$;
+
+CREATE OR REPLACE FUNCTION fb_job_guard() RETURNS trigger LANGUAGE plpgsql AS $fn$
+DECLARE
+    v_mode text := current_setting('forebay.projection', true);
+    v_why text;
+    v_job workflow_queue_job;
+BEGIN
+    IF v_mode = 'rebuild' THEN
+        RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
+            PERFORM fb_job_refuse('a job begins pending', 'insert an event, or a pending row');
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        IF v_mode IS DISTINCT FROM 'retention' THEN
+            PERFORM fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+        END IF;
+        RETURN OLD;
+    END IF;
+
+    v_why := fb_job_illegal(OLD.status, NEW.status, OLD.retry_count);
+    IF v_why IS NOT NULL THEN
+        PERFORM fb_job_refuse(v_why);
+    END IF;
+    IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
+       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type, NEW.created_at) THEN
+        PERFORM fb_job_refuse('a job''s event does not change');
+    END IF;
+    IF OLD.status = 'processing' THEN
+        SELECT * INTO v_job FROM workflow_queue_job j WHERE j.id = OLD.id;
+        IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
+           AND v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) THEN
+            PERFORM fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
+        END IF;
+    END IF;
+    RETURN fb_job_shaped(OLD, NEW);
+END $fn$;
+
+-- The row after a legal step: what belongs to its new status, and nothing else.
+CREATE OR REPLACE FUNCTION fb_job_shaped(p_old workflow_queue_projection, p_new workflow_queue_projection)
+RETURNS workflow_queue_projection LANGUAGE plpgsql AS $fn$
+DECLARE
+    v_given int := p_new.retry_count;
+    v_before workflow_queue_projection := p_old;
+BEGIN
+    -- Somebody's clock may be ahead; a lease must not last longer for it.
+    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now() ELSE least(p_new.updated_at, now()) END;
+    p_new.retry_count := p_old.retry_count;
+    IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
+        IF p_new.worker_id IS NULL THEN
+            PERFORM fb_job_refuse('a claim says whose it is', 'set worker_id');
+        END IF;
+        p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
+    ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
+        p_new.worker_id := NULL;
+        p_new.claimed_at := NULL;
+        p_new.workflow_id := NULL;
+        p_new.workflow_run_id := NULL;
+        p_new.completed_at := NULL;
+        p_new.failed_at := NULL;
+        p_new.error_message := NULL;
+        p_new.error_stack := NULL;
+        p_new.result := NULL;
+        -- A retry that counts itself would count the failure twice: it is counted already.
+        RETURN p_new;
+    ELSIF p_new.status = 'completed' AND p_old.status = 'processing' THEN
+        p_new.completed_at := coalesce(p_new.completed_at, now());
+    ELSIF p_new.status = 'failed' AND p_old.status = 'processing' THEN
+        p_new.failed_at := coalesce(p_new.failed_at, now());
+        p_new.retry_count := p_old.retry_count + 1;
+        RETURN p_new;
+    ELSIF p_new.status = p_old.status THEN
+        v_before.updated_at := p_new.updated_at;
+        IF p_new.status = 'processing' THEN
+            IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
+                PERFORM fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
+            END IF;
+            v_before.claimed_at := p_new.claimed_at;
+            v_before.workflow_id := p_new.workflow_id;
+            v_before.workflow_run_id := p_new.workflow_run_id;
+        END IF;
+        IF v_before IS DISTINCT FROM p_new THEN
+            PERFORM fb_job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
+        END IF;
+    END IF;
+    IF v_given <> p_old.retry_count THEN
+        PERFORM fb_job_refuse('retry_count counts failures', 'it cannot be set');
+    END IF;
+    RETURN p_new;
+END $fn$;
+
+-- After a step: what is ours beside the row, and the fact.
+CREATE OR REPLACE FUNCTION fb_job_moved() RETURNS trigger LANGUAGE plpgsql AS $fn$
+DECLARE
+    v_fact text;
+    v_job workflow_queue_job;
+BEGIN
+    IF current_setting('forebay.projection', true) = 'rebuild' THEN
+        RETURN NULL;
+    END IF;
+    v_fact := CASE
+        WHEN TG_OP = 'INSERT' THEN 'pending'
+        WHEN TG_OP = 'DELETE' THEN 'retired'
+        WHEN NEW.status = OLD.status THEN 'touched'
+        WHEN NEW.status = 'processing' THEN 'claimed'
+        WHEN NEW.status = 'pending' THEN CASE OLD.status WHEN 'failed' THEN 'retried' ELSE 'recovered' END
+        ELSE NEW.status END;
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
+        v_job.version := coalesce(v_job.version, 0) + 1;
+        PERFORM fb_job_fact(OLD, v_fact, v_job);
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO workflow_queue_job AS j (id, version, pending_since) VALUES (NEW.id, 1, NEW.created_at)
+        ON CONFLICT (id) DO UPDATE SET version = j.version + 1
+        RETURNING * INTO v_job;
+    ELSE
+        v_job := fb_job_beside(OLD, NEW);
+    END IF;
+    PERFORM fb_job_fact(NEW, v_fact, v_job);
+    RETURN NULL;
+END $fn$;
+
+-- What is ours beside a row that was changed. A claim is plain SQL's until a function of ours says otherwise.
+CREATE OR REPLACE FUNCTION fb_job_beside(p_old workflow_queue_projection, p_new workflow_queue_projection)
+RETURNS workflow_queue_job LANGUAGE plpgsql AS $fn$
+DECLARE
+    v_job workflow_queue_job;
+BEGIN
+    IF p_new.status = 'processing' THEN
+        UPDATE workflow_queue_job j
+           SET version = j.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(j.held, 'sql'),
+               lease_until = CASE WHEN coalesce(j.held, 'sql') = 'sql'
+                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => j.lease_s)
+                                  ELSE j.lease_until END
+         WHERE j.id = p_new.id RETURNING * INTO v_job;
+    ELSIF p_new.status = p_old.status THEN
+        UPDATE workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
+    ELSIF p_new.status = 'pending' THEN
+        UPDATE workflow_queue_job j
+           SET version = j.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL, retry_from = NULL,
+               due_at = (SELECT now() FROM event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
+         WHERE j.id = p_new.id RETURNING * INTO v_job;
+    ELSE
+        UPDATE workflow_queue_job j
+           SET version = j.version + 1, held = NULL, lease_until = NULL,
+               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < 3 THEN p_new.failed_at END
+         WHERE j.id = p_new.id RETURNING * INTO v_job;
+    END IF;
+    RETURN v_job;
+END $fn$;
+
+-- The fact of a step, with every column that can change. The first also has what cannot, but for the payload, which is its event's.
+CREATE OR REPLACE FUNCTION fb_job_fact(p_row workflow_queue_projection, p_fact text, p_job workflow_queue_job)
+RETURNS void LANGUAGE plpgsql AS $fn$
+BEGIN
+    INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+    SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
+           CASE WHEN p_job.version > 1
+                THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
+                WHEN EXISTS (SELECT 1 FROM domain_events e WHERE e.id = p_row.event_id) THEN to_jsonb(p_row) - 'event_data'
+                ELSE to_jsonb(p_row) END,
+           jsonb_build_object('causation_id', p_row.event_id);
+END $fn$;
+
+CREATE OR REPLACE FUNCTION fb_job_truncate() RETURNS trigger LANGUAGE plpgsql AS $fn$
+BEGIN
+    PERFORM fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+    RETURN NULL;
+END $fn$;
+
+-- The triggers, once: they stay as they are when their functions are replaced.
+DO $do$
+BEGIN
+    IF EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'domain_events'::regclass AND tgname = 'forebay_fold') THEN
+        RETURN;
+    END IF;
+    CREATE TRIGGER forebay_fold AFTER INSERT ON domain_events
+        FOR EACH ROW WHEN (NEW.stream_type <> 'workflow_queue') EXECUTE FUNCTION fb_event_added();
+    CREATE TRIGGER forebay_facts BEFORE INSERT ON domain_events
+        FOR EACH ROW WHEN (NEW.stream_type = 'workflow_queue') EXECUTE FUNCTION fb_fact_guard();
+    CREATE TRIGGER forebay_guard BEFORE UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type,
+        event_data, event_metadata, created_at OR DELETE ON domain_events
+        FOR EACH ROW EXECUTE FUNCTION fb_event_guard();
+    CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON domain_events FOR EACH STATEMENT EXECUTE FUNCTION fb_event_guard();
+    CREATE TRIGGER forebay_guard BEFORE INSERT OR UPDATE OR DELETE ON workflow_queue_projection
+        FOR EACH ROW EXECUTE FUNCTION fb_job_guard();
+    CREATE TRIGGER forebay_moved AFTER INSERT OR UPDATE OR DELETE ON workflow_queue_projection
+        FOR EACH ROW EXECUTE FUNCTION fb_job_moved();
+    CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON workflow_queue_projection
+        FOR EACH STATEMENT EXECUTE FUNCTION fb_job_truncate();
+END $do$;

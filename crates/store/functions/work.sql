@@ -1,0 +1,358 @@
+-- Working on jobs: our own worker, workers of the API, and the loops that bring jobs back. Every move is guarded by the status it leaves;
+-- what is held moves only with its claim. Rows are locked projection first, then ours beside it; an execution that ends is locked before both.
+
+-- Jobs that our own worker may take, with what it needs to decide about each.
+CREATE OR REPLACE FUNCTION fb_jobs_due_1(p_limit int)
+RETURNS TABLE (id uuid, retries int, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid,
+    stream_type text, stream_version int, created timestamptz, workspace uuid, definition uuid, definition_workspace uuid,
+    filter text, input jsonb, workflow_id text)
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+    SELECT p.id, p.retry_count, p.event_id, p.event_type, p.event_data, coalesce(e.event_metadata, '{}'), p.stream_id, p.stream_type,
+           e.stream_version, coalesce(e.created_at, p.created_at), j.workspace_id, b.workflow_definition_id, d.workspace_id,
+           b.filter, b.input, b.workflow_id
+      FROM (SELECT j.id, j.workspace_id, j.binding_id, j.due_at FROM workflow_queue_job j
+             WHERE j.due_at <= now() ORDER BY j.due_at, j.id LIMIT p_limit) j
+      JOIN workflow_queue_projection p ON p.id = j.id AND p.status = 'pending'
+      JOIN event_binding b ON b.id = j.binding_id
+      JOIN workflow_definition d ON d.id = b.workflow_definition_id
+      LEFT JOIN domain_events e ON e.id = p.event_id
+     ORDER BY j.due_at, j.id
+$fn$;
+
+-- Claims jobs for our own worker and enqueues their executions, in one transaction: a job that another took meanwhile starts nothing.
+-- p_skip: its filter says no. p_errors: it cannot even begin. The key of a start is (event, retry_count): one execution for each try, ever.
+-- Answers what became of each: started, skipped, failed, later (its workspace's backlog is full), or lost.
+CREATE OR REPLACE FUNCTION fb_jobs_start_1(
+    p_ids uuid[], p_retries int[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_triggers jsonb[],
+    p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics int, p_step_ms bigint,
+    p_max_backlog int)
+RETURNS TABLE (id uuid, answer text, execution uuid)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $fn$
+#variable_conflict use_column
+DECLARE
+    t record;
+    taken uuid[];
+    begun uuid[];
+BEGIN
+    SELECT coalesce(array_agg(p.id), '{}') INTO taken FROM (
+        SELECT p.id FROM workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
+         WHERE p.status = 'pending' AND p.retry_count = t.retries
+         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED) p;
+    -- Only what begins has an execution.
+    SELECT coalesce(array_agg(t.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS t(id, skip, error)
+     WHERE t.id = ANY (taken) AND NOT t.skip AND t.error IS NULL;
+
+    FOR t IN
+        WITH s AS MATERIALIZED (
+            SELECT u.*, 'event:' || p.event_id || '/' || u.retries AS key
+              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_inputs, p_triggers, p_workflow_ids)
+                   AS u(id, retries, execution, workspace, definition, input, trig, workflow_id)
+              JOIN workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
+        a AS MATERIALIZED (
+            SELECT array_agg(s.id) AS ids, array_agg(s.execution) AS executions, array_agg(s.workspace) AS workspaces,
+                   array_agg(s.definition) AS definitions, array_agg(s.input) AS inputs, array_agg(3::smallint) AS priorities,
+                   array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(s.key) AS keys,
+                   array_agg(sha256(convert_to(s.key, 'UTF8'))) AS prints, array_agg(s.trig) AS triggers,
+                   array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
+              FROM s HAVING count(*) > 0)
+        SELECT a.ids[e.ord] AS id, e.outcome, e.execution, a.workflow_ids[e.ord] AS workflow_id
+          FROM a CROSS JOIN LATERAL fb_enqueue_many_2(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
+               a.none, a.keys, a.prints, a.triggers, a.none, a.nobody, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
+    LOOP
+        IF t.outcome IN ('accepted', 'existing') THEN
+            PERFORM fb_job_take_1(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
+            RETURN QUERY SELECT t.id, 'started', t.execution;
+        ELSIF t.outcome = 'full' THEN
+            UPDATE workflow_queue_job j SET due_at = now() + interval '5 seconds' WHERE j.id = t.id;
+            RETURN QUERY SELECT t.id, 'later', NULL::uuid;
+        ELSE
+            PERFORM fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
+            PERFORM fb_job_finish_1(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
+                                                              ELSE 'the definition or its workspace is gone' END, NULL, true);
+            RETURN QUERY SELECT t.id, 'failed', NULL::uuid;
+        END IF;
+    END LOOP;
+
+    FOR t IN SELECT u.id, u.error FROM unnest(p_ids, p_errors) AS u(id, error) WHERE u.id = ANY (taken) AND NOT u.id = ANY (begun) LOOP
+        PERFORM fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
+        PERFORM fb_job_finish_1(t.id, '{"skipped": true}', t.error, t.error, true);
+        RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
+    END LOOP;
+    RETURN QUERY SELECT u.id, 'lost', NULL::uuid FROM unnest(p_ids) AS u(id) WHERE NOT u.id = ANY (taken);
+END $fn$;
+
+-- A pending job that this transaction has locked becomes our own worker's.
+CREATE OR REPLACE FUNCTION fb_job_take_1(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
+LANGUAGE plpgsql AS $fn$
+BEGIN
+    UPDATE workflow_queue_projection p
+       SET status = 'processing', worker_id = p_worker, claimed_at = now(), workflow_id = p_workflow_id,
+           workflow_run_id = CASE WHEN p_workflow_id IS NOT NULL THEN p_claim::text END
+     WHERE p.id = p_id AND p.status = 'pending';
+    UPDATE workflow_queue_job j SET held = 'ours', claim_id = p_claim, lease_until = NULL WHERE j.id = p_id AND j.held = 'sql';
+END $fn$;
+
+-- Ends a job that is processing, under the claim it has: failed if there is an error. Answers whether it did. Not to be tried again
+-- unless p_again.
+CREATE OR REPLACE FUNCTION fb_job_finish_1(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
+LANGUAGE plpgsql AS $fn$
+DECLARE
+    ended boolean;
+BEGIN
+    PERFORM set_config('forebay.claim', (SELECT j.claim_id::text FROM workflow_queue_job j WHERE j.id = p_id), true);
+    UPDATE workflow_queue_projection p
+       SET status = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END,
+           result = CASE WHEN p_error IS NULL THEN p_result END, error_message = p_error, error_stack = p_stack
+     WHERE p.id = p_id AND p.status = 'processing';
+    ended := FOUND;
+    PERFORM set_config('forebay.claim', '', true);
+    IF NOT p_again THEN
+        UPDATE workflow_queue_job j SET retry_from = NULL WHERE j.id = p_id;
+    END IF;
+    RETURN ended;
+END $fn$;
+
+-- What follows for a job when its execution ended: called with executions that an event started. It never keeps an execution from
+-- ending: what goes wrong is told to the log, and the recovery loop comes back to it.
+CREATE OR REPLACE FUNCTION fb_jobs_ended_1(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
+DECLARE
+    e record;
+    done int := 0;
+BEGIN
+    FOR e IN SELECT x.id, x.status, x.output, x.error, j.id AS job
+               FROM unnest(p_executions) AS t(id) JOIN workflow_execution x ON x.id = t.id
+               LEFT JOIN workflow_queue_job j ON j.claim_id = x.id AND j.held = 'ours'
+              WHERE x.completed_at IS NOT NULL ORDER BY x.id
+    LOOP
+        BEGIN
+            IF e.job IS NOT NULL AND fb_job_finish_1(e.job, coalesce(e.output, '{}'),
+                CASE WHEN e.status = 'COMPLETED' THEN NULL
+                     WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
+                     ELSE coalesce(e.error ->> 'message', 'the execution ended ' || e.status) END,
+                CASE WHEN e.status <> 'COMPLETED' THEN fb_failures_1(e.id, e.error) END,
+                e.status <> 'CANCELED')
+            THEN
+                done := done + 1;
+            ELSE
+                RAISE WARNING 'execution % came from an event and its job is not processing', e.id;
+            END IF;
+        EXCEPTION
+            WHEN serialization_failure OR deadlock_detected THEN RAISE;
+            WHEN OTHERS THEN RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
+        END;
+    END LOOP;
+    RETURN done;
+END $fn$;
+
+-- The chain of failures of an execution: its own error, then each node that failed, with its earlier attempts.
+CREATE OR REPLACE FUNCTION fb_failures_1(p_execution uuid, p_error jsonb) RETURNS text LANGUAGE sql STABLE AS $fn$
+    SELECT left(concat_ws(E'\n',
+        (p_error ->> 'type') || coalesce(' at ' || (p_error ->> 'node'), '') || ': ' || (p_error ->> 'message'),
+        (SELECT string_agg(
+            concat_ws(E'\n',
+                '  node ' || n.node || ', attempt ' || n.attempt || ': ' || concat_ws(': ', n.error ->> 'type', n.error ->> 'message'),
+                (SELECT string_agg('    attempt ' || (a ->> 'attempt') || ' at ' || (a ->> 'at') || ': '
+                                   || concat_ws(': ', a -> 'error' ->> 'type', a -> 'error' ->> 'message'), E'\n')
+                   FROM jsonb_array_elements(CASE jsonb_typeof(n.earlier) WHEN 'array' THEN n.earlier ELSE '[]' END) a)), E'\n' ORDER BY n.seq)
+           FROM workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
+$fn$;
+
+-- Pending jobs claimed for a worker of the API, the oldest first; of one workspace unless that is null, of these types and this id
+-- unless those are. Each under a claim of its own.
+CREATE OR REPLACE FUNCTION fb_jobs_claim_1(
+    p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s int, p_limit int)
+RETURNS TABLE (job workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamptz)
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+#variable_conflict use_column
+DECLARE
+    t record;
+BEGIN
+    FOR t IN
+        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+         WHERE j.pending_since IS NOT NULL AND p.status = 'pending' AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
+           AND (p_types IS NULL OR p.event_type = ANY (p_types)) AND (p_id IS NULL OR j.id = p_id)
+         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    LOOP
+        UPDATE workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
+         WHERE p.id = t.id AND p.status = 'pending';
+        UPDATE workflow_queue_job j
+           SET held = 'api', claim_id = gen_random_uuid(),
+               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
+         WHERE j.id = t.id AND j.held = 'sql';
+        RETURN QUERY SELECT p, j.workspace_id, j.claim_id, j.lease_until
+          FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id WHERE p.id = t.id;
+    END LOOP;
+END $fn$;
+
+-- A job as a worker of the API may touch it: locked, of its workspace. Answers how it stands for this claim: held, ended (by this
+-- very claim), lost, or null if there is none.
+CREATE OR REPLACE FUNCTION fb_job_held_1(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text LANGUAGE plpgsql AS $fn$
+DECLARE
+    t record;
+BEGIN
+    SELECT p.status, j.claim_id INTO t FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+     WHERE p.id = p_id AND (p_workspace IS NULL OR j.workspace_id = p_workspace) FOR UPDATE OF p, j;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
+END $fn$;
+
+-- Keeps a claim of the API for its lease again, and notes what runs it.
+CREATE OR REPLACE FUNCTION fb_job_beat_1(
+    p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s int, p_workflow_id text, p_run_id text)
+RETURNS TABLE (answer text, lease_until timestamptz) LANGUAGE plpgsql AS $fn$
+#variable_conflict use_column
+DECLARE
+    stands text := fb_job_held_1(p_id, p_workspace, p_claim);
+BEGIN
+    IF stands = 'held' THEN
+        IF p_workflow_id IS NOT NULL OR p_run_id IS NOT NULL THEN
+            UPDATE workflow_queue_projection p
+               SET workflow_id = coalesce(p_workflow_id, p.workflow_id), workflow_run_id = coalesce(p_run_id, p.workflow_run_id)
+             WHERE p.id = p_id AND p.status = 'processing';
+        END IF;
+        RETURN QUERY
+        UPDATE workflow_queue_job j SET lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
+         WHERE j.id = p_id AND j.held = 'api' AND j.claim_id = p_claim RETURNING 'held', j.lease_until;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT stands, NULL::timestamptz;
+END $fn$;
+
+-- Ends a job that this claim holds. Told twice, the second finds it done.
+CREATE OR REPLACE FUNCTION fb_job_end_1(
+    p_id uuid, p_workspace uuid, p_claim uuid, p_result jsonb, p_error text, p_stack text) RETURNS text LANGUAGE plpgsql AS $fn$
+DECLARE
+    stands text := fb_job_held_1(p_id, p_workspace, p_claim);
+BEGIN
+    IF stands = 'held' THEN
+        PERFORM fb_job_finish_1(p_id, p_result, p_error, p_stack, true);
+        RETURN 'ended';
+    END IF;
+    -- The same end, told again.
+    RETURN CASE WHEN stands = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END THEN 'ended'
+                WHEN stands IS NOT NULL THEN 'lost' END;
+END $fn$;
+
+-- Failed jobs whose wait is over are pending again. p_waits[n] is how long after failure n, in seconds.
+CREATE OR REPLACE FUNCTION fb_jobs_retry_1(p_waits float8[], p_limit int) RETURNS int LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+DECLARE
+    done int;
+BEGIN
+    WITH t AS MATERIALIZED (
+        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < 3
+           AND j.retry_from + make_interval(secs => p_waits[p.retry_count]) <= now()
+         ORDER BY j.retry_from LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
+    UPDATE workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
+    GET DIAGNOSTICS done = ROW_COUNT;
+    RETURN done;
+END $fn$;
+
+-- Jobs whose worker is gone are pending again: those held by plain SQL or the API, when their lease is over.
+CREATE OR REPLACE FUNCTION fb_jobs_recover_1(p_limit int) RETURNS int LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+DECLARE
+    t record;
+    done int := 0;
+BEGIN
+    FOR t IN SELECT p.id, j.claim_id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+              WHERE j.lease_until < clock_timestamp() AND p.status = 'processing'
+              ORDER BY j.lease_until LIMIT p_limit FOR UPDATE OF p, j SKIP LOCKED
+    LOOP
+        PERFORM set_config('forebay.claim', coalesce(t.claim_id::text, ''), true);
+        UPDATE workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+        done := done + 1;
+    END LOOP;
+    PERFORM set_config('forebay.claim', '', true);
+    RETURN done;
+END $fn$;
+
+-- Our own worker's jobs whose execution is over, or gone: ended after it, or pending again.
+CREATE OR REPLACE FUNCTION fb_jobs_reconcile_1(p_limit int) RETURNS int LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+DECLARE
+    t record;
+    done int := 0;
+BEGIN
+    FOR t IN SELECT j.id, j.claim_id, e.id AS execution FROM workflow_queue_job j
+               JOIN workflow_queue_projection p ON p.id = j.id AND p.status = 'processing'
+               LEFT JOIN workflow_execution e ON e.id = j.claim_id
+              WHERE j.held = 'ours' AND (e.id IS NULL OR e.completed_at IS NOT NULL)
+              ORDER BY j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    LOOP
+        IF t.execution IS NOT NULL THEN
+            done := done + fb_jobs_ended_1(ARRAY[t.execution]);
+        ELSE
+            PERFORM set_config('forebay.claim', t.claim_id::text, true);
+            UPDATE workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+            PERFORM set_config('forebay.claim', '', true);
+            done := done + 1;
+        END IF;
+    END LOOP;
+    RETURN done;
+END $fn$;
+
+-- Deletes jobs that ended more than p_age_s ago and are not to be tried again, a bounded number, each with its fact.
+CREATE OR REPLACE FUNCTION fb_jobs_retire_1(p_age_s float8, p_limit int) RETURNS int LANGUAGE plpgsql AS $fn$
+DECLARE
+    done int;
+BEGIN
+    PERFORM set_config('forebay.projection', 'retention', true);
+    WITH t AS MATERIALIZED (
+        SELECT p.id FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+         WHERE p.created_at < now() - make_interval(secs => p_age_s) AND p.status IN ('completed', 'failed')
+           AND coalesce(p.completed_at, p.failed_at) < now() - make_interval(secs => p_age_s) AND j.retry_from IS NULL
+         ORDER BY p.created_at LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
+    DELETE FROM workflow_queue_projection p USING t WHERE p.id = t.id AND p.status IN ('completed', 'failed');
+    GET DIAGNOSTICS done = ROW_COUNT;
+    PERFORM set_config('forebay.projection', '', true);
+    RETURN done;
+END $fn$;
+
+-- The projection as its facts tell it: the first of each stream for what never changes, the last for the rest.
+CREATE OR REPLACE FUNCTION fb_jobs_folded_1() RETURNS SETOF workflow_queue_projection LANGUAGE sql STABLE AS $fn$
+    SELECT (jsonb_populate_record(NULL::workflow_queue_projection,
+        coalesce(jsonb_build_object('event_data', e.event_data), '{}') || a.event_data || z.event_data)).*
+      FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM domain_events f
+             WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
+      JOIN domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
+      LEFT JOIN domain_events e ON e.id = (a.event_data ->> 'event_id')::uuid
+     WHERE z.event_type <> 'workflow.queue.retired'
+$fn$;
+
+-- How the table differs from its facts: missing (no row), extra (no facts), changed.
+CREATE OR REPLACE FUNCTION fb_jobs_differ_1() RETURNS TABLE (id uuid, how text) LANGUAGE sql STABLE AS $fn$
+    SELECT coalesce(f.id, p.id), CASE WHEN p.id IS NULL THEN 'missing' WHEN f.id IS NULL THEN 'extra' ELSE 'changed' END
+      FROM fb_jobs_folded_1() f FULL JOIN workflow_queue_projection p ON p.id = f.id
+     WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
+$fn$;
+
+-- Makes the table what its facts say, and answers what that took. Nobody writes meanwhile; only what differs is written.
+CREATE OR REPLACE FUNCTION fb_jobs_rebuild_1() RETURNS TABLE (id uuid, how text) LANGUAGE plpgsql AS $fn$
+#variable_conflict use_column
+DECLARE
+    found record;
+BEGIN
+    LOCK TABLE workflow_queue_projection IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM set_config('forebay.projection', 'rebuild', true);
+    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM fb_jobs_differ_1() d;
+    DELETE FROM workflow_queue_projection p WHERE p.id = ANY (found.ids);
+    INSERT INTO workflow_queue_projection SELECT f.* FROM fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
+    DELETE FROM workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.id = j.id);
+    -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
+    INSERT INTO workflow_queue_job (id, workspace_id, version, pending_since, held, lease_until, retry_from)
+    SELECT p.id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
+           CASE WHEN p.status = 'processing' THEN 'sql' END,
+           CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
+           CASE WHEN p.status = 'failed' AND p.retry_count < 3 THEN p.failed_at END
+      FROM workflow_queue_projection p
+     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version FROM domain_events f
+                          WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
+     WHERE p.id = ANY (found.ids)
+    ON CONFLICT (id) DO NOTHING;
+    PERFORM set_config('forebay.projection', '', true);
+    RETURN QUERY SELECT * FROM unnest(found.ids, found.hows);
+END $fn$;

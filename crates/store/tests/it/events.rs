@@ -1,0 +1,285 @@
+//! Events: appended once and in order, folded into jobs in the writer's own transaction, bound by whom they concern.
+
+use kernel::event::binding::Rule;
+use kernel::ids::WorkspaceId;
+use serde_json::{Value, json};
+use store::event::{NewEvent, Which};
+use store::workspace::NewWorkspace;
+use store::{Error, new_id};
+use uuid::Uuid;
+
+use crate::support::{World, race};
+
+const BOOTSTRAP: &str = "organization.bootstrap.initiated";
+
+pub(crate) fn rule(event_type: &str) -> Rule {
+    Rule { event_type: event_type.to_owned(), filter: None, input: None, workflow_id: None, lease_s: None }
+}
+
+pub(crate) fn event(event_type: &str) -> NewEvent {
+    NewEvent {
+        id: new_id(),
+        workspace: None,
+        stream_id: new_id(),
+        stream_type: "organization".to_owned(),
+        expected: None,
+        event_type: event_type.to_owned(),
+        data: json!({ "subdomain": "acme" }),
+        metadata: json!({}),
+    }
+}
+
+async fn bound(world: &World, event: &NewEvent) -> Option<Uuid> {
+    world.get("SELECT (SELECT j.binding_id FROM workflow_queue_projection p JOIN workflow_queue_job j USING (id) WHERE p.event_id = $1)", &[&event.id]).await
+}
+
+#[tokio::test]
+async fn an_event_of_plain_sql_makes_one_job_in_its_own_transaction() {
+    let world = World::new().await;
+    world.store.bind(None, None, &rule(BOOTSTRAP), "test").await.expect("a binding");
+    let mut client = world.database.client().await;
+    let insert = "INSERT INTO domain_events (stream_id, stream_type, stream_version, event_type, event_data)
+                  VALUES (gen_random_uuid(), 'organization', 1, $1, '{\"subdomain\": \"acme\"}') RETURNING id";
+    let transaction = client.transaction().await.expect("a transaction");
+    transaction.query_one(insert, &[&BOOTSTRAP]).await.expect("an event");
+    let inside: i64 =
+        transaction.query_one("SELECT count(*) FROM workflow_queue_projection", &[]).await.expect("a count").get(0);
+    assert_eq!(
+        (inside, world.count("workflow_queue_projection").await),
+        (1, 0),
+        "there for its writer, not yet for others"
+    );
+    transaction.rollback().await.expect("rolled back");
+    assert_eq!(world.count("workflow_queue_projection").await + world.count("domain_events").await, 0);
+
+    let id: Uuid = world.client.query_one(insert, &[&BOOTSTRAP]).await.expect("an event").get(0);
+    world.client.query_one(insert, &[&"organization.renamed"]).await.expect("an event that nobody wants");
+    let row: String = world
+        .get("SELECT concat_ws(' ', status, event_type, event_data, stream_type, retry_count) FROM workflow_queue_projection WHERE event_id = $1", &[&id])
+        .await;
+    assert_eq!(row, format!("pending {BOOTSTRAP} {{\"subdomain\": \"acme\"}} organization 0"));
+    assert_eq!(world.count("workflow_queue_projection").await, 1);
+    let facts: String = world
+        .get("SELECT string_agg(event_type || ' ' || stream_version, ', ') FROM domain_events WHERE stream_type = 'workflow_queue'", &[])
+        .await;
+    assert_eq!(facts, "workflow.queue.pending 1", "and its fact makes no job of its own");
+}
+
+#[tokio::test]
+async fn an_error_of_the_handler_is_the_events_own_and_is_tried_again_or_dismissed() {
+    let world = World::new().await;
+    world.store.bind(None, None, &rule("order.*"), "test").await.expect("a binding");
+    let refuse =
+        "ALTER TABLE workflow_queue_projection ADD CONSTRAINT nothing_new CHECK (event_data ->> 'bad' IS NULL)";
+    world.client.batch_execute(refuse).await.expect("a constraint");
+    let bad = NewEvent { data: json!({ "bad": true }), ..event("order.placed") };
+    let good = event("order.placed");
+    world.store.append(&[bad.clone(), good.clone()]).await.expect("both are kept");
+    assert!(bound(&world, &good).await.is_some(), "the other has its job");
+    let failed = world.store.events(&Which { failed: true, ..Which::default() }, 10).await.expect("a list");
+    assert_eq!(failed.iter().map(|stored| stored.event.id).collect::<Vec<_>>(), [bad.id]);
+    let trouble = failed[0].trouble.clone().expect("its error").0;
+    assert!(trouble.starts_with("23514: ") && trouble.contains("nothing_new"), "{trouble}");
+
+    assert!(!world.store.retry_event(bad.id, None, "test").await.expect("a retry"), "the reason is still there");
+    world
+        .client
+        .batch_execute("ALTER TABLE workflow_queue_projection DROP CONSTRAINT nothing_new")
+        .await
+        .expect("none");
+    assert!(world.store.retry_event(bad.id, None, "test").await.expect("a retry"));
+    assert!(
+        bound(&world, &bad).await.is_some() && world.store.event(bad.id, None).await.expect("it").trouble.is_none()
+    );
+    assert!(matches!(world.store.retry_event(bad.id, None, "test").await, Err(Error::Conflict(_))), "nothing to retry");
+
+    world.client.batch_execute(refuse).await.expect_err("the bad row is there");
+    world.client.batch_execute(&format!("{refuse} NOT VALID")).await.expect("a constraint");
+    let bad = NewEvent { id: new_id(), stream_id: new_id(), ..bad };
+    world.store.append(std::slice::from_ref(&bad)).await.expect("kept");
+    world.store.dismiss_event(bad.id, None, "test").await.expect("dismissed");
+    assert!(matches!(world.store.dismiss_event(bad.id, None, "test").await, Err(Error::Conflict(_))));
+    assert!(matches!(world.store.dismiss_event(new_id(), None, "test").await, Err(Error::NotFound)));
+    assert_eq!(bound(&world, &bad).await, None);
+    let audit = "activity WHERE action IN ('event.retry', 'event.dismiss')";
+    assert_eq!(world.count(audit).await, 3);
+}
+
+#[tokio::test]
+async fn an_append_is_repeatable_by_id_and_held_to_its_version() {
+    let world = World::new().await;
+    let first = NewEvent { expected: Some(0), ..event("order.placed") };
+    let second = NewEvent { id: new_id(), expected: Some(1), event_type: "order.paid".to_owned(), ..first.clone() };
+    let both = [first.clone(), second.clone()];
+    let told = world.store.append(&both).await.expect("an append");
+    assert_eq!(told.iter().map(|one| (one.added, one.version)).collect::<Vec<_>>(), [(true, 1), (true, 2)]);
+    let again = world.store.append(&both).await.expect("the same");
+    assert_eq!(again.iter().map(|one| (one.added, one.version)).collect::<Vec<_>>(), [(false, 1), (false, 2)]);
+    assert_eq!((again[0].sequence, again[1].created_at), (told[0].sequence, told[1].created_at));
+
+    let late = NewEvent { id: new_id(), expected: Some(1), ..first.clone() };
+    let other = event("order.placed");
+    let Err(Error::Conflict(why)) = world.store.append(&[other.clone(), late]).await else { panic!("a conflict") };
+    assert_eq!(why, "event 1: its stream is at version 2, not 1");
+    assert!(matches!(world.store.event(other.id, None).await, Err(Error::NotFound)), "all or nothing");
+    let changed = NewEvent { data: json!({}), ..first };
+    let Err(Error::Conflict(why)) = world.store.append(&[changed]).await else { panic!("a conflict") };
+    assert_eq!(why, "event 0: this id was used with other content");
+}
+
+#[tokio::test]
+async fn appends_to_one_stream_at_once_are_in_line_even_beside_plain_sql() {
+    let world = World::new().await;
+    let stream = new_id();
+    let client = std::sync::Arc::new(world.database.client().await);
+    race(&world.store, 6, |racer, store| {
+        let client = std::sync::Arc::clone(&client);
+        async move {
+            for _ in 0..10 {
+                if racer == 0 {
+                    // A writer that knows nothing of ours; one that comes second tries again, as it would anyway.
+                    while client
+                        .execute(
+                            "INSERT INTO domain_events (stream_id, stream_type, stream_version, event_type, event_data)
+                             SELECT $1, 'organization', coalesce(max(stream_version), 0) + 1, 'sql', '{}' FROM domain_events WHERE stream_id = $1",
+                            &[&stream],
+                        )
+                        .await
+                        .is_err()
+                    {}
+                } else {
+                    let next = NewEvent { stream_id: stream, ..event("order.placed") };
+                    while let Err(error) = store.append(std::slice::from_ref(&next)).await {
+                        assert!(matches!(error, Error::Conflict(_)), "{error:?}");
+                    }
+                }
+            }
+        }
+    })
+    .await;
+    let line: String = world
+        .get("SELECT count(*) || ' ' || max(stream_version) FROM domain_events WHERE stream_id = $1", &[&stream])
+        .await;
+    assert_eq!(line, "60 60");
+}
+
+#[tokio::test]
+async fn events_are_never_changed_and_facts_are_the_queues_own() {
+    let world = World::new().await;
+    let kept = event("order.placed");
+    world.store.append(std::slice::from_ref(&kept)).await.expect("an append");
+    for (sql, why) in [
+        ("UPDATE domain_events SET event_data = '{}'", "only ever appended"),
+        ("DELETE FROM domain_events", "only ever appended"),
+        ("TRUNCATE domain_events", "only ever appended"),
+        (
+            "INSERT INTO domain_events (stream_id, stream_type, stream_version, event_type, event_data)
+             VALUES (gen_random_uuid(), 'workflow_queue', 1, 'workflow.queue.pending', '{}')",
+            "the queue's own",
+        ),
+    ] {
+        let error = world.client.batch_execute(sql).await.expect_err(sql);
+        let message = error.as_db_error().expect("told by the database").message().to_owned();
+        assert!(message.contains(why), "{sql}: {message}");
+    }
+    let forged = NewEvent { stream_type: "workflow_queue".to_owned(), ..event("workflow.queue.pending") };
+    assert!(world.store.append(&[forged]).await.expect_err("refused").refused_by("own_stream"));
+}
+
+#[tokio::test]
+async fn the_nearest_binding_holds_and_every_event_has_one_at_most() {
+    let world = World::new().await;
+    let (workspace, other) = (world.workspace("PRO").await, world.workspace("PRO").await);
+    let gone = WorkspaceId(new_id());
+    let mut bindings = Vec::new();
+    for (of, event_type) in [
+        (None, "order.*"),
+        (None, "order.line.*"),
+        (None, "order.paid"),
+        (Some(workspace), "order.*"),
+        (Some(workspace), "order.paid"),
+    ] {
+        bindings.push(world.store.bind(of, None, &rule(event_type), "test").await.expect("a binding"));
+    }
+    let twice = world.store.bind(None, None, &rule("order.*"), "test").await;
+    assert!(matches!(twice, Err(Error::Conflict(_))), "{twice:?}");
+    for (of, event_type, expected) in [
+        (None, "order.placed", Some(0)),
+        (None, "order.line.added", Some(1)),
+        (None, "order.paid", Some(2)),
+        (None, "order", None),
+        (None, "orders.placed", None),
+        (Some(workspace), "order.line.added", Some(3)),
+        (Some(workspace), "order.paid", Some(4)),
+        (Some(other), "order.paid", Some(2)),
+        (Some(gone), "order.placed", Some(0)),
+    ] {
+        let event = NewEvent { workspace: of, ..event(event_type) };
+        world.store.append(std::slice::from_ref(&event)).await.expect("an append");
+        assert_eq!(bound(&world, &event).await, expected.map(|at: usize| bindings[at]), "{of:?} {event_type}");
+    }
+    world.run_sql("UPDATE workspace SET deleted_at = now() WHERE id = $1", &[&workspace.0]).await;
+    let event = NewEvent { workspace: Some(workspace), ..event("order.paid") };
+    world.store.append(std::slice::from_ref(&event)).await.expect("an append");
+    assert_eq!(bound(&world, &event).await, Some(bindings[2]), "a deleted workspace's is the platform's");
+}
+
+fn graph(on: &Value) -> Value {
+    json!({ "nodes": [], "edges": [], "on": on })
+}
+
+#[tokio::test]
+async fn a_definition_binds_what_its_published_version_says() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let publish = async |of: WorkspaceId, name: &str, on: &Value| {
+        let version =
+            store::definition::NewVersion { graph: graph(on), ..crate::support::new_version(Default::default()) };
+        let known = world.store.definition(store::definition::Which::Name(name), Some(of)).await;
+        let (id, stored) = match known {
+            Ok(known) => (known.id, world.store.add_version(of, known.id, &version, "test").await.expect("a version")),
+            Err(_) => world.store.create_definition(of, name, &version, "test").await.expect("a definition"),
+        };
+        world.store.publish(of, id, stored.id, &version, "test").await.map(|_| id)
+    };
+    let id =
+        publish(workspace, "a", &json!({ "event": { "type": "order.placed", "lease_s": 60 } })).await.expect("bound");
+    let bindings = world.store.bindings(Some(workspace), None, 10).await.expect("a list");
+    assert_eq!(bindings.len(), 1);
+    assert_eq!(
+        (bindings[0].definition, bindings[0].rule.lease_s, bindings[0].by_definition),
+        (Some(id), Some(60), true)
+    );
+    let refused = world.store.unbind(bindings[0].id, Some(workspace), "test").await;
+    assert!(matches!(refused, Err(Error::Conflict(_))), "it is the definition's");
+
+    let taken = publish(workspace, "b", &json!({ "event": { "type": "order.placed" } })).await;
+    assert!(matches!(taken, Err(Error::Conflict(_))), "{taken:?}");
+    publish(workspace, "a", &json!({ "event": { "type": "order.paid" } })).await.expect("bound anew");
+    let types: Vec<String> = world
+        .store
+        .bindings(None, None, 10)
+        .await
+        .expect("a list")
+        .into_iter()
+        .map(|one| one.rule.event_type)
+        .collect();
+    assert_eq!(types, ["order.paid"]);
+    publish(workspace, "a", &json!({})).await.expect("bound to nothing");
+    assert_eq!(world.count("event_binding").await, 0);
+
+    let platform = WorkspaceId(new_id());
+    let new = NewWorkspace {
+        id: platform,
+        name: "platform".to_owned(),
+        tier: "PRO".to_owned(),
+        limit_override: None,
+        weight: 1,
+        max_backlog: None,
+    };
+    world.store.create_workspace(&new, "test").await.expect("a workspace");
+    let id = publish(platform, "bootstrap", &json!({ "event": { "type": BOOTSTRAP } })).await.expect("bound");
+    assert_eq!(world.store.bindings(None, None, 10).await.expect("a list")[0].workspace, None, "for everybody");
+    world.store.delete_definition(platform, id, "test").await.expect("deleted");
+    assert_eq!(world.count("event_binding").await, 0, "it goes with its definition");
+}
