@@ -144,6 +144,9 @@ async fn the_program_explains_itself() {
               resume      Let a paused workspace or workflow go on
               delete      Delete a workspace or a workflow, after asking
               activity    List what was done, by whom and to what, newest first
+              events      Append and list domain events
+              binding     Say which events make a job, and what runs it
+              projection  List, check and rebuild the jobs of events
               profile     Keep servers and their keys under names
               completion  Print a script that completes commands in your shell
 
