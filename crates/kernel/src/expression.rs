@@ -662,7 +662,7 @@ mod tests {
         let scope = Scope { inputs: Arc::new(json!({"word": "x", "list": [1], "key": "canary"})), ..Scope::default() };
         for source in ["inputs.word[inputs.key]", "inputs.list[inputs.key]"] {
             let error = Expression::parse(source).expect("an expression").eval(&scope).expect_err("no such field");
-            let told = crate::failure::Failure::from(error);
+            let told = Failure::from(error);
             assert!(told.message.contains("cannot take a field of"), "{}", told.message);
             assert!(!format!("{told:?}").contains("canary"), "{told:?}");
         }
