@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kernel::definition::Definition;
+use kernel::definition::{Definition, Node};
 use kernel::expression::{Part, Path, Root, Scope};
 use kernel::ids::{NodeKey, VersionId};
 use kernel::plan::{NodeIx, Plan};
@@ -25,6 +25,8 @@ pub struct Version {
     pub plan: Arc<Plan>,
     /// The nodes whose output or error something looks at; the others' need not be kept.
     pub looked_at: BTreeSet<NodeKey>,
+    /// The nodes that ask how others ended, with `success()` or `failure()`.
+    asking: BTreeSet<NodeIx>,
 }
 
 /// Why a version cannot be run.
@@ -61,8 +63,8 @@ impl Versions {
             let problems = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             Error::Invalid { id, problems }
         })?;
-        let looked_at = looked_at(&definition);
-        let version = Arc::new(Version { definition, plan: Arc::new(plan), looked_at });
+        let (looked_at, asking) = (looked_at(&definition), asking(&definition));
+        let version = Arc::new(Version { definition, plan: Arc::new(plan), looked_at, asking });
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.by_id.insert(id, Arc::clone(&version)).is_none() {
             kept.oldest.push_back(id);
@@ -93,9 +95,7 @@ impl Version {
     /// A scope as this node sees it: `success()` and `failure()` ask of what comes before it, not of what else has ended
     /// by now, so that their answer does not depend on who was faster.
     pub fn view<'s>(&self, at: NodeIx, scope: &'s Scope) -> Cow<'s, Scope> {
-        let node = &self.definition.nodes[at];
-        let asks = kind::references(node.kind, &node.with).statuses || kind::condition_references(node).statuses;
-        if !asks {
+        if !self.asking.contains(&at) {
             return Cow::Borrowed(scope);
         }
         let before = self.before(at);
@@ -116,6 +116,12 @@ impl Version {
     fn before(&self, at: NodeIx) -> BTreeSet<NodeKey> {
         self.plan.ancestors(at).into_iter().map(|at| self.plan.node(at).key.clone()).collect()
     }
+}
+
+fn asking(definition: &Definition) -> BTreeSet<NodeIx> {
+    let asks =
+        |node: &Node| kind::references(node.kind, &node.with).statuses || kind::condition_references(node).statuses;
+    definition.nodes.iter().enumerate().filter(|(_, node)| asks(node)).map(|(at, _)| at).collect()
 }
 
 fn looked_at(definition: &Definition) -> BTreeSet<NodeKey> {

@@ -1123,3 +1123,34 @@ async fn an_event_that_cannot_be_is_not_emitted() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn success_and_failure_ask_of_what_comes_before_and_of_nothing_else() {
+    let once = json!({ "max_attempts": 1 });
+    let document = json!({
+        "nodes": {
+            "first": { "kind": "LOG", "with": log() },
+            "bad": { "kind": "HTTP_REQUEST", "needs": "first", "retry": once, "with": http("/status/404") },
+            "good": { "kind": "HTTP_REQUEST", "needs": "first", "with": http("/late/400") },
+            "mend": { "kind": "LOG", "needs": "bad", "when": "all_done", "if": "failure()", "with": log() },
+            "praise": { "kind": "LOG", "needs": "bad", "when": "all_done", "if": "success()", "with": log() },
+            "aside": { "kind": "LOG", "needs": "good", "if": "success()", "with": { "message": "${{ failure() }}" } },
+        },
+    });
+    check(
+        document,
+        json!({}),
+        expect![[r#"
+        first COMPLETED {"data":null,"level":"info","message":"done"}
+        bad FAILED: HTTP_CLIENT_ERROR
+        mend COMPLETED {"data":null,"level":"info","message":"done"}
+        praise SKIPPED
+        good COMPLETED {"body":{"path":"/late/400"},"status":200}
+        aside COMPLETED {"data":null,"level":"info","message":"false"}
+        ended FAILED: HTTP_CLIENT_ERROR
+        audited execution.start
+        audited queue_item.fail
+    "#]],
+    )
+    .await;
+}

@@ -24,10 +24,31 @@ pub(crate) async fn check(scenario: Scenario, expected: Expect) {
     let process = world.process().await;
     let (_, straight) = world.play(process.id, &process.engine, &scenario).await;
     expected.assert_eq(&straight);
-    if scenario.act == Act::Nothing {
-        let interrupted = interrupted(&scenario).await;
-        assert_eq!(interrupted, straight, "a run that changes hands after every fact ends the same");
+    match scenario.act {
+        Act::Nothing => {
+            let interrupted = interrupted(&scenario).await;
+            assert_eq!(interrupted, straight, "a run that changes hands after every fact ends the same");
+        }
+        Act::Rerun { from } => {
+            let again = straight.split_once("again\n").map_or("", |(_, again)| again);
+            let interrupted = interrupted_again(&scenario, from).await;
+            assert_eq!(interrupted, again, "so does one that keeps nodes, and changes hands before its first fact too");
+        }
+        _ => {}
     }
+}
+
+async fn interrupted_again(scenario: &Scenario, from: &str) -> String {
+    let world = World::new().await;
+    let process = world.process().await;
+    let definition = world.publish(&scenario.document).await;
+    let first = world.enqueue(definition, scenario.input.clone()).await;
+    world.dispatch(&process).await;
+    world.end_of(first).await;
+    let id = world.rerun(first, definition, from).await;
+    world.dispatch(&process).await;
+    interrupt_after_every_fact(&world, id, process).await;
+    world.end_of(id).await
 }
 
 async fn interrupted(scenario: &Scenario) -> String {

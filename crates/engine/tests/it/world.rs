@@ -209,7 +209,7 @@ impl World {
     }
 
     /// Accepts the execution once more, from `failed` or from a node.
-    async fn rerun(&self, of: ExecutionId, definition: DefinitionId, from: &str) -> ExecutionId {
+    pub(crate) async fn rerun(&self, of: ExecutionId, definition: DefinitionId, from: &str) -> ExecutionId {
         let from = match from {
             "failed" => rerun::From::Failed,
             node => rerun::From::Node(NodeKey::new(node).expect("a good name")),
