@@ -109,12 +109,16 @@ BEGIN
     SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
         SELECT q.id FROM execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
-    UPDATE workflow_execution e
-       SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
-           engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
-           started_at = clock_timestamp(),
-           deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-     WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics;
+    WITH e AS (
+        UPDATE workflow_execution e
+           SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
+               engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
+               started_at = clock_timestamp(),
+               deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
+         WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics
+        RETURNING e.id, e.workspace_id)
+    INSERT INTO change_log (topic, op, ref, workspace_id, record)
+    SELECT 'execution', 'UPDATE', e.id, e.workspace_id, '{"status": "RUNNING"}' FROM e;
     UPDATE execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
       FROM workflow_execution e
      WHERE q.id = ANY (slots) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;
@@ -249,7 +253,11 @@ BEGIN
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0))
-         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING')
+         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING'
+        RETURNING e.id, e.workspace_id),
+    l AS (
+        INSERT INTO change_log (topic, op, ref, workspace_id, record)
+        SELECT 'execution', 'UPDATE', e.id, e.workspace_id, '{"status": "RUNNING"}' FROM e)
     SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
            coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
            (extract(epoch FROM x.deadline_at - v_now) * 1000)::bigint,
@@ -300,7 +308,10 @@ BEGIN
          WHERE e.id = t.id AND e.status IN ('PENDING', 'RUNNING') AND e.status = coalesce(p_from, e.status)
            AND (t.claim IS NULL OR EXISTS (
                 SELECT 1 FROM execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
-        RETURNING e.id)
+        RETURNING e.id, e.workspace_id, e.status),
+    l AS (
+        INSERT INTO change_log (topic, op, ref, workspace_id, record)
+        SELECT 'execution', 'UPDATE', e.id, e.workspace_id, jsonb_build_object('status', e.status) FROM e)
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
@@ -381,6 +392,9 @@ BEGIN
         SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
                CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
           FROM h),
+    l AS (
+        INSERT INTO change_log (topic, op, ref, workspace_id, record)
+        SELECT 'execution', 'INSERT', h.id, h.ws, '{"status": "PENDING"}' FROM h),
     q AS (
         INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
             available_at, rank, gated, stage, concurrency_key)
@@ -561,6 +575,23 @@ BEGIN
       FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
 END $$;
 
+CREATE FUNCTION public.fb_log_projection_1() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO '$user', 'public'
+    SET "TimeZone" TO 'UTC'
+    AS $$
+BEGIN
+    INSERT INTO change_log (topic, op, ref, workspace_id, record, old_record)
+    SELECT 'projection', TG_OP, coalesce(NEW.id, OLD.id),
+           (SELECT d.workspace_id FROM domain_events d WHERE d.id = coalesce(NEW.event_id, OLD.event_id)),
+           CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
+    -- At most one running transaction rings: NOTIFY takes a lock of the whole cluster at its commit.
+    IF pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION public.fb_missing_1(p_ids uuid[], p_claims uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -728,7 +759,10 @@ BEGIN
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.status, e.error)
+        RETURNING e.id, e.workspace_id, e.status, e.error),
+    l AS (
+        INSERT INTO change_log (topic, op, ref, workspace_id, record)
+        SELECT 'execution', 'UPDATE', e.id, e.workspace_id, jsonb_build_object('status', e.status) FROM e)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors INTO ends FROM e;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
@@ -964,6 +998,36 @@ CREATE SEQUENCE public.backlog_arrivals
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
+
+CREATE UNLOGGED TABLE public.change_log (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    seq bigint NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    topic text NOT NULL,
+    op text NOT NULL,
+    ref uuid NOT NULL,
+    workspace_id uuid,
+    record jsonb,
+    old_record jsonb,
+    CONSTRAINT change_log_op_check CHECK ((op = ANY (ARRAY['INSERT'::text, 'UPDATE'::text, 'DELETE'::text]))),
+    CONSTRAINT change_log_topic_check CHECK ((topic = ANY (ARRAY['execution'::text, 'projection'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.05');
+
+CREATE UNLOGGED TABLE public.change_log_kept (
+    one boolean DEFAULT true NOT NULL,
+    gone xid8 NOT NULL,
+    CONSTRAINT change_log_kept_one_check CHECK (one)
+);
+
+ALTER TABLE public.change_log ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.change_log_seq_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 CREATE TABLE public.domain_events (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -1243,6 +1307,12 @@ ALTER TABLE ONLY public.api_key
 ALTER TABLE ONLY public.backlog
     ADD CONSTRAINT backlog_pkey PRIMARY KEY (workspace_id);
 
+ALTER TABLE ONLY public.change_log_kept
+    ADD CONSTRAINT change_log_kept_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY public.change_log
+    ADD CONSTRAINT change_log_pkey PRIMARY KEY (xid, seq);
+
 ALTER TABLE ONLY public.domain_events
     ADD CONSTRAINT domain_events_pkey PRIMARY KEY (id);
 
@@ -1360,6 +1430,8 @@ CREATE TRIGGER fence BEFORE UPDATE OF max_running ON public.tier FOR EACH ROW EX
 CREATE TRIGGER fence BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at ON public.workflow_definition FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
 
 CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON public.workspace FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
+
+CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION public.fb_log_projection_1();
 
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);

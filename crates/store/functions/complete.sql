@@ -30,7 +30,10 @@ BEGIN
          WHERE e.id = t.id AND e.status IN ('PENDING', 'RUNNING') AND e.status = coalesce(p_from, e.status)
            AND (t.claim IS NULL OR EXISTS (
                 SELECT 1 FROM execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
-        RETURNING e.id)
+        RETURNING e.id, e.workspace_id, e.status),
+    l AS (
+        INSERT INTO change_log (topic, op, ref, workspace_id, record)
+        SELECT 'execution', 'UPDATE', e.id, e.workspace_id, jsonb_build_object('status', e.status) FROM e)
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,

@@ -95,7 +95,10 @@ BEGIN
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.status, e.error)
+        RETURNING e.id, e.workspace_id, e.status, e.error),
+    l AS (
+        INSERT INTO change_log (topic, op, ref, workspace_id, record)
+        SELECT 'execution', 'UPDATE', e.id, e.workspace_id, jsonb_build_object('status', e.status) FROM e)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors INTO ends FROM e;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false

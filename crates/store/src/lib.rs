@@ -20,6 +20,7 @@ pub mod embedded;
 pub mod enqueue;
 mod error;
 pub mod execution;
+pub mod feed;
 pub mod handed_over;
 pub mod key;
 pub mod lease;

@@ -21,6 +21,7 @@ mod inputs;
 mod letters;
 mod looks;
 mod poison;
+mod realtime;
 mod reconciler;
 mod reruns;
 mod retention;

@@ -25,6 +25,7 @@ use crate::breaker::Breaker;
 use crate::config::{Settings, ms};
 use crate::deadlines::Deadlines;
 use crate::dispatcher::Dispatcher;
+use crate::feed::{self, Feed, Pruner, Source};
 use crate::heartbeat::{Alive, Heartbeat};
 use crate::hints::{self, Hints};
 use crate::http;
@@ -46,6 +47,9 @@ use crate::watcher::Watcher;
 
 /// How many requests at once may ask an engine elsewhere about a run.
 const ASKED_AT_ONCE: usize = 8;
+
+/// The feed reads one thing at a time.
+const FEED_CONNECTIONS: usize = 1;
 
 /// Where the database is: for single calls, and for what needs a session of its own.
 pub(super) struct Targets {
@@ -252,6 +256,8 @@ impl Parts {
         self.spawn_loop("statistics", statistics::EVERY, Arc::new(statistics), |it| async move { it.pass().await });
         let processes = Processes::new(self.work.clone(), process, self.alive.1.clone());
         self.spawn_loop("processes", poll, Arc::new(processes), |it| async move { it.pass().await });
+        let pruner = Pruner { store: self.work.clone() };
+        self.spawn_loop("change log", feed::PRUNE_EVERY, Arc::new(pruner), |it| async move { it.pass().await });
         let (store, settings) = (self.work.clone(), self.settings.retention.clone());
         let retention = Retention { store, settings, holder: holder() };
         self.spawn_loop("retention", retention::EVERY, Arc::new(retention), |it| async move { it.pass().await });
@@ -326,6 +332,16 @@ impl Parts {
         }
     }
 
+    /// Follows the changes for whoever asks this process for them.
+    fn spawn_feed(&self) -> Result<Feed, StartError> {
+        let feed = Feed::new();
+        let store = Store::new(&self.targets.pooled, FEED_CONNECTIONS)?;
+        let bell = self.settings.dispatch.hints.then(|| self.targets.direct.clone());
+        let source = Source { feed: feed.clone(), store, bell, stop: self.stop.clone() };
+        self.tasks.spawn(keep("feed", self.stop.clone(), source.run()));
+        Ok(feed)
+    }
+
     /// Answers over HTTP: the whole API, or only how this process is doing.
     pub(super) fn spawn_api(
         &mut self,
@@ -339,6 +355,9 @@ impl Parts {
             keys: http::keys(root_key),
             hints: self.hints.clone(),
             waiters: self.waiters.clone(),
+            streams: Waiters::default(),
+            feed: self.spawn_feed()?,
+            tasks: self.tasks.clone(),
             declared: http::declared(),
             work: self.work.clone(),
             engine: self.engine.clone(),

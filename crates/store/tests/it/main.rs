@@ -13,6 +13,7 @@ mod embedded;
 mod enqueue;
 mod errors;
 mod explain;
+mod feed;
 mod gates;
 mod keys;
 mod leases;

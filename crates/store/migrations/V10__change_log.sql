@@ -1,0 +1,45 @@
+-- What changed, in the order in which it can be told: read by the feed of every server, and pruned behind it.
+
+-- Unlogged: a crash of the database empties it, and whoever follows it is then told to look for itself. A cursor is
+-- (xid, seq): a sequence number alone is drawn before its commit, so a reader of it misses what commits late.
+CREATE UNLOGGED TABLE change_log (
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    seq bigint GENERATED ALWAYS AS IDENTITY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    topic text NOT NULL CHECK (topic = ANY (ARRAY['execution', 'projection'])),
+    op text NOT NULL CHECK (op = ANY (ARRAY['INSERT', 'UPDATE', 'DELETE'])),
+    -- The row that changed.
+    ref uuid NOT NULL,
+    -- Null: no workspace's. Only a root key may see it.
+    workspace_id uuid,
+    -- Of a row of the projection all of it, as this change left it and as it found it; of an execution its status.
+    record jsonb,
+    old_record jsonb,
+    PRIMARY KEY (xid, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+-- How far the log was pruned; one row. Unlogged too: gone with the log after a crash, which is how a reader knows.
+CREATE UNLOGGED TABLE change_log_kept (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    -- Of this transaction and older ones entries may be missing.
+    gone xid8 NOT NULL
+);
+
+-- Runs as its owner: who may write the table need have no right on the log.
+CREATE FUNCTION fb_log_projection_1() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET timezone = 'UTC'
+AS $fn$
+BEGIN
+    INSERT INTO change_log (topic, op, ref, workspace_id, record, old_record)
+    SELECT 'projection', TG_OP, coalesce(NEW.id, OLD.id),
+           (SELECT d.workspace_id FROM domain_events d WHERE d.id = coalesce(NEW.event_id, OLD.event_id)),
+           CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
+    -- At most one running transaction rings: NOTIFY takes a lock of the whole cluster at its commit.
+    IF pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+    RETURN NULL;
+END $fn$;
+
+CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR UPDATE OR DELETE ON workflow_queue_projection
+    FOR EACH ROW EXECUTE FUNCTION fb_log_projection_1();
