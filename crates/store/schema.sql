@@ -150,12 +150,16 @@ BEGIN
     SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
         SELECT q.id FROM execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
-    UPDATE workflow_execution e
-       SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
-           engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
-           started_at = clock_timestamp(),
-           deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-     WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics;
+    WITH e AS (
+        UPDATE workflow_execution e
+           SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
+               engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
+               started_at = clock_timestamp(),
+               deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
+         WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics
+        RETURNING e.id, e.workspace_id)
+    INSERT INTO change_log (topic, op, refs, workspaces, status)
+    SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0;
     UPDATE execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
       FROM workflow_execution e
      WHERE q.id = ANY (slots) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;
@@ -301,7 +305,11 @@ BEGIN
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0))
-         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING')
+         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING'
+        RETURNING e.id, e.workspace_id),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0)
     SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
            coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
            (extract(epoch FROM x.deadline_at - v_now) * 1000)::bigint,
@@ -352,7 +360,10 @@ BEGIN
          WHERE e.id = t.id AND e.status IN ('PENDING', 'RUNNING') AND e.status = coalesce(p_from, e.status)
            AND (t.claim IS NULL OR EXISTS (
                 SELECT 1 FROM execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
-        RETURNING e.id)
+        RETURNING e.id, e.workspace_id, e.status),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
@@ -433,6 +444,9 @@ BEGIN
         SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
                CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
           FROM h),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'INSERT', array_agg(h.id), array_agg(h.ws), 'PENDING' FROM h HAVING count(*) > 0),
     q AS (
         INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
             available_at, rank, gated, stage, concurrency_key)
@@ -1292,6 +1306,23 @@ BEGIN
       FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
 END $$;
 
+CREATE FUNCTION public.fb_log_projection_1() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO '$user', 'public'
+    SET "TimeZone" TO 'UTC'
+    AS $$
+BEGIN
+    INSERT INTO change_log (topic, op, refs, workspaces, record, old_record)
+    SELECT 'projection', TG_OP, ARRAY[coalesce(NEW.id, OLD.id)],
+           ARRAY[(SELECT d.workspace_id FROM domain_events d WHERE d.id = coalesce(NEW.event_id, OLD.event_id))],
+           CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
+    -- At most one running transaction rings: NOTIFY takes a lock of the whole cluster at its commit.
+    IF pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION public.fb_missing_1(p_ids uuid[], p_claims uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1493,7 +1524,10 @@ BEGIN
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.status, e.error, e.trigger)
+        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
            array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
       INTO ends FROM e;
@@ -1731,6 +1765,38 @@ CREATE SEQUENCE public.backlog_arrivals
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
+
+CREATE UNLOGGED TABLE public.change_log (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    seq bigint NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    topic text NOT NULL,
+    op text NOT NULL,
+    refs uuid[] NOT NULL,
+    workspaces uuid[] NOT NULL,
+    status text,
+    record jsonb,
+    old_record jsonb,
+    CONSTRAINT change_log_check CHECK (((topic <> 'projection'::text) OR (cardinality(refs) = 1))),
+    CONSTRAINT change_log_op_check CHECK ((op = ANY (ARRAY['INSERT'::text, 'UPDATE'::text, 'DELETE'::text]))),
+    CONSTRAINT change_log_topic_check CHECK ((topic = ANY (ARRAY['execution'::text, 'projection'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.05');
+
+CREATE UNLOGGED TABLE public.change_log_kept (
+    one boolean DEFAULT true NOT NULL,
+    gone xid8 NOT NULL,
+    CONSTRAINT change_log_kept_one_check CHECK (one)
+);
+
+ALTER TABLE public.change_log ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.change_log_seq_seq
+    START WITH 1048576
+    INCREMENT BY 1048576
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 ALTER TABLE public.domain_events ALTER COLUMN sequence ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.domain_events_sequence_seq
@@ -2008,6 +2074,12 @@ ALTER TABLE ONLY public.api_key
 ALTER TABLE ONLY public.backlog
     ADD CONSTRAINT backlog_pkey PRIMARY KEY (workspace_id);
 
+ALTER TABLE ONLY public.change_log_kept
+    ADD CONSTRAINT change_log_kept_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY public.change_log
+    ADD CONSTRAINT change_log_pkey PRIMARY KEY (xid, seq);
+
 ALTER TABLE ONLY public.domain_events
     ADD CONSTRAINT domain_events_pkey PRIMARY KEY (id);
 
@@ -2172,6 +2244,8 @@ CREATE TRIGGER forebay_moved AFTER INSERT OR DELETE OR UPDATE ON public.workflow
 CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.domain_events FOR EACH STATEMENT EXECUTE FUNCTION public.fb_event_guard();
 
 CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.workflow_queue_projection FOR EACH STATEMENT EXECUTE FUNCTION public.fb_job_truncate();
+
+CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION public.fb_log_projection_1();
 
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);

@@ -25,6 +25,7 @@ pub mod parse;
 pub mod plan;
 pub mod problem;
 pub mod queue;
+pub mod realtime;
 pub mod reconcile;
 pub mod rerun;
 pub mod ring;

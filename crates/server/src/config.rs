@@ -50,6 +50,7 @@ pub struct Http {
     pub max_body_bytes: usize,
     pub request_timeout_ms: u64,
     pub max_waits_per_key: usize,
+    pub max_streams_per_key: usize,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -182,6 +183,7 @@ impl Default for Http {
             max_body_bytes: 1 << 20,
             request_timeout_ms: 60_000,
             max_waits_per_key: 256,
+            max_streams_per_key: 256,
         }
     }
 }

@@ -32,10 +32,12 @@ mod page;
 mod problem;
 mod projection;
 mod queue;
+mod realtime;
 mod reference;
 mod rerun;
 mod secrets;
 mod starts;
+mod stream;
 mod strict;
 mod workspaces;
 
@@ -58,6 +60,7 @@ use store::Store;
 use store::key::Secret;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 use tracing::field::Empty;
@@ -66,6 +69,7 @@ use utoipa_axum::routes;
 
 use crate::breaker::Breaker;
 use crate::config::{Settings, ms};
+use crate::feed::Feed;
 use crate::hints::Hints;
 use crate::reconciler::Findings;
 use crate::waiters::Waiters;
@@ -84,6 +88,11 @@ pub(crate) struct ApiParts {
     pub(crate) keys: auth::Keys,
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
+    /// How many streams and sockets each key has open.
+    pub(crate) streams: Waiters,
+    pub(crate) feed: Feed,
+    /// What is waited for when the process stops.
+    pub(crate) tasks: TaskTracker,
     /// What starts must bring, by version.
     pub(crate) declared: declared::Declared,
     pub(crate) engine: Option<Arc<dyn Engine>>,
@@ -199,15 +208,30 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(projection::retry))
 }
 
+/// What never ends, below `/api/v1` as well. It is not in the document that is served: whoever walks that one waits for answers.
+fn streams() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(stream::of_executions))
+        .routes(routes!(stream::of_execution))
+        .routes(routes!(stream::of_queue))
+        .routes(routes!(stream::of_projection))
+}
+
+/// The socket of the Supabase client, which shows its key in its own way.
+fn socket() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(realtime::connect))
+}
+
 /// The whole router.
 pub(crate) fn router(api: Api) -> Router {
     let (v1, _) = v1().split_for_parts();
     let v1 = v1
+        .merge(streams().split_for_parts().0)
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&api), auth::require));
     let (open, _) = open().split_for_parts();
-    finished(open.nest("/api/v1", v1), api)
+    finished(open.nest("/api/v1", v1).merge(socket().split_for_parts().0), api)
 }
 
 /// How this process is doing, and nothing else.

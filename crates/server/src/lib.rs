@@ -11,6 +11,7 @@ mod breaker;
 pub mod config;
 mod deadlines;
 mod dispatcher;
+mod feed;
 mod heartbeat;
 mod hints;
 pub mod http;

@@ -20,12 +20,16 @@ BEGIN
     SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
         SELECT q.id FROM execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
-    UPDATE workflow_execution e
-       SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
-           engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
-           started_at = clock_timestamp(),
-           deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-     WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics;
+    WITH e AS (
+        UPDATE workflow_execution e
+           SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
+               engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
+               started_at = clock_timestamp(),
+               deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
+         WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics
+        RETURNING e.id, e.workspace_id)
+    INSERT INTO change_log (topic, op, refs, workspaces, status)
+    SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0;
     UPDATE execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
       FROM workflow_execution e
      WHERE q.id = ANY (slots) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;

@@ -115,7 +115,11 @@ BEGIN
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0))
-         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING')
+         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING'
+        RETURNING e.id, e.workspace_id),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0)
     SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
            coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
            (extract(epoch FROM x.deadline_at - v_now) * 1000)::bigint,

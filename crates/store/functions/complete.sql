@@ -30,7 +30,10 @@ BEGIN
          WHERE e.id = t.id AND e.status IN ('PENDING', 'RUNNING') AND e.status = coalesce(p_from, e.status)
            AND (t.claim IS NULL OR EXISTS (
                 SELECT 1 FROM execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
-        RETURNING e.id)
+        RETURNING e.id, e.workspace_id, e.status),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,

@@ -73,6 +73,9 @@ BEGIN
         SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
                CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
           FROM h),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'INSERT', array_agg(h.id), array_agg(h.ws), 'PENDING' FROM h HAVING count(*) > 0),
     q AS (
         INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
             available_at, rank, gated, stage, concurrency_key)

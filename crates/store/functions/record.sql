@@ -95,7 +95,10 @@ BEGIN
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.status, e.error, e.trigger)
+        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
            array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
       INTO ends FROM e;

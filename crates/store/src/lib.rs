@@ -22,6 +22,7 @@ pub mod enqueue;
 mod error;
 pub mod event;
 pub mod execution;
+pub mod feed;
 pub mod handed_over;
 pub mod key;
 pub mod lease;

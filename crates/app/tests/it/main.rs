@@ -26,6 +26,7 @@ mod letters;
 mod looks;
 mod poison;
 mod projection_document;
+mod realtime;
 mod reconciler;
 mod reruns;
 mod retention;

@@ -112,6 +112,21 @@ table! {
     HEARTBEAT_AGE: "process_heartbeat_age_seconds" Gauge, [],
         "Age of this process's last successful heartbeat.",
         "Near process.claims_after_ms: the process is about to give its runs up. Look at the database and the network between.";
+    FEED_FOLLOWERS: "feed_followers" Gauge, ["face"],
+        "Who follows the changes through this process: socket, stream.",
+        "Far above the number of your workers: a client opens connections and forgets them.";
+    FEED_CHANGES: "feed_changes_total" Counter, [],
+        "Changes read by this process, while anybody follows them here.",
+        "0 while somebody follows and jobs move: look for warnings of the feed.";
+    FEED_LAG: "feed_lag_seconds" Histogram(SECONDS), [],
+        "From the moment a change was written until this process read it; the rest of its transaction is in it.",
+        "Rising: transactions that write jobs stay open, or the database is slow.";
+    FEED_UNSETTLED: "feed_unsettled" Gauge, [],
+        "Changes that streams cannot be told yet, because a writing transaction that is older is still open.",
+        "Above some thousands: find the transaction in pg_stat_activity; idle_in_transaction_session_timeout ends such.";
+    FEED_DROPPED: "feed_dropped_total" Counter, ["reason"],
+        "Followers dropped because they read too slowly (slow), and times that the log was lost (lost).",
+        "slow: a client does too much before it reads on. lost: the database crashed, or this process could not read for minutes.";
     LAPSES: "process_lapses_total" Counter, [],
         "Times that this process gave its runs up because its heartbeats did not get through.",
         "Any: the process was stopped, starved of processor time, or cut off from the database.";

@@ -8,6 +8,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("http.max_body_bytes", "the largest request body taken"),
     ("http.request_timeout_ms", "the longest a request may take, ?wait= included"),
     ("http.max_waits_per_key", "requests of one key that may wait for an end (?wait=) at once, in this process"),
+    ("http.max_streams_per_key", "event streams and sockets of one key that may be open at once, in this process"),
     ("database.url", "PostgreSQL 15 or later; `forebay dev` runs one of its own"),
     (
         "database.direct_url",

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use kernel::access::Scopes;
@@ -82,7 +82,7 @@ impl Keys {
         Keys { root, seen: Mutex::new(BTreeMap::new()) }
     }
 
-    async fn caller(&self, store: &Store, secret: &Secret) -> Result<Caller, Problem> {
+    pub(crate) async fn caller(&self, store: &Store, secret: &Secret) -> Result<Caller, Problem> {
         if self.root.as_ref().is_some_and(|root| root.is(secret)) {
             return Ok(Caller { actor: "root".to_owned(), workspace: None, scopes: Scopes::all() });
         }
@@ -121,6 +121,14 @@ impl Keys {
     }
 }
 
+/// The key that a request shows, if it shows one and no more.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<Secret> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (given.next(), given.next()) else { return None };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| Secret::parse(token.trim()).ok())?
+}
+
 /// Lets a request through with its caller, or answers 401, or 403 to one without the scope it takes.
 pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: Next) -> Result<Response, Problem> {
     let missing = || {
@@ -129,13 +137,7 @@ pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: 
             "send `Authorization: Bearer KEY`; `forebay dev` prints a key, and `forebay workspace key` makes one",
         )
     };
-    let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
-    let (Some(value), None) = (given.next(), given.next()) else { return Err(missing()) };
-    let (scheme, token) = value.to_str().ok().and_then(|value| value.split_once(' ')).ok_or_else(missing)?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(missing());
-    }
-    let secret = Secret::parse(token.trim()).map_err(|_| missing())?;
+    let secret = bearer(request.headers()).ok_or_else(missing)?;
     let caller = api.keys.caller(&api.store, &secret).await?;
     if let Some(route) = request.extensions().get::<MatchedPath>() {
         let scope = access::needed(request.method(), route.as_str());

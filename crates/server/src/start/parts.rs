@@ -2,6 +2,7 @@
 //!
 //! Not here: the order in which they start and stop (`start`), making the engine (`engines`).
 
+mod api;
 mod jobs;
 
 use std::sync::{Arc, Mutex};
@@ -10,15 +11,12 @@ use std::time::Duration;
 use engine::Engine;
 use engine::embedded::Embedded;
 use engine::pulse::Pulse;
-use engine::vault::Vault;
 use kernel::ids::ProcessId;
 use store::Store;
 use store::connect::Target;
-use store::key::Secret;
 use store::lease::Lease;
 use store::process::Registration;
-use tokio::net::TcpListener;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,9 +26,9 @@ use crate::breaker::Breaker;
 use crate::config::{Settings, ms};
 use crate::deadlines::Deadlines;
 use crate::dispatcher::Dispatcher;
+use crate::feed::{self, Pruner};
 use crate::heartbeat::{Alive, Heartbeat};
 use crate::hints::{self, Hints};
-use crate::http;
 use crate::lease;
 use crate::orphans::Orphans;
 use crate::pass::{keep, repeat};
@@ -46,9 +44,6 @@ use crate::takeover::Takeover;
 use crate::waiters::Waiters;
 use crate::waker::Waker;
 use crate::watcher::Watcher;
-
-/// How many requests at once may ask an engine elsewhere about a run.
-const ASKED_AT_ONCE: usize = 8;
 
 /// Where the database is: for single calls, and for what needs a session of its own.
 pub(super) struct Targets {
@@ -259,6 +254,8 @@ impl Parts {
         self.spawn_loop("statistics", statistics::EVERY, Arc::new(statistics), |it| async move { it.pass().await });
         let processes = Processes::new(self.work.clone(), process, self.alive.1.clone());
         self.spawn_loop("processes", poll, Arc::new(processes), |it| async move { it.pass().await });
+        let pruner = Pruner { store: self.work.clone() };
+        self.spawn_loop("change log", feed::PRUNE_EVERY, Arc::new(pruner), |it| async move { it.pass().await });
         let (store, settings) = (self.work.clone(), self.settings.retention.clone());
         let retention = Retention { store, settings, holder: holder() };
         self.spawn_loop("retention", retention::EVERY, Arc::new(retention), |it| async move { it.pass().await });
@@ -331,45 +328,6 @@ impl Parts {
         if let (true, true, Some(inbox)) = (elsewhere, dispatch.hints, self.remote.take()) {
             self.tasks.spawn(hints::send(self.targets.direct.clone(), inbox, self.stop.clone()));
         }
-    }
-
-    /// Answers over HTTP: the whole API, or only how this process is doing.
-    pub(super) fn spawn_api(
-        &mut self,
-        listener: TcpListener,
-        root_key: Option<Secret>,
-        whole: bool,
-    ) -> Result<(), StartError> {
-        let store = Store::new(&self.targets.pooled, self.settings.database.api_connections)?;
-        let api = Arc::new(http::ApiParts {
-            vault: Vault::new(store.clone(), crate::secrets::keys(&self.settings)?),
-            store,
-            settings: self.settings.clone(),
-            keys: http::keys(root_key),
-            hints: self.hints.clone(),
-            waiters: self.waiters.clone(),
-            declared: http::declared(),
-            work: self.work.clone(),
-            engine: self.engine.clone(),
-            told: self.told.clone(),
-            polls: self.worker.polls(),
-            breaker: self.breaker.clone(),
-            findings: self.findings.clone(),
-            asked: Semaphore::new(ASKED_AT_ONCE),
-            pulse: Arc::clone(&self.pulse),
-            rouse: Arc::clone(&self.rouse),
-            jobs: Arc::clone(&self.jobs),
-            stop: self.stop.clone(),
-        });
-        let stop = self.stop.clone();
-        let router = if whole { http::router(api) } else { http::signals(api) };
-        self.tasks.spawn(async move {
-            let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-            if let Err(error) = serve.await {
-                tracing::error!(error = &error as &dyn std::error::Error, "The API stopped");
-            }
-        });
-        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ mod enqueue;
 mod errors;
 mod events;
 mod explain;
+mod feed;
 mod gates;
 mod jobs;
 mod keys;

@@ -1,0 +1,181 @@
+//! Event streams: what they tell, to whom, and that one may come back.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use futures_util::StreamExt;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::job;
+use crate::support::http::Api;
+use crate::support::tenant::text;
+use crate::support::{World, until};
+
+/// An open stream; cut when dropped.
+struct Stream {
+    heard: Arc<Mutex<String>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// One event.
+#[derive(Clone, Debug)]
+struct Event {
+    name: String,
+    id: String,
+    data: Value,
+}
+
+impl Stream {
+    async fn open(api: &Api, path: &str, after: Option<&str>) -> Stream {
+        let mut request = api.request(Method::GET, path);
+        if let Some(id) = after {
+            request = request.header("last-event-id", id);
+        }
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let heard = Arc::new(Mutex::new(String::new()));
+        let to = Arc::clone(&heard);
+        let task = tokio::spawn(async move {
+            let mut bytes = response.bytes_stream();
+            while let Some(Ok(chunk)) = bytes.next().await {
+                to.lock().unwrap_or_else(PoisonError::into_inner).push_str(&String::from_utf8_lossy(&chunk));
+            }
+        });
+        Stream { heard, task }
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let whole = heard.rfind("\n\n").map_or("", |end| &heard[..end]);
+        let field = |block: &str, name: &str| {
+            let line = block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+            line.unwrap_or_default().to_owned()
+        };
+        let read = |block: &str| Event {
+            name: field(block, "event"),
+            id: field(block, "id"),
+            data: serde_json::from_str(&field(block, "data")).unwrap_or_default(),
+        };
+        whole.split("\n\n").map(read).filter(|event| !event.name.is_empty()).collect()
+    }
+
+    /// Waits for so many events, and answers them.
+    async fn heard(&self, count: usize) -> Vec<Event> {
+        until("events come", async || Some(self.events()).filter(|events| events.len() >= count)).await
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_executions_and_of_the_queue_tells_each_step_of_ones_own() {
+    let world = World::new().await;
+    let (tenant, stranger) = (world.tenant("FREE").await, world.tenant("FREE").await);
+    let executions = Stream::open(&tenant.api, "/api/v1/workflow/executions/events", None).await;
+    let queue = Stream::open(&tenant.api, "/api/v1/workflow/queue/events", None).await;
+    let theirs = Stream::open(&stranger.api, "/api/v1/workflow/executions/events", None).await;
+    executions.heard(1).await;
+    queue.heard(1).await;
+    theirs.heard(1).await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let id = tenant.start(&held).await;
+    world.receiver.until_called("/hold/a", 1).await;
+    let one = Stream::open(&tenant.api, &format!("/api/v1/workflow/executions/{id}/events"), None).await;
+    one.heard(1).await;
+    world.receiver.open();
+    tenant.completed(&id).await;
+    let statuses = |events: &[Event]| {
+        events
+            .iter()
+            .map(|event| format!("{} {}", event.name, event.data["status"].as_str().unwrap_or("-")))
+            .collect::<Vec<_>>()
+    };
+    let heard = executions.heard(4).await;
+    assert_eq!(statuses(&heard), ["ready -", "execution PENDING", "execution RUNNING", "execution COMPLETED"]);
+    assert!(heard[1..].iter().all(|event| event.data["executionId"] == id && event.data["workspaceId"] == tenant.id));
+    assert_eq!(statuses(&queue.heard(4).await), ["ready -", "queue PENDING", "queue DISPATCHED", "queue GONE"]);
+    assert_eq!(statuses(&one.heard(2).await), ["ready -", "execution COMPLETED"]);
+    assert_eq!(statuses(&theirs.events()), ["ready -"]);
+    let foreign = stranger.api.get(&format!("/api/v1/workflow/executions/{id}/events")).await;
+    assert_eq!(foreign.problem(404), "not_found");
+}
+
+#[tokio::test]
+async fn who_comes_back_with_its_last_id_misses_nothing_and_is_told_nothing_twice() {
+    let world = World::new().await;
+    let other = world.another(&[]).await;
+    let tenant = world.tenant("FREE").await;
+    let path = "/api/v1/projection/events";
+    let (mut heard, mut wrote): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let first = Stream::open(&tenant.api, path, None).await;
+    let mut last = first.heard(1).await[0].id.clone();
+    drop(first);
+    for round in 0..12 {
+        // Away: what is written now is found in the log. On either process.
+        for _ in 0..3 {
+            wrote.push(job(&world.database, Some(&tenant.id), "pending").await);
+            job(&world.database, None, "pending").await;
+        }
+        let api = if round % 2 == 0 { tenant.api.clone() } else { tenant.api.at(&other.base) };
+        let stream = Stream::open(&api, path, Some(&last)).await;
+        wrote.push(job(&world.database, Some(&tenant.id), "pending").await);
+        // Sometimes it leaves before it has heard all.
+        let events = stream.heard(if round % 3 == 0 { 2 } else { wrote.len() - heard.len() }).await;
+        heard.extend(events.iter().map(|event| text(&event.data["id"])));
+        last = events.last().expect("an event").id.clone();
+    }
+    let rest = Stream::open(&tenant.api, path, Some(&last)).await;
+    if heard.len() < wrote.len() {
+        heard.extend(rest.heard(wrote.len() - heard.len()).await.iter().map(|event| text(&event.data["id"])));
+    }
+    assert_eq!(heard, wrote);
+}
+
+#[tokio::test]
+async fn who_comes_back_too_late_is_told_to_look_and_a_revoked_key_ends_its_stream() {
+    let world = World::new().await;
+    let tenant = world.tenant("FREE").await;
+    let path = "/api/v1/projection/events";
+    let key = tenant.api.post("keys", json!({ "name": "worker", "scopes": ["read"] })).await.expect(201);
+    let api = tenant.api.with_key(&text(&key["key"]));
+    let first = Stream::open(&api, path, None).await;
+    job(&world.database, Some(&tenant.id), "pending").await;
+    let last = first.heard(2).await[1].id.clone();
+    job(&world.database, Some(&tenant.id), "pending").await;
+    first.heard(3).await;
+    // As if minutes had passed.
+    world.run_sql("WITH d AS (DELETE FROM change_log RETURNING xid) UPDATE change_log_kept SET gone = (SELECT xid FROM d ORDER BY xid DESC LIMIT 1)").await;
+    let late = Stream::open(&api, path, Some(&last)).await;
+    assert_eq!(late.heard(1).await[0].name, "reset");
+    job(&world.database, Some(&tenant.id), "pending").await;
+    assert_eq!(late.heard(2).await[1].name, "projection");
+    let nonsense = api.request(Method::GET, path).header("last-event-id", "nonsense");
+    assert_eq!(nonsense.send().await.expect("an answer").status(), 400);
+    tenant.api.delete(&format!("keys/{}", text(&key["id"]))).await;
+    let since = Instant::now();
+    let closed = |stream: &Stream| stream.events().last().is_some_and(|event| event.name == "closed");
+    until("they end", async || (closed(&late) && closed(&first)).then_some(())).await;
+    assert!(since.elapsed().as_secs_f64() < 5.0, "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_key_has_so_many_streams_and_no_more() {
+    let world = World::with(&["http.max_streams_per_key=1"]).await;
+    let tenant = world.tenant("FREE").await;
+    let path = "/api/v1/projection/events";
+    let first = Stream::open(&tenant.api, path, None).await;
+    first.heard(1).await;
+    assert_eq!(tenant.api.get(path).await.problem(429), "rate_limited");
+    drop(first);
+    until("there is room again", async || {
+        let answered = tenant.api.request(Method::GET, path).send().await.expect("an answer").status();
+        (answered == 200).then_some(())
+    })
+    .await;
+}

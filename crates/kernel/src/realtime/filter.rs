@@ -1,0 +1,257 @@
+//! Filters of a subscription: `column=[not.]op.value`, joined by commas, all of which must hold.
+//!
+//! Invariants
+//! - Read once, at the join, into typed comparisons; whatever cannot be is refused there, with the reason.
+//! - Null matches nothing but `is.null`, under `not.` neither.
+//! - A comma inside brackets, or inside quotes at the start of a value, separates nothing.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use super::column::{self, Column, Typed};
+
+/// The most values of one `in`.
+const MOST_VALUES: usize = 100;
+
+/// What a filter asks of a row. Empty: nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    terms: Vec<Term>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Term {
+    column: Column,
+    not: bool,
+    test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Test {
+    Compare(Comparison, Typed),
+    In(Vec<Typed>),
+    IsNull,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Eq,
+    Neq,
+    Lt,
+    Lte,
+    Gt,
+    Gte,
+}
+
+/// Why a filter cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    #[error("filter {0:?} is not of the form column=operator.value")]
+    Shape(String),
+    #[error("there is no column {0:?}")]
+    Column(String),
+    #[error("the operator {0:?} is not known; there are eq, neq, lt, lte, gt, gte, in and is")]
+    Operator(String),
+    #[error("column {column} has no order, so {operator} cannot be asked of it")]
+    Unordered { column: &'static str, operator: String },
+    #[error("{value:?} is no {of}, which column {column} holds")]
+    Value { column: &'static str, of: &'static str, value: String },
+    #[error("a list is written (a,b,c), with at most {MOST_VALUES} values")]
+    List,
+    #[error("`is` takes null")]
+    Is,
+}
+
+impl Filter {
+    /// Reads a filter as a client writes it.
+    pub fn parse(text: &str) -> Result<Filter, Invalid> {
+        if text.trim().is_empty() {
+            return Ok(Filter::default());
+        }
+        let terms = split(text).into_iter().map(|term| {
+            let (name, rest) = term.split_once('=').ok_or_else(|| Invalid::Shape(term.to_owned()))?;
+            Term::parse(name.trim(), rest)
+        });
+        terms.collect::<Result<_, _>>().map(|terms| Filter { terms })
+    }
+
+    /// Does a row's image fit?
+    pub fn fits(&self, row: &Value) -> bool {
+        self.terms.iter().all(|term| term.fits(row))
+    }
+}
+
+impl Term {
+    /// Reads what follows a column's name, `[not.]op.value`.
+    fn parse(name: &str, rest: &str) -> Result<Term, Invalid> {
+        let column = column::find(name).ok_or_else(|| Invalid::Column(name.to_owned()))?;
+        let (not, rest) = rest.strip_prefix("not.").map_or((false, rest), |rest| (true, rest));
+        let (operator, value) = rest.split_once('.').ok_or_else(|| Invalid::Shape(format!("{name}={rest}")))?;
+        let test = match operator {
+            "in" => Test::In(list(value)?.iter().map(|value| typed(column, value)).collect::<Result<_, _>>()?),
+            "is" if value == "null" => Test::IsNull,
+            "is" => return Err(Invalid::Is),
+            _ => {
+                let comparison = Comparison::parse(operator).ok_or_else(|| Invalid::Operator(operator.to_owned()))?;
+                if !column.of.is_ordered() && !matches!(comparison, Comparison::Eq | Comparison::Neq) {
+                    return Err(Invalid::Unordered { column: column.name, operator: operator.to_owned() });
+                }
+                Test::Compare(comparison, typed(column, &unquoted(value))?)
+            }
+        };
+        Ok(Term { column, not, test })
+    }
+
+    fn fits(&self, row: &Value) -> bool {
+        let value = row.get(self.column.name).and_then(|value| self.column.of.value(value));
+        let holds = match (&self.test, value) {
+            (Test::IsNull, value) => value.is_none(),
+            (_, None) => return false,
+            (Test::In(values), Some(value)) => values.contains(&value),
+            (Test::Compare(comparison, with), Some(value)) => comparison.holds(value.order(with)),
+        };
+        holds != self.not
+    }
+}
+
+impl Comparison {
+    fn parse(name: &str) -> Option<Comparison> {
+        Some(match name {
+            "eq" => Comparison::Eq,
+            "neq" => Comparison::Neq,
+            "lt" => Comparison::Lt,
+            "lte" => Comparison::Lte,
+            "gt" => Comparison::Gt,
+            "gte" => Comparison::Gte,
+            _ => return None,
+        })
+    }
+
+    fn holds(self, order: Option<Ordering>) -> bool {
+        match self {
+            Comparison::Eq => order == Some(Ordering::Equal),
+            Comparison::Neq => order != Some(Ordering::Equal),
+            Comparison::Lt => order.is_some_and(Ordering::is_lt),
+            Comparison::Lte => order.is_some_and(Ordering::is_le),
+            Comparison::Gt => order.is_some_and(Ordering::is_gt),
+            Comparison::Gte => order.is_some_and(Ordering::is_ge),
+        }
+    }
+}
+
+fn typed(column: Column, value: &str) -> Result<Typed, Invalid> {
+    let wrong = || Invalid::Value { column: column.name, of: column.of.name(), value: value.to_owned() };
+    column.of.read(value).ok_or_else(wrong)
+}
+
+/// The parts of a text between commas that separate. A quote is one only at the start of a value.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut from, mut depth, mut quoted, mut escaped) = (Vec::new(), 0, 0_usize, false, false);
+    let mut before = ',';
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' if quoted => quoted = false,
+            '"' if matches!(before, '.' | '(' | ',') => quoted = true,
+            _ if quoted => {}
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+/// The values of `(a,b,c)`.
+fn list(text: &str) -> Result<Vec<String>, Invalid> {
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).ok_or(Invalid::List)?;
+    let values: Vec<String> = split(inner).into_iter().map(unquoted).collect();
+    if values.len() > MOST_VALUES { Err(Invalid::List) } else { Ok(values) }
+}
+
+/// A value without the quotes around it.
+fn unquoted(text: &str) -> String {
+    let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return text.to_owned() };
+    let (mut value, mut escaped) = (String::new(), false);
+    for c in inner.chars() {
+        match c {
+            '\\' if !escaped => escaped = true,
+            c => {
+                value.push(c);
+                escaped = false;
+            }
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn filters_compare_in_the_columns_type() {
+        let row = json!({
+            "id": "6000db13-ef63-4a50-af33-ff8dba5ce0e0", "status": "pending", "retry_count": 10, "worker_id": null,
+            "workflow_id": "a,b", "created_at": "2026-11-15T06:36:51.104733+00:00", "event_data": {"n": 1},
+            "error_message": "say \"no\"", "event_type": "(x"
+        });
+        for (filter, fits) in [
+            ("", true),
+            ("  ", true),
+            ("status=eq.pending", true),
+            ("status=eq.failed", false),
+            ("status=neq.failed", true),
+            ("retry_count=gt.9", true),
+            ("retry_count=lt.9", false),
+            ("retry_count=gte.10,retry_count=lte.10", true),
+            ("status=eq.pending,retry_count=eq.11", false),
+            ("status=in.(failed,pending)", true),
+            ("status=not.in.(failed,pending)", false),
+            ("workflow_id=in.(\"a,b\",c)", true),
+            ("workflow_id=eq.\"a,b\",status=eq.pending", true),
+            ("error_message=eq.\"say \\\"no\\\"\"", true),
+            ("event_type=eq.\"(x\",status=eq.pending", true),
+            ("worker_id=eq.x", false),
+            ("worker_id=neq.x", false),
+            ("worker_id=not.eq.x", false),
+            ("worker_id=not.in.(x)", false),
+            ("worker_id=is.null", true),
+            ("status=not.is.null", true),
+            ("id=eq.6000DB13-EF63-4A50-AF33-FF8DBA5CE0E0", true),
+            ("created_at=lt.2026-11-15T07:36:51+01:00", false),
+            ("created_at=gt.2026-11-15 06:00:00", true),
+            ("event_data=eq.{\"n\":1}", true),
+        ] {
+            assert_eq!(Filter::parse(filter).map(|read| read.fits(&row)), Ok(fits), "{filter}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_with_the_reason() {
+        for (filter, reason) in [
+            ("status", "filter \"status\" is not of the form column=operator.value"),
+            ("status=pending", "filter \"status=pending\" is not of the form column=operator.value"),
+            ("nope=eq.1", "there is no column \"nope\""),
+            ("status=like.p", "the operator \"like\" is not known; there are eq, neq, lt, lte, gt, gte, in and is"),
+            ("retry_count=eq.abc", "\"abc\" is no int4, which column retry_count holds"),
+            ("retry_count=in.(1,x)", "\"x\" is no int4, which column retry_count holds"),
+            ("event_data=lt.1", "column event_data has no order, so lt cannot be asked of it"),
+            ("status=in.pending", "a list is written (a,b,c), with at most 100 values"),
+            ("status=is.true", "`is` takes null"),
+        ] {
+            let refused = Filter::parse(filter).expect_err(filter);
+            assert_eq!(refused.to_string(), reason);
+        }
+    }
+}

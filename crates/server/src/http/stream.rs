@@ -1,0 +1,269 @@
+//! Changes as server-sent events, for whoever may lose its connection and come back.
+//!
+//! Invariants
+//! - An event's id is a place in the log. Who comes back with it (`Last-Event-ID`) misses nothing and is told nothing twice, on
+//!   any process, while the log is kept that far; else it is told so by a `reset`, and must look for itself.
+//! - A quiet stream's place moves on with its heartbeats.
+//! - A key sees its own workspace's changes; one that was revoked or has expired ends its streams within seconds.
+//!
+//! Not here: the order of changes (`kernel::realtime::cursor`), the socket of the Supabase client (`realtime`).
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use kernel::ids::ExecutionId;
+use kernel::queue;
+use kernel::realtime::cursor::Place;
+use kernel::realtime::{Change, Topic};
+use kernel::signals::metrics;
+use serde_json::{Value, json};
+use store::feed::Missed;
+use store::key::Secret;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::auth::{self, Caller};
+use super::body::Id;
+use super::{Api, Code, Problem};
+use crate::feed::{Following, Order};
+use crate::waiters::Turn;
+
+/// How often the key is looked at again.
+const TICK: Duration = Duration::from_secs(1);
+/// How long a stream may be silent.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Changes read at once for one who comes back.
+const PAGE: i64 = 200;
+
+/// What a stream is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    Execution,
+    Queue,
+    Projection,
+}
+
+/// The status of one execution, from now on.
+#[utoipa::path(get, path = "/workflow/executions/{id}/events", tag = "streams", params(("id" = ExecutionId, Path)),
+    responses((status = 200, content_type = "text/event-stream", body = String)))]
+pub(crate) async fn of_execution(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<ExecutionId>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    api.store.execution_status(id, caller.workspace).await.map_err(|error| match error {
+        store::Error::NotFound => Problem::not_found("execution"),
+        other => other.into(),
+    })?;
+    open(api, caller, View::Execution, Some(id), &headers).await
+}
+
+/// The status of every execution that the key sees.
+#[utoipa::path(get, path = "/workflow/executions/events", tag = "streams",
+    responses((status = 200, content_type = "text/event-stream", body = String)))]
+pub(crate) async fn of_executions(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    open(api, caller, View::Execution, None, &headers).await
+}
+
+/// The same as their tickets' status.
+#[utoipa::path(get, path = "/workflow/queue/events", tag = "streams",
+    responses((status = 200, content_type = "text/event-stream", body = String)))]
+pub(crate) async fn of_queue(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    open(api, caller, View::Queue, None, &headers).await
+}
+
+/// Every change of a row of `workflow_queue_projection`.
+#[utoipa::path(get, path = "/projection/events", tag = "streams",
+    responses((status = 200, content_type = "text/event-stream", body = String)))]
+pub(crate) async fn of_projection(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    open(api, caller, View::Projection, None, &headers).await
+}
+
+/// What a key with too many of them is told.
+pub(super) fn too_many(most: usize) -> Problem {
+    let detail = format!("{most} streams and sockets of this key are open in this process; close one first");
+    Problem { retry_after_s: Some(5), ..Problem::new(Code::RateLimited, detail) }
+}
+
+async fn open(
+    api: Api,
+    caller: Caller,
+    view: View,
+    id: Option<ExecutionId>,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
+    let secret = auth::bearer(headers).ok_or_else(|| Problem::of(Code::Unauthenticated))?;
+    let place = match headers.get("last-event-id").map(|id| id.to_str().ok().and_then(|id| id.parse().ok())) {
+        None => None,
+        Some(Some(place)) => Some(place),
+        Some(None) => return Err(Problem::new(Code::Malformed, "Last-Event-ID is the id of an event of this stream")),
+    };
+    let most = api.settings.http.max_streams_per_key;
+    let turn = api.streams.turn(&caller.actor, most).ok_or_else(|| too_many(most))?;
+    let topic = if view == View::Projection { Topic::Projection } else { Topic::Execution };
+    let (workspace, one) = (caller.workspace, id.map(|id| id.0));
+    let wants = move |change: &Change| {
+        change.topic == topic && change.is_seen_by(workspace) && one.is_none_or(|id| id == change.id)
+    };
+    let following = api.feed.follow(Order::Settled, Box::new(wants)).await.map_err(|_away| {
+        let problem = Problem::new(Code::Unavailable, "changes cannot be followed now; try again shortly");
+        Problem { retry_after_s: Some(2), ..problem }
+    })?;
+    let below = following.from;
+    let missed = place.map(|after| Missed { after, below, workspace, topic, id: one });
+    let mut following =
+        Stream { api, secret, view, following, missed, _turn: turn, ready: VecDeque::new(), over: false };
+    if missed.is_none() {
+        let place = Place::before(below);
+        following.ready.push_back(event("ready", place, &json!({})));
+    }
+    ::metrics::gauge!(metrics::FEED_FOLLOWERS.name, "face" => "stream").increment(1);
+    let events = stream::unfold(following, async |mut stream| {
+        let next = stream.next().await?;
+        Some((Ok::<Event, Infallible>(next), stream))
+    });
+    Ok(([("x-accel-buffering", "no")], Sse::new(Box::pin(events))).into_response())
+}
+
+/// One open stream.
+struct Stream {
+    api: Api,
+    secret: Secret,
+    view: View,
+    following: Following,
+    /// What is to be read of the log before what comes live; none: nothing.
+    missed: Option<Missed>,
+    ready: VecDeque<Event>,
+    /// Nothing follows what is ready.
+    over: bool,
+    _turn: Turn,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        ::metrics::gauge!(metrics::FEED_FOLLOWERS.name, "face" => "stream").decrement(1);
+    }
+}
+
+impl Stream {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.over {
+                return None;
+            }
+            match self.missed {
+                Some(missed) => self.catch_up(missed).await,
+                None => self.wait().await,
+            }
+        }
+    }
+
+    /// Reads a page of what was missed. The log is asked how far it reaches after that: what was pruned meanwhile counts.
+    async fn catch_up(&mut self, missed: Missed) {
+        let read = async {
+            let page = self.api.store.missed(&missed, PAGE).await?;
+            Ok::<_, store::Error>((page, self.api.store.log_extent().await?))
+        };
+        let (page, extent) = match read.await {
+            Ok(read) => read,
+            Err(_) => return self.close("the database is not available; connect again"),
+        };
+        if !extent.gone.is_some_and(|gone| missed.after.is_kept(gone, missed.below)) {
+            self.missed = None;
+            let reason = "what followed that event is not kept any more: look for what is missing, then read on";
+            self.ready.push_back(event("reset", Place::before(missed.below), &json!({ "reason": reason })));
+            return;
+        }
+        let last = page.last().filter(|_| page.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX));
+        self.missed = last.map(|last| Missed { after: last.place, ..missed });
+        self.ready.extend(page.iter().map(|change| told(self.view, change)));
+    }
+
+    async fn wait(&mut self) {
+        let mut tick = tokio::time::interval_at(Instant::now() + TICK, TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let silent = tokio::time::sleep(HEARTBEAT);
+        tokio::pin!(silent);
+        loop {
+            tokio::select! {
+                followed = self.following.next() => return match followed {
+                    Ok(shown) => self.ready.push_back(told(self.view, &shown.change)),
+                    Err(gone) => self.close(gone.message()),
+                },
+                () = &mut silent => {
+                    let beat = Event::default().comment("");
+                    let place = self.following.place();
+                    return self.ready.push_back(match place {
+                        Some(place) => beat.id(place.to_string()),
+                        None => beat,
+                    });
+                }
+                _ = tick.tick() => match self.api.keys.caller(&self.api.store, &self.secret).await {
+                    Err(problem) if problem.code == Code::Unauthenticated => return self.close("the key is not valid any more"),
+                    Ok(_) | Err(_) => {}
+                },
+            }
+        }
+    }
+
+    fn close(&mut self, reason: &str) {
+        self.over = true;
+        self.ready.push_back(Event::default().event("closed").data(json!({ "reason": reason }).to_string()));
+    }
+}
+
+fn event(name: &str, place: Place, data: &Value) -> Event {
+    Event::default().event(name).id(place.to_string()).data(data.to_string())
+}
+
+/// A change as a stream of this view tells it.
+fn told(view: View, change: &Change) -> Event {
+    let status = change.status.as_deref();
+    let (id, workspace, at) = (change.id, change.workspace, change.at);
+    let (name, data) = match view {
+        View::Execution => {
+            ("execution", json!({ "executionId": id, "workspaceId": workspace, "status": status, "at": at }))
+        }
+        View::Queue => {
+            let status = ticket(status).map(queue::Status::name);
+            ("queue", json!({ "queueId": id, "executionId": id, "workspaceId": workspace, "status": status, "at": at }))
+        }
+        View::Projection => {
+            let op = change.op.name();
+            ("projection", json!({ "type": op, "id": id, "workspaceId": workspace, "at": at, "record": change.record }))
+        }
+    };
+    event(name, change.place, &data)
+}
+
+/// How the ticket of an execution stands whose status just became this one.
+fn ticket(status: Option<&str>) -> Option<queue::Status> {
+    Some(match status? {
+        "PENDING" => queue::Status::Pending,
+        "RUNNING" => queue::Status::Dispatched,
+        "COMPLETED" | "CANCELED" => queue::Status::Gone,
+        _ => queue::Status::Failed,
+    })
+}

@@ -1,0 +1,78 @@
+//! What answers over HTTP, and the feed of changes behind it.
+//!
+//! Not here: the routes (`http`), how changes are read (`feed`).
+
+use std::sync::Arc;
+
+use engine::vault::Vault;
+use store::Store;
+use store::key::Secret;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use super::super::StartError;
+use super::Parts;
+use crate::feed::{Feed, Source};
+use crate::http;
+use crate::pass::keep;
+use crate::waiters::Waiters;
+
+/// How many requests at once may ask an engine elsewhere about a run.
+const ASKED_AT_ONCE: usize = 8;
+
+/// The feed reads one thing at a time.
+const FEED_CONNECTIONS: usize = 1;
+
+impl Parts {
+    /// Follows the changes for whoever asks this process for them.
+    fn spawn_feed(&self) -> Result<Feed, StartError> {
+        let feed = Feed::new();
+        let store = Store::new(&self.targets.pooled, FEED_CONNECTIONS)?;
+        let bell = self.settings.dispatch.hints.then(|| self.targets.direct.clone());
+        let source = Source { feed: feed.clone(), store, bell, stop: self.stop.clone() };
+        self.tasks.spawn(keep("feed", self.stop.clone(), source.run()));
+        Ok(feed)
+    }
+
+    /// Answers over HTTP: the whole API, or only how this process is doing.
+    pub(in crate::start) fn spawn_api(
+        &mut self,
+        listener: TcpListener,
+        root_key: Option<Secret>,
+        whole: bool,
+    ) -> Result<(), StartError> {
+        let store = Store::new(&self.targets.pooled, self.settings.database.api_connections)?;
+        let api = Arc::new(http::ApiParts {
+            vault: Vault::new(store.clone(), crate::secrets::keys(&self.settings)?),
+            store,
+            settings: self.settings.clone(),
+            keys: http::keys(root_key),
+            hints: self.hints.clone(),
+            waiters: self.waiters.clone(),
+            streams: Waiters::default(),
+            feed: self.spawn_feed()?,
+            tasks: self.tasks.clone(),
+            declared: http::declared(),
+            work: self.work.clone(),
+            engine: self.engine.clone(),
+            told: self.told.clone(),
+            polls: self.worker.polls(),
+            breaker: self.breaker.clone(),
+            findings: self.findings.clone(),
+            asked: Semaphore::new(ASKED_AT_ONCE),
+            pulse: Arc::clone(&self.pulse),
+            rouse: Arc::clone(&self.rouse),
+            jobs: Arc::clone(&self.jobs),
+            stop: self.stop.clone(),
+        });
+        let stop = self.stop.clone();
+        let router = if whole { http::router(api) } else { http::signals(api) };
+        self.tasks.spawn(async move {
+            let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+            if let Err(error) = serve.await {
+                tracing::error!(error = &error as &dyn std::error::Error, "The API stopped");
+            }
+        });
+        Ok(())
+    }
+}
