@@ -10,7 +10,7 @@
 mod ceilings;
 mod graphs;
 mod latency;
-mod lifecycle;
+pub(crate) mod lifecycle;
 mod wire;
 
 use anyhow::{Context, Result, bail};
@@ -45,7 +45,7 @@ pub const PARTS: [&str; 4] = ["throughput", "latency", "graphs", "http"];
 
 /// How long a run is.
 #[derive(Clone, Copy, Debug)]
-struct Scale(f64);
+pub(crate) struct Scale(pub(crate) f64);
 
 impl Scale {
     fn count(self, full: usize) -> usize {
@@ -137,7 +137,7 @@ impl Bench<'_> {
                 ceiling.per_s, ceiling.cpu_us
             ));
             let world = self.world(&format!("lifecycle_{round}")).await?;
-            let life = lifecycle::measure(&world, self.scale).await.context("the whole life")?;
+            let life = lifecycle::measure(&world, self.scale, async |_| Ok(())).await.context("the whole life")?;
             say(format!(
                 "{round} of {ROUNDS}: forebay, the whole life: {:.0}/s, {:.0} us of the server and {:.0} of the service each",
                 life.per_s, life.database_us, life.service_us

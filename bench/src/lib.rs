@@ -4,6 +4,7 @@ pub mod admission;
 pub mod chaos;
 pub mod cluster;
 pub mod dispatch;
+pub mod events;
 pub mod expressions;
 mod measure;
 pub mod random;

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use bench::{admission, dispatch, temporal};
+use bench::{admission, dispatch, events, temporal};
 use clap::{Parser, Subcommand};
 
 /// Measures Forebay on this machine. Figures go to standard output as one line of JSON.
@@ -35,6 +35,15 @@ enum What {
         #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = dispatch::PARTS)]
         only: Vec<String>,
     },
+    /// How soon is a change told, and what does telling cost?
+    Events {
+        /// 1 is the full length; less is for trying it out.
+        #[arg(long, value_name = "F", default_value_t = 1.0)]
+        scale: f64,
+        /// Only these parts.
+        #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = events::PARTS)]
+        only: Vec<String>,
+    },
     /// What does the service cost beside a bare client of Temporal, and a workflow written by hand?
     Temporal {
         /// 1 is the full length; less is for trying it out.
@@ -55,6 +64,7 @@ fn main() -> anyhow::Result<ExitCode> {
             runtime.block_on(admission::run(&admission::Options { scale, parts: only }))?
         }
         What::Dispatch { scale, only } => runtime.block_on(dispatch::run(&dispatch::Options { scale, parts: only }))?,
+        What::Events { scale, only } => runtime.block_on(events::run(&events::Options { scale, parts: only }))?,
         What::Temporal { scale, only } => runtime.block_on(temporal::run(&temporal::Options { scale, parts: only }))?,
     };
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::from(BROKEN_PROMISE) })

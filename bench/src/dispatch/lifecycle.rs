@@ -27,18 +27,23 @@ const GATHER: Duration = Duration::from_millis(10);
 /// The database tells of commits about once a second.
 const TOLD: Duration = Duration::from_millis(1_500);
 
-pub(super) struct Lifecycle {
-    pub(super) per_s: f64,
+pub(crate) struct Lifecycle {
+    pub(crate) per_s: f64,
     /// Processor time for an execution, in microseconds: the database's, and the service's.
-    pub(super) database_us: f64,
-    pub(super) service_us: f64,
+    pub(crate) database_us: f64,
+    pub(crate) service_us: f64,
     pub(super) commits: f64,
     /// None where the server cannot count them.
     pub(super) statements: Option<f64>,
 }
 
-/// Lets the service run executions while they are being accepted; from the first to the last.
-pub(super) async fn measure(world: &World, scale: Scale) -> Result<Lifecycle> {
+/// Lets the service run executions while they are being accepted; from the first to the last. Before that, what is to be done with
+/// the service; what comes of it is kept until the end.
+pub(crate) async fn measure<T>(
+    world: &World,
+    scale: Scale,
+    first: impl AsyncFnOnce(&Service) -> Result<T>,
+) -> Result<Lifecycle> {
     let mut tenants = Vec::new();
     for _ in 0..TENANTS {
         tenants.push(world.tenant_in(None, LIMIT, 1, &one_node()).await?);
@@ -46,6 +51,7 @@ pub(super) async fn measure(world: &World, scale: Scale) -> Result<Lifecycle> {
     world.leave_to_service().await?;
     world.settle().await?;
     let service = Service::start(world, &[]).await?;
+    let kept = first(&service).await?;
     run(world, &tenants, BATCH * TENANTS).await.context("warm up")?;
     tokio::time::sleep(TOLD).await;
     let before = Counted::look(&world.client).await?;
@@ -57,6 +63,7 @@ pub(super) async fn measure(world: &World, scale: Scale) -> Result<Lifecycle> {
     let (took, later) = (began.elapsed(), used()?);
     tokio::time::sleep(TOLD).await;
     let after = Counted::look(&world.client).await?;
+    drop(kept);
     service.stop().await?;
     let each = |count: i64| count as f64 / items as f64;
     let us = |which: usize| later[which].saturating_sub(earlier[which]).as_secs_f64() * 1e6 / items as f64;

@@ -16,6 +16,7 @@ use serde_json::json;
 use store::key::Secret;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::world::{Tenant, World};
 
@@ -106,6 +107,18 @@ impl Service {
         let answers: serde_json::Value = answer.json().await?;
         let accepted = answers["items"].as_array().context("an answer for each item")?;
         Ok(accepted.iter().filter(|item| item["started"]["executionId"].is_string()).count())
+    }
+
+    /// Reads an event stream until what is answered is dropped.
+    pub(crate) async fn follow(&self, path: &str) -> Result<AbortOnDropHandle<()>> {
+        let request = self.http.get(format!("http://{}{path}", self.address)).bearer_auth(self.key.expose());
+        let mut stream = request.send().await.context("open an event stream")?.error_for_status()?;
+        Ok(AbortOnDropHandle::new(tokio::spawn(async move { while let Ok(Some(_)) = stream.chunk().await {} })))
+    }
+
+    /// Where the Supabase client's socket is, with the key to open it.
+    pub(crate) fn socket(&self) -> String {
+        format!("ws://{}/realtime/v1/websocket?apikey={}&vsn=2.0.0", self.address, self.key.expose())
     }
 
     /// Its process.

@@ -36,10 +36,12 @@ pub(crate) use prune::{EVERY as PRUNE_EVERY, Pruner};
 const POLL: Duration = Duration::from_millis(100);
 /// After a look that found something there may be more that rang no bell.
 const AGAIN: Duration = Duration::from_millis(20);
+/// Between two looks in any case, so that many bells in a row make one look.
+const BREATH: Duration = Duration::from_millis(3);
 /// After one that failed.
 const REST: Duration = Duration::from_millis(500);
 /// The most entries read at once; an entry has the changes of one statement.
-const PAGE: usize = 500;
+const PAGE: usize = 200;
 /// How long somebody waits to be let in.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -200,11 +202,11 @@ impl Source {
         while !self.stop.is_cancelled() && !self.feed.is_left() {
             self.listen(&mut bell).await;
             let rest = match self.look(&mut cursor).await {
-                Ok(found) => {
+                Ok(rest) => {
                     if std::mem::take(&mut failing) {
                         tracing::info!("The feed of changes works again");
                     }
-                    if found { AGAIN } else { POLL }
+                    rest
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut failing, true) {
@@ -214,8 +216,9 @@ impl Source {
                     REST
                 }
             };
+            tokio::time::sleep(rest.min(BREATH)).await;
             tokio::select! {
-                () = tokio::time::sleep(rest) => {}
+                () = tokio::time::sleep(rest.saturating_sub(BREATH)) => {}
                 () = rung(&mut bell) => {}
                 () = self.stop.cancelled() => {}
             }
@@ -229,11 +232,11 @@ impl Source {
         }
     }
 
-    /// Reads what is new and hands it out; was there anything?
-    async fn look(&self, cursor: &mut Option<Cursor<Arc<Shown>>>) -> Result<bool, store::Error> {
+    /// Reads what is new and hands it out; how long may it rest now?
+    async fn look(&self, cursor: &mut Option<Cursor<Arc<Shown>>>) -> Result<Duration, store::Error> {
         let Some(reader) = cursor else {
             *cursor = Some(self.begin().await?);
-            return Ok(true);
+            return Ok(AGAIN);
         };
         let (found, settled) = match self.drain(reader).await? {
             Some(read) => read,
@@ -242,12 +245,17 @@ impl Source {
                 ::metrics::counter!(metrics::FEED_DROPPED.name, "reason" => Gone::Lost.name()).increment(1);
                 self.feed.drop_all(Gone::Lost);
                 *cursor = None;
-                return Ok(true);
+                return Ok(Duration::ZERO);
             }
         };
         measure(&found, reader);
         self.feed.hand_out(&found, &settled, reader.low());
-        Ok(!found.is_empty())
+        Ok(match found.len() {
+            0 => POLL,
+            // There may be more.
+            count if count >= PAGE => Duration::ZERO,
+            _ => AGAIN,
+        })
     }
 
     /// Begins at the horizon. What is visible above it already is settled later and is news to nobody.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::Feed;
 
 /// The most changes that may wait for one follower.
-const MOST: usize = 1_024;
+const MOST: usize = 32_768;
 /// The most bytes, about.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
 

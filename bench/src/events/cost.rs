@@ -1,0 +1,136 @@
+//! What the change log costs the whole life of an execution.
+//!
+//! Invariants
+//! - Three ways in turns: without the log; with it, as everybody has it; and with somebody who reads every change of it.
+//! - A database "without" is checked to be so: nothing was logged in it at the end.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+use crate::cluster::Cluster;
+use crate::dispatch::{Scale, lifecycle};
+use crate::measure::stats::median;
+use crate::measure::world::World;
+use crate::report::say;
+
+const ROUNDS: usize = 5;
+/// What tells every change of an execution.
+const STREAM: &str = "/api/v1/workflow/executions/events";
+/// What each part of a statement that writes the log begins with.
+const WRITES: &str = "INSERT INTO change_log";
+
+pub(super) struct Cost {
+    /// The share of throughput lost to writing the log.
+    pub(super) log: f64,
+    /// The same with a reader on this machine.
+    pub(super) read: f64,
+    pub(super) per_s: Value,
+    pub(super) cpu_us: Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Without,
+    Written,
+    Read,
+}
+
+impl Way {
+    const ALL: [Way; 3] = [Way::Without, Way::Written, Way::Read];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Without => "without",
+            Way::Written => "written",
+            Way::Read => "read",
+        }
+    }
+}
+
+pub(super) async fn measure(cluster: &Cluster, scale: Scale) -> Result<Cost> {
+    let mut per_s: [Vec<f64>; 3] = Default::default();
+    let mut cpu: [Vec<f64>; 3] = Default::default();
+    for round in 1..=ROUNDS {
+        // Each round begins with another, so that what drifts hits them alike.
+        for turn in 0..Way::ALL.len() {
+            let at = (turn + round) % Way::ALL.len();
+            let life = one(cluster, scale, Way::ALL[at], round).await?;
+            per_s[at].push(life.per_s);
+            cpu[at].push(life.database_us + life.service_us);
+            say(format!(
+                "{round} of {ROUNDS}, {}: {:.0}/s, {:.0} us of the server and {:.0} of the service each",
+                Way::ALL[at].name(),
+                life.per_s,
+                life.database_us,
+                life.service_us
+            ));
+        }
+    }
+    let told = |of: &[Vec<f64>; 3]| -> Value {
+        Way::ALL.iter().zip(of).map(|(way, values)| (way.name().to_owned(), json!(median(values).round()))).collect()
+    };
+    let lost = |with: usize| 1.0 - median(&per_s[with]) / median(&per_s[0]);
+    Ok(Cost { log: lost(1), read: lost(2), per_s: told(&per_s), cpu_us: told(&cpu) })
+}
+
+async fn one(cluster: &Cluster, scale: Scale, way: Way, round: usize) -> Result<lifecycle::Lifecycle> {
+    let world = World::create(cluster, &format!("{}_{round}", way.name())).await?;
+    let life = lifecycle::measure(&world, scale, async |service| match way {
+        // The service puts its functions in place when it starts.
+        Way::Without => silence(&world.client).await.context("take the log out").map(|()| None),
+        Way::Written => Ok(None),
+        Way::Read => service.follow(STREAM).await.map(Some),
+    })
+    .await?;
+    let logged: i64 = world.client.query_one("SELECT count(*) FROM change_log", &[]).await?.try_get(0)?;
+    ensure!((logged > 0) == (way != Way::Without), "{} entries of the log, {}", logged, way.name());
+    Ok(life)
+}
+
+/// Takes the parts that write the log out of the functions that an execution passes through.
+async fn silence(client: &Client) -> Result<()> {
+    let sql = "SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.proname = ANY ($1)";
+    let names = ["fb_enqueue_many_2", "fb_claim_3", "fb_record_3"];
+    let found = client.query(sql, &[&names.as_slice()]).await?;
+    ensure!(found.len() == names.len(), "{} of {names:?} are there", found.len());
+    for row in found {
+        let text = without(row.try_get(0)?).context("a function that writes the log in another way")?;
+        client.batch_execute(&text).await?;
+    }
+    Ok(())
+}
+
+/// A statement's text without the part `, l AS (INSERT INTO change_log …)`.
+fn without(text: &str) -> Option<String> {
+    let write = text.find(WRITES)?;
+    let comma = text[..write].rfind("l AS (")?;
+    let comma = text[..comma].rfind(',')?;
+    let open = comma + text[comma..].find('(')?;
+    let mut depth = 0_usize;
+    for (at, sign) in text[open..].char_indices() {
+        match sign {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            let rest = &text[open + at + 1..];
+            return (!rest.contains(WRITES)).then(|| format!("{}{rest}", &text[..comma]));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn only_the_part_that_writes_the_log_goes() {
+        let text =
+            "WITH e AS (SELECT 1),\n    l AS (\n INSERT INTO change_log SELECT f(e.id) FROM e HAVING (true))\nSELECT 2";
+        assert_eq!(without(text).as_deref(), Some("WITH e AS (SELECT 1)\nSELECT 2"));
+        assert_eq!(without("SELECT 1"), None);
+    }
+}
