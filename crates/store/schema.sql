@@ -1496,7 +1496,15 @@ BEGIN
                duration_ms = CASE WHEN excluded.completed_at IS NOT NULL
                     THEN (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint END
          WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
-        RETURNING n.execution_id, n.seq)
+        RETURNING n.execution_id, n.workspace_id, n.seq),
+    -- Whose nodes have moved; an end says so itself.
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces)
+        SELECT 'nodes', 'UPDATE', array_agg(m.id), array_agg(m.ws)
+          FROM (SELECT DISTINCT n.execution_id AS id, n.workspace_id AS ws FROM n
+                 WHERE cardinality(e_runs) < cardinality(r_ids)
+                   AND NOT n.execution_id = ANY (ARRAY(SELECT r_ids[t.run] FROM unnest(e_runs) AS t(run)))) m
+        HAVING count(*) > 0)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
     -- once, below: its facts cannot be repeated, because it is over then.
     UPDATE workflow_execution e SET last_seq = s.seq
@@ -1640,6 +1648,8 @@ BEGIN
        SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
            next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
      WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
+    INSERT INTO change_log (topic, op, refs, workspaces)
+    SELECT 'nodes', 'UPDATE', ARRAY[e.id], ARRAY[e.workspace_id] FROM workflow_execution e WHERE e.id = p_execution;
     RETURN QUERY
     SELECT true, n.status, n.label, n.attempt, n.fence,
            (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error
@@ -1779,7 +1789,7 @@ CREATE UNLOGGED TABLE public.change_log (
     old_record jsonb,
     CONSTRAINT change_log_check CHECK (((topic <> 'projection'::text) OR (cardinality(refs) = 1))),
     CONSTRAINT change_log_op_check CHECK ((op = ANY (ARRAY['INSERT'::text, 'UPDATE'::text, 'DELETE'::text]))),
-    CONSTRAINT change_log_topic_check CHECK ((topic = ANY (ARRAY['execution'::text, 'projection'::text])))
+    CONSTRAINT change_log_topic_check CHECK ((topic = ANY (ARRAY['execution'::text, 'nodes'::text, 'projection'::text])))
 )
 WITH (autovacuum_vacuum_scale_factor='0.05');
 

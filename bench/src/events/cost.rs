@@ -101,11 +101,10 @@ async fn silence(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A statement's text without the part `, l AS (INSERT INTO change_log …)`.
+/// A function's text without the parts `, l AS (INSERT INTO change_log …)`; none if it writes the log in another way.
 fn without(text: &str) -> Option<String> {
-    let write = text.find(WRITES)?;
-    let comma = text[..write].rfind("l AS (")?;
-    let comma = text[..comma].rfind(',')?;
+    let Some(write) = text.find(WRITES) else { return Some(text.to_owned()) };
+    let comma = text[..write].trim_end().strip_suffix("l AS (")?.rfind(',')?;
     let open = comma + text[comma..].find('(')?;
     let mut depth = 0_usize;
     for (at, sign) in text[open..].char_indices() {
@@ -115,8 +114,7 @@ fn without(text: &str) -> Option<String> {
             _ => {}
         }
         if depth == 0 {
-            let rest = &text[open + at + 1..];
-            return (!rest.contains(WRITES)).then(|| format!("{}{rest}", &text[..comma]));
+            return without(&format!("{}{}", &text[..comma], &text[open + at + 1..]));
         }
     }
     None
@@ -131,6 +129,7 @@ mod tests {
         let text =
             "WITH e AS (SELECT 1),\n    l AS (\n INSERT INTO change_log SELECT f(e.id) FROM e HAVING (true))\nSELECT 2";
         assert_eq!(without(text).as_deref(), Some("WITH e AS (SELECT 1)\nSELECT 2"));
-        assert_eq!(without("SELECT 1"), None);
+        assert_eq!(without("SELECT 1").as_deref(), Some("SELECT 1"));
+        assert_eq!(without("INSERT INTO change_log SELECT 1"), None);
     }
 }

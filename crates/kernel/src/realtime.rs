@@ -25,6 +25,8 @@ use cursor::Place;
 pub enum Topic {
     /// An execution's status, and with it its ticket's.
     Execution,
+    /// Nodes of an execution, which ones is for its reader to look.
+    Nodes,
     /// A row of `workflow_queue_projection`.
     Projection,
 }
@@ -59,12 +61,13 @@ impl Topic {
     pub fn name(self) -> &'static str {
         match self {
             Topic::Execution => "execution",
+            Topic::Nodes => "nodes",
             Topic::Projection => "projection",
         }
     }
 
     pub fn parse(text: &str) -> Option<Topic> {
-        [Topic::Execution, Topic::Projection].into_iter().find(|topic| topic.name() == text)
+        [Topic::Execution, Topic::Nodes, Topic::Projection].into_iter().find(|topic| topic.name() == text)
     }
 }
 

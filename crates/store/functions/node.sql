@@ -26,6 +26,8 @@ BEGIN
        SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
            next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
      WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
+    INSERT INTO change_log (topic, op, refs, workspaces)
+    SELECT 'nodes', 'UPDATE', ARRAY[e.id], ARRAY[e.workspace_id] FROM workflow_execution e WHERE e.id = p_execution;
     RETURN QUERY
     SELECT true, n.status, n.label, n.attempt, n.fence,
            (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error

@@ -67,7 +67,15 @@ BEGIN
                duration_ms = CASE WHEN excluded.completed_at IS NOT NULL
                     THEN (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint END
          WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
-        RETURNING n.execution_id, n.seq)
+        RETURNING n.execution_id, n.workspace_id, n.seq),
+    -- Whose nodes have moved; an end says so itself.
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces)
+        SELECT 'nodes', 'UPDATE', array_agg(m.id), array_agg(m.ws)
+          FROM (SELECT DISTINCT n.execution_id AS id, n.workspace_id AS ws FROM n
+                 WHERE cardinality(e_runs) < cardinality(r_ids)
+                   AND NOT n.execution_id = ANY (ARRAY(SELECT r_ids[t.run] FROM unnest(e_runs) AS t(run)))) m
+        HAVING count(*) > 0)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
     -- once, below: its facts cannot be repeated, because it is over then.
     UPDATE workflow_execution e SET last_seq = s.seq

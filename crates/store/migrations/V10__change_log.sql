@@ -7,12 +7,12 @@ CREATE UNLOGGED TABLE change_log (
     -- Drawn far apart: the changes of one entry are numbered in between.
     seq bigint GENERATED ALWAYS AS IDENTITY (START 1048576 INCREMENT 1048576),
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    topic text NOT NULL CHECK (topic = ANY (ARRAY['execution', 'projection'])),
+    topic text NOT NULL CHECK (topic = ANY (ARRAY['execution', 'nodes', 'projection'])),
     op text NOT NULL CHECK (op = ANY (ARRAY['INSERT', 'UPDATE', 'DELETE'])),
     -- The rows that one statement changed in the same way, and whose each is; null: no workspace's, only a root key may see it.
     refs uuid[] NOT NULL,
     workspaces uuid[] NOT NULL,
-    -- What these executions became.
+    -- What these executions became; null if only nodes of theirs have moved.
     status text,
     -- One row of the projection, all of it, as this change left it and as it found it.
     record jsonb,

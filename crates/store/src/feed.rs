@@ -41,13 +41,13 @@ pub struct Drained {
 
 /// Which changes one who comes back asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct Missed {
+pub struct Missed<'a> {
     pub after: Place,
     /// Its feed tells what lies at or above it.
     pub below: u64,
     /// None: all.
     pub workspace: Option<WorkspaceId>,
-    pub topic: Topic,
+    pub topics: &'a [Topic],
     /// None: every row.
     pub id: Option<Uuid>,
 }
@@ -80,13 +80,14 @@ impl Store {
     }
 
     /// What one who comes back missed, in order, at most `most`.
-    pub async fn missed(&self, missed: &Missed, most: i64) -> Result<Vec<Change>, Error> {
-        let Missed { after, below, workspace, topic, id } = missed;
+    pub async fn missed(&self, missed: &Missed<'_>, most: i64) -> Result<Vec<Change>, Error> {
+        let Missed { after, below, workspace, topics, id } = missed;
+        let topics: Vec<&str> = topics.iter().map(|topic| topic.name()).collect();
         let (xid, below, workspace) = (after.xid.to_string(), below.to_string(), workspace.map(|id| id.0));
         let rows = self
             .query(
                 sql!("change_log/after"),
-                &[&xid, &after.seq, &below, &workspace, &topic.name(), id, &most, &after.entry()],
+                &[&xid, &after.seq, &below, &workspace, &topics, id, &most, &after.entry()],
             )
             .await?;
         rows.iter().map(change).collect()

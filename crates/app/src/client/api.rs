@@ -7,6 +7,8 @@
 //!
 //! Not here: which requests to make (the commands), how errors are told (`exit::report`).
 
+mod live;
+
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -22,6 +24,7 @@ use server::wire::ProblemBody;
 use super::connection::Secret;
 use crate::exit::Exit;
 use crate::output::hint;
+pub(crate) use live::{Live, Waited};
 
 /// Longer than any wait a request asks for.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! - A look asks for a bounded number of workspaces and of capacities.
+//! - It looks when an execution changed, at most once a second, and now and then in any case.
 //! - Without a terminal, or for JSON, it looks once.
 //!
 //! Not here: the terminal itself (`top::screen`).
@@ -13,8 +14,9 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use server::wire::{Capacity, Count, Page, Workspace};
+use tokio::time::Instant;
 
-use super::api::{Answer, Error};
+use super::api::{Answer, Error, Live, Waited};
 use super::connection::Session;
 use super::{Act, Format};
 use crate::exit::{Exit, usage};
@@ -27,6 +29,12 @@ const PAGE: &str = "200";
 /// How many capacities are asked for at once.
 const AT_ONCE: usize = 8;
 const SHORTEST: Duration = Duration::from_millis(200);
+/// The shortest between two looks, however much changes.
+const BREATH: Duration = Duration::from_secs(1);
+/// The longest, while nothing tells of changes.
+const UNTOLD: Duration = Duration::from_secs(2);
+/// What tells of every execution that changes.
+const STREAM: &str = "workflow/executions/events";
 
 /// Watch the workspaces: what runs, what may, what waits and for how long
 #[derive(Debug, clap::Args)]
@@ -38,8 +46,8 @@ Examples:
   forebay top
   forebay top --every 10s --limit 5")]
 pub(crate) struct Top {
-    /// How often to look
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = kernel::duration::parse)]
+    /// How often to look even if nothing is told to have changed
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = kernel::duration::parse)]
     every: Duration,
     /// The most workspaces to show
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=200))]
@@ -76,14 +84,23 @@ impl Act for Top {
 impl Top {
     async fn watch(self, session: &Session) -> anyhow::Result<Exit> {
         let mut screen = Screen::open()?;
+        let mut live = Live::new(STREAM.to_owned());
         loop {
+            live.open(&session.api).await;
+            let looked = Instant::now();
             let text = match look(session, usize::from(self.limit)).await {
                 Ok(rows) => table(&rows, session.stdout),
                 Err(error) if error.is_passing() => format!("{}; trying again", output::clean(&error.to_string())),
                 Err(error) => return Err(error.into()),
             };
             screen.draw(&format!("{text}\n\nq ends"))?;
-            match screen.wait(self.every).await? {
+            let changed = async {
+                let most = if live.is_open() { self.every } else { self.every.min(UNTOLD) };
+                if live.wait(most).await == Waited::Told {
+                    tokio::time::sleep_until(looked + BREATH.min(self.every)).await;
+                }
+            };
+            match screen.wait(changed).await? {
                 Some(Key::Quit) => return Ok(Exit::Done),
                 Some(Key::Interrupt) => return Ok(Exit::Interrupted),
                 None => {}

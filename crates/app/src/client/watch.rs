@@ -1,11 +1,12 @@
 //! Following an execution: why it waits, each node as it changes, how it ended.
 //!
-//!     look ──▶ changed? ──yes──▶ show, look again soon
-//!       ▲           └────no────▶ look again later, up to a second
+//!     look ──▶ show what changed ──▶ wait until the execution's stream tells of more ──▶ look
+//!       ▲                              └ it cannot be followed: look again soon, and then ever later, up to a second
 //!       └── trouble that passes is waited out, for a while
 //!
 //! Invariants
-//! - The pause between looks is the server's own wait for the end, so the end is seen at once.
+//! - A stream only says when to look, and one that is followed is not believed for ever: there is a look behind it.
+//! - Without a stream, the pause between looks is the server's own wait for the end, so the end is seen at once.
 //! - Watching changes nothing: to stop it leaves the execution alone.
 //! - A failure is told once: with its node, or at the end if no node had it.
 //!
@@ -22,7 +23,7 @@ use server::wire;
 use tokio::time::Instant;
 
 use super::Format;
-use super::api::{Answer, Error};
+use super::api::{Answer, Error, Live, Waited};
 use super::connection::Session;
 use super::execution::path;
 use crate::exit::Exit;
@@ -34,6 +35,10 @@ pub(super) use view::{detail, is_moving, name};
 /// How soon to look again after something changed, and how late if nothing does.
 const SOON: Duration = Duration::from_millis(250);
 const LATE: Duration = Duration::from_secs(1);
+/// With a stream: the shortest between two looks, and the longest, while it waits and while it runs.
+const BREATH: Duration = Duration::from_millis(50);
+const WAITING: Duration = Duration::from_secs(2);
+const RUNNING: Duration = Duration::from_secs(10);
 /// How long a server may be away before we give up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -84,17 +89,31 @@ async fn expire(timeout: Option<Duration>) -> Duration {
 }
 
 async fn poll(session: &Session, id: ExecutionId, view: &mut View) -> anyhow::Result<Answer<wire::Execution>> {
-    let mut pace = Pace::new();
+    let (mut pace, mut live) = (Pace::new(), Live::new(format!("{}/events", path(id))));
     loop {
+        live.open(&session.api).await;
         let begun = Instant::now();
-        match look(session, id, pace.wait(), view).await {
+        let wait = pace.wait().filter(|_| !live.is_open());
+        let mut behind = RUNNING;
+        match look(session, id, wait, view).await {
             Ok((execution, _)) if execution.value.status.is_terminal() => return Ok(execution),
-            Ok((_, changed)) => pace.looked(changed, begun.elapsed()),
+            Ok((execution, changed)) => {
+                pace.looked(changed, begun.elapsed());
+                if execution.value.status == Status::Pending {
+                    behind = WAITING;
+                }
+            }
             Err(Trouble::Api(error)) if error.is_passing() && pace.failed(begun) => view.trouble(&error)?,
             Err(Trouble::Api(error)) => return Err(error.into()),
             Err(Trouble::Output(error)) => return Err(error),
         }
-        tokio::time::sleep_until(begun + pace.pause).await;
+        if live.is_open() && pace.silent_since.is_none() {
+            if live.wait(behind).await == Waited::Told {
+                tokio::time::sleep_until(begun + BREATH).await;
+            }
+        } else {
+            tokio::time::sleep_until(begun + pace.pause).await;
+        }
     }
 }
 

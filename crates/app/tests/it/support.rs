@@ -53,7 +53,9 @@ pub(crate) fn migrations() -> Vec<String> {
     let files = std::fs::read_dir(directory).expect("migrations");
     let stem = |file: std::fs::DirEntry| file.path().file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let mut names: Vec<String> = files.filter_map(|file| stem(file.expect("a file"))).collect();
-    names.sort();
+    // By number: V2 before V10.
+    let number = |name: &String| name[1..].split('_').next().and_then(|number| number.parse::<u32>().ok());
+    names.sort_by_key(number);
     names
 }
 

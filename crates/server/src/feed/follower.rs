@@ -75,7 +75,7 @@ impl Shown {
     /// How much waits with it, about. What an execution became is short.
     fn size(&self) -> usize {
         match self.change.topic {
-            Topic::Execution => 256,
+            Topic::Execution | Topic::Nodes => 256,
             Topic::Projection => self.data().len(),
         }
     }

@@ -44,12 +44,24 @@ const PAGE: i64 = 200;
 /// What a stream is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
-    Execution,
+    /// One execution, with its nodes.
+    Run,
+    Executions,
     Queue,
     Projection,
 }
 
-/// The status of one execution, from now on.
+impl View {
+    fn topics(self) -> &'static [Topic] {
+        match self {
+            View::Run => &[Topic::Execution, Topic::Nodes],
+            View::Executions | View::Queue => &[Topic::Execution],
+            View::Projection => &[Topic::Projection],
+        }
+    }
+}
+
+/// The status of one execution, and when nodes of it have moved, from now on.
 #[utoipa::path(get, path = "/workflow/executions/{id}/events", tag = "streams", params(("id" = ExecutionId, Path)),
     responses((status = 200, content_type = "text/event-stream", body = String)))]
 pub(crate) async fn of_execution(
@@ -62,7 +74,7 @@ pub(crate) async fn of_execution(
         store::Error::NotFound => Problem::not_found("execution"),
         other => other.into(),
     })?;
-    open(api, caller, View::Execution, Some(id), &headers).await
+    open(api, caller, View::Run, Some(id), &headers).await
 }
 
 /// The status of every execution that the key sees.
@@ -73,7 +85,7 @@ pub(crate) async fn of_executions(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    open(api, caller, View::Execution, None, &headers).await
+    open(api, caller, View::Executions, None, &headers).await
 }
 
 /// The same as their tickets' status.
@@ -119,17 +131,17 @@ async fn open(
     };
     let most = api.settings.http.max_streams_per_key;
     let turn = api.streams.turn(&caller.actor, most).ok_or_else(|| too_many(most))?;
-    let topic = if view == View::Projection { Topic::Projection } else { Topic::Execution };
+    let topics = view.topics();
     let (workspace, one) = (caller.workspace, id.map(|id| id.0));
     let wants = move |change: &Change| {
-        change.topic == topic && change.is_seen_by(workspace) && one.is_none_or(|id| id == change.id)
+        topics.contains(&change.topic) && change.is_seen_by(workspace) && one.is_none_or(|id| id == change.id)
     };
     let following = api.feed.follow(Order::Settled, Box::new(wants)).await.map_err(|_away| {
         let problem = Problem::new(Code::Unavailable, "changes cannot be followed now; try again shortly");
         Problem { retry_after_s: Some(2), ..problem }
     })?;
     let below = following.from;
-    let missed = place.map(|after| Missed { after, below, workspace, topic, id: one });
+    let missed = place.map(|after| Missed { after, below, workspace, topics, id: one });
     let mut following =
         Stream { api, secret, view, following, missed, _turn: turn, ready: VecDeque::new(), over: false };
     if missed.is_none() {
@@ -151,7 +163,7 @@ struct Stream {
     view: View,
     following: Following,
     /// What is to be read of the log before what comes live; none: nothing.
-    missed: Option<Missed>,
+    missed: Option<Missed<'static>>,
     ready: VecDeque<Event>,
     /// Nothing follows what is ready.
     over: bool,
@@ -181,7 +193,7 @@ impl Stream {
     }
 
     /// Reads a page of what was missed. The log is asked how far it reaches after that: what was pruned meanwhile counts.
-    async fn catch_up(&mut self, missed: Missed) {
+    async fn catch_up(&mut self, missed: Missed<'static>) {
         let read = async {
             let page = self.api.store.missed(&missed, PAGE).await?;
             Ok::<_, store::Error>((page, self.api.store.log_extent().await?))
@@ -243,7 +255,10 @@ fn told(view: View, change: &Change) -> Event {
     let status = change.status.as_deref();
     let (id, workspace, at) = (change.id, change.workspace, change.at);
     let (name, data) = match view {
-        View::Execution => {
+        View::Run if change.topic == Topic::Nodes => {
+            ("nodes", json!({ "executionId": id, "workspaceId": workspace, "at": at }))
+        }
+        View::Run | View::Executions => {
             ("execution", json!({ "executionId": id, "workspaceId": workspace, "status": status, "at": at }))
         }
         View::Queue => {

@@ -133,7 +133,7 @@ async fn come_back(store: Store, end: Arc<AtomicU64>, from: u64) -> Vec<Place> {
     loop {
         let end = end.load(Ordering::SeqCst);
         let below = store.log_extent().await.expect("an extent").horizon;
-        let missed = Missed { after, below, workspace: None, topic: Topic::Projection, id: None };
+        let missed = Missed { after, below, workspace: None, topics: &[Topic::Projection], id: None };
         let page = store.missed(&missed, 20).await.expect("a page");
         told.extend(page.iter().map(|change| change.place));
         match page.last() {
@@ -243,8 +243,8 @@ async fn who_comes_back_is_told_of_its_own_workspace_topic_and_row_alone() {
     world.accept_many(theirs, other, 1).await;
     world.run_sql(INSERT, &[&new_id()]).await;
     let below = i64::MAX.unsigned_abs();
-    let count = async |workspace: Option<WorkspaceId>, topic, id: Option<Uuid>| {
-        let missed = Missed { after: Place::before(0), below, workspace, topic, id };
+    let count = async |workspace: Option<WorkspaceId>, topic: Topic, id: Option<Uuid>| {
+        let missed = Missed { after: Place::before(0), below, workspace, topics: &[topic], id };
         world.store.missed(&missed, 100).await.expect("a page").len()
     };
     let found = BTreeMap::from([

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kernel::execution;
 use kernel::ids::Label;
 use kernel::node::Status;
+use kernel::realtime::Topic;
 use serde_json::json;
 use store::admission::Begun;
 use store::run::{NodeFact, Record, Recorded};
@@ -127,6 +128,26 @@ async fn of_several_runs_the_fenced_one_is_left_out_and_the_others_are_stored() 
     let mut reversed = records.clone();
     reversed.reverse();
     assert_eq!(save(&world, &reversed).await, [FENCED, FENCED, STORED], "answers follow the records' order");
+}
+
+#[tokio::test]
+async fn it_is_logged_once_a_call_whose_nodes_moved_and_an_end_says_so_itself() {
+    let world = World::new().await;
+    let runs = runs(&world, 4).await;
+    let two = || vec![fact("a", Status::Completed), fact("b", Status::Running)];
+    let mut records: Vec<Record> = runs.iter().map(|run| record(run, two())).collect();
+    records[1].epoch = 7;
+    records[2].end = Some(end(execution::Status::Completed));
+    save(&world, &records).await;
+    // Told again: nothing moved.
+    save(&world, &[record(&runs[0], vec![fact("a", Status::Completed)])]).await;
+    let drained = world.store.drain(0, &[], 1_000).await.expect("a drain");
+    let mut moved: Vec<uuid::Uuid> =
+        drained.changes.iter().filter(|change| change.topic == Topic::Nodes).map(|change| change.id).collect();
+    let mut expected = vec![runs[0].execution.0, runs[3].execution.0];
+    moved.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(moved, expected);
 }
 
 #[tokio::test]

@@ -6,7 +6,6 @@
 //! Not here: what is drawn (`client::top`).
 
 use std::io::{self, Read, Write};
-use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
@@ -53,9 +52,8 @@ impl Screen {
         write(&format!("{HOME}{lines}{REST_OF_SCREEN}"))
     }
 
-    /// Waits for a key that means something, or until the time is over.
-    pub(super) async fn wait(&mut self, time: Duration) -> anyhow::Result<Option<Key>> {
-        let over = tokio::time::sleep(time);
+    /// Waits for a key that means something, or until there is something to do.
+    pub(super) async fn wait(&mut self, over: impl Future<Output = ()>) -> anyhow::Result<Option<Key>> {
         tokio::pin!(over);
         let mut ended = signal(SignalKind::terminate()).context("listen to signals")?;
         loop {

@@ -146,7 +146,7 @@ async fn the_workspaces_are_watched_until_q() {
     assert!(terminal.text().starts_with("\u{1b}[?1049h"), "a screen of its own");
     terminal.press("xq");
     assert_eq!(terminal.ended().await.code(), Some(0));
-    assert!(terminal.text().contains("\u{1b}[?1049l"), "and back");
+    terminal.shows("\u{1b}[?1049l").await;
     let json = root.json(&["top"]).await;
     assert_eq!(
         (&json["items"][0]["running"]["count"], &json["items"][0]["waiting"]["ready"]["count"]),

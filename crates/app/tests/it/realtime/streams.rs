@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::job;
 use crate::support::http::Api;
+use crate::support::process::{Process, forebay};
+use crate::support::relay::Relay;
 use crate::support::tenant::text;
 use crate::support::{World, until};
 
@@ -104,6 +106,35 @@ async fn a_stream_of_executions_and_of_the_queue_tells_each_step_of_ones_own() {
     assert_eq!(statuses(&theirs.events()), ["ready -"]);
     let foreign = stranger.api.get(&format!("/api/v1/workflow/executions/{id}/events")).await;
     assert_eq!(foreign.problem(404), "not_found");
+}
+
+#[tokio::test]
+async fn an_executions_own_stream_tells_when_its_nodes_move_and_watching_follows_it() {
+    let world = World::new().await;
+    let tenant = world.tenant("FREE").await;
+    let relay = Relay::to(&world.server.base).await;
+    let nodes = json!({ "first": world.receiver.node("/hold/a"), "second": world.receiver.after("first", "/slow/b") });
+    let held = tenant.apply("two", nodes).await;
+    let id = tenant.start(&held).await;
+    world.receiver.until_called("/hold/a", 1).await;
+    let one = Stream::open(&tenant.api, &format!("/api/v1/workflow/executions/{id}/events"), None).await;
+    one.heard(1).await;
+    let key = tenant.api.key.clone().expect("a key");
+    let mut command = forebay();
+    command.args(["watch", &id, "--server", &relay.base]).env("FOREBAY_KEY", key);
+    let mut watcher = Process::spawn("watch", command);
+    let followed = "feed_followers{face=\"stream\"} 2";
+    let metrics = async || world.server.anonymous().get("/metrics").await.text;
+    until("it follows", async || metrics().await.contains(followed).then_some(())).await;
+    // Its way is cut: it comes back, and goes on.
+    relay.cut();
+    until("it is gone", async || (!metrics().await.contains(followed)).then_some(())).await;
+    until("it follows again", async || metrics().await.contains(followed).then_some(())).await;
+    world.receiver.open();
+    assert_eq!(watcher.ended().await.code(), Some(0));
+    let mut names: Vec<String> = one.heard(3).await.into_iter().map(|event| event.name).collect();
+    names.dedup();
+    assert_eq!(names, ["ready", "nodes", "execution"]);
 }
 
 #[tokio::test]
