@@ -1,5 +1,6 @@
 //! Changes as users follow them: the Supabase client from npm, and event streams.
 
+mod many;
 mod streams;
 
 use std::collections::BTreeMap;
