@@ -228,7 +228,7 @@ impl Source {
     /// Listens for the bell again, if that ended. The poll does without.
     async fn listen(&self, bell: &mut Option<Bell>) {
         if let (None, Some(target)) = (&bell, &self.bell) {
-            *bell = target.listen(BELL).await.ok();
+            *bell = target.listen(&[BELL]).await.ok();
         }
     }
 

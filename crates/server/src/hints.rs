@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use kernel::ids::WorkspaceId;
 use store::connect::Target;
+use store::feed::BELL;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +43,8 @@ pub(crate) struct Hints {
 const CHANNEL: &str = "forebay_hint";
 /// A process has ended.
 const GOODBYE: &str = "goodbye";
+/// Rows of the projection were changed: the bell says no more than that it rang.
+const RUNG: &str = "";
 /// How long hints to others gather.
 const GATHER: Duration = Duration::from_millis(10);
 /// A notification holds 8,000 bytes; an id is 37.
@@ -110,6 +113,8 @@ pub(crate) struct Inbox {
     pub(crate) local: mpsc::UnboundedSender<Hint>,
     /// Asks for a heartbeat now.
     pub(crate) beat: Arc<Notify>,
+    /// Somebody changed jobs.
+    pub(crate) rung: Arc<Notify>,
 }
 
 impl Inbox {
@@ -124,6 +129,7 @@ impl Inbox {
                 self.sweep();
             }
             "*" => self.sweep(),
+            RUNG => self.rung.notify_one(),
             list => {
                 for workspace in list.split(',').filter_map(|id| id.parse().ok()) {
                     let _gone = self.local.send(Hint::Workspace(workspace));
@@ -137,7 +143,7 @@ impl Inbox {
 /// so a new one starts with a sweep.
 pub(crate) async fn receive(target: Target, inbox: Inbox, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        if let Ok((client, mut notifications)) = target.listen(CHANNEL).await {
+        if let Ok((client, mut notifications)) = target.listen(&[CHANNEL, BELL]).await {
             let _keeps_listening = client;
             inbox.sweep();
             while let Some(payload) = tokio::select! {

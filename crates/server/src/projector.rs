@@ -3,7 +3,7 @@
 //! Invariants
 //! - Look, decide, do: what is to become of a job is the kernel's (`kernel::event::binding`); claiming it and enqueueing its execution are one
 //!   transaction, so a job that somebody else took meanwhile starts nothing.
-//! - Woken when this process appended events, and by the poll otherwise; safe to run twice and in every process at once.
+//! - Woken when this process appended events, when anybody's change rings the bell, and by the poll in any case; safe to run twice and in every process at once.
 //! - A job that spoils its batch ends alone, with its reason.
 //!
 //! What happens if this process dies: before the commit the job is pending, and the next look takes it; after it, the execution waits

@@ -109,7 +109,10 @@ impl Target {
     }
 
     /// One connection whose notifications come out of the returned receiver; it closes with the connection.
-    pub async fn listen(&self, channel: &str) -> Result<(Client, tokio::sync::mpsc::UnboundedReceiver<String>), Error> {
+    pub async fn listen(
+        &self,
+        channels: &[&str],
+    ) -> Result<(Client, tokio::sync::mpsc::UnboundedReceiver<String>), Error> {
         let (send, receive) = tokio::sync::mpsc::unbounded_channel();
         let client = match &self.tls {
             Some(tls) => {
@@ -123,7 +126,9 @@ impl Target {
                 client
             }
         };
-        client.batch_execute(&format!("LISTEN {channel}")).await?;
+        for channel in channels {
+            client.batch_execute(&format!("LISTEN {channel}")).await?;
+        }
         Ok((client, receive))
     }
 }

@@ -45,7 +45,8 @@ const INSERT: &str = "INSERT INTO domain_events (stream_id, stream_type, stream_
 
 #[tokio::test]
 async fn an_event_by_plain_sql_runs_its_workflow_and_the_job_holds_what_came_out() {
-    let world = World::new().await;
+    // No poll comes in time: the bell wakes our worker.
+    let world = World::with(&["dispatch.poll_interval_ms=60000"]).await;
     let platform = platform(&world).await;
     let event = psql(&world, INSERT).expect("an event");
     let job = job(&platform.api, &event, "completed").await;

@@ -203,7 +203,8 @@ impl Parts {
             self.starts.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
         }
         if self.settings.dispatch.hints {
-            let inbox = hints::Inbox { local: self.local_send.clone(), beat: Arc::clone(&self.beat) };
+            let inbox =
+                hints::Inbox { local: self.local_send.clone(), beat: Arc::clone(&self.beat), rung: self.spawn_bell() };
             self.tasks.spawn(hints::receive(self.targets.direct.clone(), inbox, stop.clone()));
         }
         let promoter = Arc::new(Promoter {

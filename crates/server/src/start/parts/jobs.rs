@@ -3,6 +3,9 @@
 //! Not here: what they do (`projector`).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::{Parts, holder, host};
 use crate::config::ms;
@@ -10,7 +13,23 @@ use crate::pass::repeat;
 use crate::projector::Projector;
 use crate::projector::recovery::Recovery;
 
+/// How long rings gather: many changes make one look.
+const GATHER: Duration = Duration::from_millis(20);
+
 impl Parts {
+    /// Wakes our worker when jobs were changed by anybody, plain SQL included.
+    pub(super) fn spawn_bell(&self) -> Arc<Notify> {
+        let (rung, jobs, stop) = (Arc::new(Notify::new()), Arc::clone(&self.jobs), self.stop.clone());
+        let bell = Arc::clone(&rung);
+        self.tasks.spawn(async move {
+            while tokio::select! { () = bell.notified() => true, () = stop.cancelled() => false } {
+                tokio::time::sleep(GATHER).await;
+                jobs.notify_one();
+            }
+        });
+        rung
+    }
+
     /// From events to executions.
     pub(super) fn spawn_projector(&self) {
         let poll = ms(self.settings.dispatch.poll_interval_ms);
