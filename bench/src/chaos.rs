@@ -13,6 +13,7 @@ mod judge;
 mod limits;
 mod load;
 mod log;
+pub mod mixed;
 pub mod mutant;
 mod nemesis;
 pub mod outage;

@@ -1,4 +1,4 @@
-//! Real `forebay serve` processes, to be killed, paused and started again.
+//! Real `forebay serve` processes, and workers of jobs beside them, to be killed, paused and started again.
 //!
 //!     start ──▶ running ──kill──▶ dead ──start──▶ running (a new name)
 //!                │  ▲
@@ -19,7 +19,8 @@ use anyhow::{Context, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// How long a process may take to be ready; far more than it needs.
@@ -27,6 +28,9 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether a process has fallen.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// What the harness's own program is called with to be a worker of jobs.
+const JOB_WORKER: &str = "job-worker";
 
 /// Microseconds since 1970, by the clock that `clock_timestamp()` reads on the same machine.
 pub fn now_us() -> i64 {
@@ -42,15 +46,25 @@ pub enum Part {
     Dispatch,
     /// They work for an engine elsewhere, and answer nobody.
     Work,
+    /// Not the service: they take jobs from it over HTTP.
+    JobsByHttp,
+    /// Not the service: they take jobs in plain SQL.
+    JobsBySql,
 }
 
 impl Part {
-    fn roles(self) -> &'static str {
+    /// Of the service; none of what is not.
+    fn roles(self) -> Option<&'static str> {
         match self {
-            Part::Everything => "api,dispatcher,worker",
-            Part::Dispatch => "api,dispatcher",
-            Part::Work => "worker",
+            Part::Everything => Some("api,dispatcher,worker"),
+            Part::Dispatch => Some("api,dispatcher"),
+            Part::Work => Some("worker"),
+            Part::JobsByHttp | Part::JobsBySql => None,
         }
+    }
+
+    fn answers(self) -> bool {
+        matches!(self, Part::Everything | Part::Dispatch)
     }
 
     /// What their names begin with.
@@ -58,6 +72,8 @@ impl Part {
         match self {
             Part::Everything | Part::Dispatch => 'p',
             Part::Work => 'w',
+            Part::JobsByHttp => 'h',
+            Part::JobsBySql => 's',
         }
     }
 }
@@ -65,13 +81,15 @@ impl Part {
 /// What every process of a fleet is started with.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    pub forebay: PathBuf,
+    pub program: PathBuf,
     pub part: Part,
     /// Without a name for the sessions; each start appends its own.
     pub database_url: String,
     pub root_key: String,
     /// As `--set` takes them.
     pub settings: Vec<String>,
+    /// What one that is not the service reads on its standard input, with its name as `worker`.
+    pub order: Value,
     /// Where logs go.
     pub logs: PathBuf,
 }
@@ -252,6 +270,15 @@ impl Fleet {
         Ok(())
     }
 
+    /// Everybody is gone, at the end of a run: not a fault, and not noted as one.
+    pub fn stop(&self) {
+        for place in &self.places {
+            if let Some(gone) = lock(place).running.take() {
+                signal(gone.pid, Signal::SIGKILL);
+            }
+        }
+    }
+
     pub fn history(&self) -> History {
         lock(&self.history).clone()
     }
@@ -259,20 +286,14 @@ impl Fleet {
 
 async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
     let log = std::fs::File::create(spec.logs.join(format!("{name}.log"))).context("make a log file")?;
-    let mut command = tied(&spec.forebay);
-    command
-        .args(["serve", "--listen", "127.0.0.1:0", "--roles", spec.part.roles()])
-        .arg("--database-url")
-        .arg(format!("{}&application_name={name}", spec.database_url))
-        .args(spec.settings.iter().flat_map(|setting| ["--set", setting]))
-        .env("FOREBAY_AUTH_ROOT_KEY", &spec.root_key)
-        .env("FOREBAY_LOG", std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "warn".to_owned()))
-        .env_remove("FOREBAY_DATABASE_URL")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log)
-        .kill_on_drop(true);
+    let mut command = command(spec, name);
+    command.stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
     let mut child = command.spawn().context("run it")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let mut order = spec.order.clone();
+        order["worker"] = json!(name);
+        stdin.write_all(order.to_string().as_bytes()).await.context("give it its order")?;
+    }
     let pid = child.id().context("it ended at once")?;
     let stdout = child.stdout.take().context("its output is piped")?;
     let mut lines = BufReader::new(stdout).lines();
@@ -283,7 +304,7 @@ async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
                 base = Some(address.to_owned());
             }
             if line == "ready" {
-                ensure!(base.is_some() || spec.part == Part::Work, "it did not say where it listens");
+                ensure!(base.is_some() || !spec.part.answers(), "it did not say where it listens");
                 return Ok(base);
             }
         }
@@ -291,6 +312,24 @@ async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
     };
     let base = tokio::time::timeout(READY_WITHIN, ready).await.context("it was not ready in time")??;
     Ok(Running { name: name.to_owned(), base, pid, paused: false, _child: child })
+}
+
+fn command(spec: &Spec, name: &str) -> Command {
+    let mut command = tied(&spec.program);
+    let Some(roles) = spec.part.roles() else {
+        command.arg(JOB_WORKER).stdin(Stdio::piped());
+        return command;
+    };
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--roles", roles])
+        .arg("--database-url")
+        .arg(format!("{}&application_name={name}", spec.database_url))
+        .args(spec.settings.iter().flat_map(|setting| ["--set", setting]))
+        .env("FOREBAY_AUTH_ROOT_KEY", &spec.root_key)
+        .env("FOREBAY_LOG", std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "warn".to_owned()))
+        .env_remove("FOREBAY_DATABASE_URL")
+        .stdin(Stdio::null());
+    command
 }
 
 /// On Linux the kernel ends the child when the thread that made it is gone, however that happened.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use bench::chaos::mutant::Mutant;
-use bench::chaos::{Outcome, Request, durable, outage, poison, short, soak, strict, temporal};
+use bench::chaos::{Outcome, Request, durable, mixed, outage, poison, short, soak, strict, temporal};
 use bench::cluster;
 use bench::report::{figures, say};
 use clap::error::ErrorKind;
@@ -56,8 +56,13 @@ enum Name {
     Soak,
     /// On a real Temporal: dispatchers, workers and the server die, answers never come: one run, one result.
     Temporal,
+    /// Workers of ours, over HTTP and in plain SQL take the same jobs and die: each job ends once.
+    MixedWorkers,
     /// A short form of each, and of each mutant.
     Short,
+    /// One of the workers that `mixed-workers` starts.
+    #[value(hide = true)]
+    JobWorker,
 }
 
 impl Name {
@@ -67,7 +72,8 @@ impl Name {
             Name::Strict => &Mutant::OF_STRICT,
             Name::Outage => &Mutant::OF_OUTAGE,
             Name::Temporal => &Mutant::OF_TEMPORAL,
-            Name::Durable | Name::Poison | Name::Soak | Name::Short => &[],
+            Name::MixedWorkers => &Mutant::OF_MIXED,
+            Name::Durable | Name::Poison | Name::Soak | Name::Short | Name::JobWorker => &[],
         }
     }
 }
@@ -76,6 +82,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     if args.mutant.is_some_and(|mutant| !args.name.mutants().contains(&mutant)) {
         Args::command().error(ErrorKind::ArgumentConflict, "this run does not know that mutant").exit();
+    }
+    if args.name == Name::JobWorker {
+        return work();
     }
     match run(args) {
         Ok(outcome) if outcome.broken.is_empty() => ExitCode::SUCCESS,
@@ -98,8 +107,7 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
         short: args.short || args.mutant.is_some(),
         keep_logs: args.keep_logs,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    let outcome = runtime.block_on(async {
+    let outcome = runtime()?.block_on(async {
         match args.name {
             Name::Strict => strict::run(&request, args.mutant).await,
             Name::Durable => durable::run(&request).await,
@@ -107,9 +115,24 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
             Name::Poison => poison::run(&request).await,
             Name::Soak => soak::run(&request, args.minutes).await,
             Name::Temporal => temporal::run(&request, args.mutant).await,
+            Name::MixedWorkers => mixed::run(&request, args.mutant).await,
             Name::Short => short::run(&request).await,
+            Name::JobWorker => anyhow::bail!("a worker is no run"),
         }
     })?;
     figures(&outcome.figures).context("print the figures")?;
     Ok(outcome)
+}
+
+/// Works on jobs until it is killed. Whatever it says goes to its log.
+fn work() -> ExitCode {
+    let worked = runtime().and_then(|runtime| runtime.block_on(mixed::worker::work()));
+    if let Err(error) = worked {
+        say(format!("the worker failed: {error:#}"));
+    }
+    ExitCode::FAILURE
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
 }

@@ -39,6 +39,14 @@ pub enum Mutant {
     AllowDuplicates,
     /// A node that is taken again, because its worker died, is tried again.
     CrashIsAttempt,
+    /// A job is ended by whoever once had a claim of it.
+    UnfencedEnd,
+    /// Our own worker starts a job that another took meanwhile.
+    UnguardedStart,
+    /// A worker that died counts as a failure of its job.
+    RecoveryCounts,
+    /// Facts do not say what came out of a job.
+    LossyFact,
 }
 
 impl Mutant {
@@ -55,6 +63,9 @@ impl Mutant {
     pub const OF_OUTAGE: [Mutant; 1] = [Mutant::RefusalOnOutage];
     /// Those that `temporal` must find.
     pub const OF_TEMPORAL: [Mutant; 2] = [Mutant::AllowDuplicates, Mutant::CrashIsAttempt];
+    /// Those that `mixed-workers` must find.
+    pub const OF_MIXED: [Mutant; 4] =
+        [Mutant::UnfencedEnd, Mutant::UnguardedStart, Mutant::RecoveryCounts, Mutant::LossyFact];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -67,6 +78,10 @@ impl Mutant {
             Mutant::RefusalOnOutage => "refusal-on-outage",
             Mutant::AllowDuplicates => "allow-duplicates",
             Mutant::CrashIsAttempt => "crash-is-attempt",
+            Mutant::UnfencedEnd => "unfenced-end",
+            Mutant::UnguardedStart => "unguarded-start",
+            Mutant::RecoveryCounts => "recovery-counts",
+            Mutant::LossyFact => "lossy-fact",
         }
     }
 
@@ -86,6 +101,10 @@ impl Mutant {
             Mutant::FreeOnTimeout => include_str!("../../sql/free_on_timeout.sql").to_owned(),
             Mutant::NewIdOnRepeat => include_str!("../../sql/new_id_on_repeat.sql").to_owned(),
             Mutant::CrashIsAttempt => replaced("node", &[TAKEN_AGAIN])?,
+            Mutant::UnfencedEnd => replaced("work", &[SHOWN, NOT_OURS])?,
+            Mutant::UnguardedStart => replaced("work", &[STILL_PENDING])?,
+            Mutant::RecoveryCounts => replaced("job", &[COUNTED_ALREADY])?,
+            Mutant::LossyFact => replaced("job", &[TOLD])?,
             // The database knows nothing of it.
             Mutant::RefusalOnOutage | Mutant::AllowDuplicates => String::new(),
         };
@@ -123,11 +142,16 @@ pub(super) async fn mutate(client: &Client, mutant: Option<Mutant>) -> anyhow::R
     }
 }
 
+/// Every function is what it was.
+pub(super) async fn whole(client: &Client) -> anyhow::Result<()> {
+    let functions: String = store::migrate::FUNCTIONS.iter().map(|(_, text)| format!("{text}\n")).collect();
+    client.batch_execute(&functions).await.context("restore the functions")
+}
+
 /// Makes the database whole again, so that the run can end.
 pub(super) async fn restore(client: &Client) -> anyhow::Result<()> {
-    let functions: String = store::migrate::FUNCTIONS.iter().map(|(_, text)| format!("{text}\n")).collect();
     client.batch_execute("DELETE FROM chaos_late").await.context("let every record arrive")?;
-    client.batch_execute(&functions).await.context("restore the functions")?;
+    whole(client).await?;
     client.batch_execute(&fences("ENABLE")).await.context("restore the fences")
 }
 
@@ -154,6 +178,19 @@ const OWNED: (&str, &str) = (
     "e.status = 'RUNNING'\n              FOR UPDATE",
 );
 const TAKEN_AGAIN: (&str, &str) = ("attempt = greatest(n.attempt, 1)", "attempt = n.attempt + 1");
+/// Whatever claim is shown, it is taken for the one that holds the job.
+const SHOWN: (&str, &str) = (
+    "fb_job_held_1(p_id, p_workspace, p_claim);\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM fb_job_finish_1",
+    "fb_job_held_1(p_id, p_workspace, (SELECT j.claim_id FROM workflow_queue_job j WHERE j.id = p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM fb_job_finish_1",
+);
+const NOT_OURS: (&str, &str) = (" OR t.held = 'ours' THEN 'lost'", " THEN 'lost'");
+const STILL_PENDING: (&str, &str) =
+    ("WHERE p.status = 'pending' AND p.retry_count = t.retries", "WHERE p.retry_count = t.retries");
+const COUNTED_ALREADY: (&str, &str) = (
+    "p_new.result := NULL;\n        -- A retry",
+    "p_new.result := NULL;\n        p_new.retry_count := p_old.retry_count + CASE p_old.status WHEN 'processing' THEN 1 ELSE 0 END;\n        -- A retry",
+);
+const TOLD: (&str, &str) = ("'{id,event_id,event_type,event_data,", "'{result,id,event_id,event_type,event_data,");
 const GRANTED: &str = "WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'";
 
 /// A function's text with each needle replaced; each must be there exactly once.
@@ -186,5 +223,7 @@ mod tests {
         replaced("record", &[LATE_RECORD, OWNED]).expect("the record");
         replaced("begin", &[(GRANTED, "")]).expect("the begin");
         replaced("node", &[TAKEN_AGAIN]).expect("the node");
+        replaced("work", &[SHOWN, NOT_OURS, STILL_PENDING]).expect("working on jobs");
+        replaced("job", &[COUNTED_ALREADY, TOLD]).expect("the job");
     }
 }

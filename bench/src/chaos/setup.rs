@@ -36,7 +36,8 @@ pub(super) struct Setup {
     pub(super) store: Store,
     /// For what the harness itself does in the database.
     pub(super) client: Client,
-    logs: PathBuf,
+    /// What the processes are started with.
+    pub(super) spec: Spec,
 }
 
 /// A definition in a workspace, and what it is limited by.
@@ -113,18 +114,19 @@ impl Setup {
         ]);
         settings.extend(stage.settings);
         let spec = Spec {
-            forebay: request.forebay.clone(),
+            program: request.forebay.clone(),
             part: if workers == 0 { Part::Everything } else { Part::Dispatch },
             database_url: proxy.as_ref().map_or_else(|| cluster.url(), Proxy::url),
             root_key: root_key.clone(),
             settings,
-            logs: logs.clone(),
+            order: Value::Null,
+            logs,
         };
         let workers = Arc::new(Fleet::start(Spec { part: Part::Work, ..spec.clone() }, workers).await?);
-        let fleet = Arc::new(Fleet::start(spec, processes).await?);
+        let fleet = Arc::new(Fleet::start(spec.clone(), processes).await?);
         let api = Api::new(Arc::clone(&fleet), root_key)?;
         let store = Store::new(&cluster.target()?, 8)?;
-        Ok(Setup { cluster, receiver, proxy, fleet, workers, api, store, client, logs })
+        Ok(Setup { cluster, receiver, proxy, fleet, workers, api, store, client, spec })
     }
 
     /// Makes so many workspaces with these documents in each, tier by tier in turn.
@@ -159,8 +161,8 @@ impl Setup {
     pub(super) async fn while_all_live<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         tokio::select! {
             done = work => done,
-            fallen = self.fleet.one_falls() => bail!("{fallen}; the processes' logs are in {}", self.logs.display()),
-            fallen = self.workers.one_falls() => bail!("{fallen}; the processes' logs are in {}", self.logs.display()),
+            fallen = self.fleet.one_falls() => bail!("{fallen}; the processes' logs are in {}", self.spec.logs.display()),
+            fallen = self.workers.one_falls() => bail!("{fallen}; the processes' logs are in {}", self.spec.logs.display()),
         }
     }
 
@@ -198,9 +200,9 @@ impl Setup {
         drop(self.store);
         self.cluster.stop().await?;
         if keep_logs {
-            return Ok(Some(self.logs));
+            return Ok(Some(self.spec.logs));
         }
-        std::fs::remove_dir_all(&self.logs).with_context(|| format!("remove {}", self.logs.display()))?;
+        std::fs::remove_dir_all(&self.spec.logs).with_context(|| format!("remove {}", self.spec.logs.display()))?;
         Ok(None)
     }
 }

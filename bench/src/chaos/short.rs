@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::mutant::Mutant;
-use super::{Outcome, Request, durable, outage, poison, soak, strict, temporal};
+use super::{Outcome, Request, durable, mixed, outage, poison, soak, strict, temporal};
 use crate::report::{machine, say};
 
 /// Runs them one after the other.
@@ -19,6 +19,7 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
         poison::run(&request).await?,
         soak::run(&request, 0.3).await?,
         temporal::run(&request, None).await?,
+        mixed::run(&request, None).await?,
     ];
     for outcome in whole {
         broken.extend(
@@ -30,10 +31,12 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
         runs.push(outcome.figures);
     }
     let mut caught = Vec::new();
-    for mutant in Mutant::OF_STRICT.into_iter().chain(Mutant::OF_OUTAGE).chain(Mutant::OF_TEMPORAL) {
+    let mutants = Mutant::OF_STRICT.into_iter().chain(Mutant::OF_OUTAGE).chain(Mutant::OF_TEMPORAL);
+    for mutant in mutants.chain(Mutant::OF_MIXED) {
         let outcome = match mutant {
             mutant if Mutant::OF_OUTAGE.contains(&mutant) => outage::run(&request, Some(mutant)).await?,
             mutant if Mutant::OF_TEMPORAL.contains(&mutant) => temporal::run(&request, Some(mutant)).await?,
+            mutant if Mutant::OF_MIXED.contains(&mutant) => mixed::run(&request, Some(mutant)).await?,
             mutant => strict::run(&request, Some(mutant)).await?,
         };
         say(format!("the mutant {} was caught by: {}", mutant.name(), outcome.broken.join(", ")));

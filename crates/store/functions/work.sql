@@ -185,17 +185,18 @@ BEGIN
 END $fn$;
 
 -- A job as a worker of the API may touch it: locked, of its workspace. Answers how it stands for this claim: held, ended (by this
--- very claim), lost, or null if there is none.
+-- very claim), lost, or null if there is none. What our own worker holds is never its: the claim there is the execution's id, which
+-- everybody can read.
 CREATE OR REPLACE FUNCTION fb_job_held_1(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text LANGUAGE plpgsql AS $fn$
 DECLARE
     t record;
 BEGIN
-    SELECT p.status, j.claim_id INTO t FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+    SELECT p.status, j.claim_id, j.held INTO t FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
      WHERE p.id = p_id AND (p_workspace IS NULL OR j.workspace_id = p_workspace) FOR UPDATE OF p, j;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
+    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim OR t.held = 'ours' THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
 END $fn$;
 
 -- Keeps a claim of the API for its lease again, and notes what runs it.

@@ -200,3 +200,22 @@ async fn jobs_of_a_killed_process_end_once() {
     assert_eq!(world.count("workflow_queue_projection WHERE retry_count > 0").await, 0);
     drop(other);
 }
+
+#[tokio::test]
+async fn a_process_that_dies_while_it_brings_jobs_back_does_not_keep_them_waiting_for_long() {
+    let mut world = World::with(&["projection.retry_after_ms=1"]).await;
+    world.server.api().post("bindings", json!({ "eventType": "organization.*" })).await.expect(201);
+    let event = psql(&world, INSERT).expect("an event");
+    // Its pass stops in the middle, and it dies with the lease in its hand.
+    let client = world.database.client().await;
+    client.batch_execute("BEGIN; LOCK TABLE workflow_queue_projection IN ACCESS EXCLUSIVE MODE").await.expect("a lock");
+    let waits = "pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%fb_jobs_retry%'";
+    until("a pass that waits", async || (world.count(waits).await > 0).then_some(())).await;
+    world.server.process.sigkill();
+    client.batch_execute("COMMIT").await.expect("the end of the lock");
+    let fail = "UPDATE workflow_queue_projection SET status = 'processing', worker_id = 'w-1';
+                UPDATE workflow_queue_projection SET status = 'failed', error_message = 'no'";
+    psql(&world, fail).expect("a failure");
+    let next = world.another(&["projection.retry_after_ms=1"]).await;
+    job(&next.api(), &event, "pending").await;
+}

@@ -15,7 +15,9 @@ use store::lease::Lease;
 /// Jobs moved in one commit.
 const BATCH: i32 = 500;
 
-const LEASE: Lease = Lease { name: "forebayJobs", at_most: Duration::from_secs(60), at_least: Duration::ZERO };
+/// As short as it may be: one that dies in the middle of a pass keeps every job waiting for so long, and a pass that takes longer
+/// than this does no harm.
+const LEASE: Lease = Lease { name: "forebayJobs", at_most: Duration::from_secs(10), at_least: Duration::ZERO };
 
 pub(crate) struct Recovery {
     pub(crate) store: Store,

@@ -236,6 +236,20 @@ async fn what_is_held_under_a_claim_moves_only_with_it() {
 }
 
 #[tokio::test]
+async fn what_our_own_worker_holds_is_not_a_worker_of_the_apis_to_end() {
+    let world = World::new().await;
+    our_jobs(&world, 1).await;
+    let (job, execution) = started(&world).await;
+    // The job's `workflow_run_id` says it, to whoever may read the job.
+    let claim = Claim { job, workspace: None, claim: execution.0 };
+    for end in [End::Completed(&json!({})), End::Failed { message: "no", stack: None }] {
+        assert!(matches!(world.store.end_job(claim, &end).await, Err(Error::Conflict(_))));
+    }
+    assert!(matches!(world.store.keep_job(claim, None, None, None).await, Err(Error::Conflict(_))));
+    assert_eq!(status(&world, job).await, "processing 0");
+}
+
+#[tokio::test]
 async fn claimers_of_every_sort_at_once_take_each_job_once() {
     let world = World::new().await;
     let all = jobs(&world, 60).await;

@@ -1,0 +1,39 @@
+//! Is the table what its facts say? Asked twice: `forebay projection check`, and a table that lost all of its rows and is rebuilt.
+//!
+//! Invariants
+//! - Every column of every row is compared, by the database's own text of it.
+
+use std::path::Path;
+
+use anyhow::Context;
+use store::connect::Client;
+use tokio::process::Command;
+
+use crate::report::say;
+
+pub(super) async fn is_equal(client: &Client, forebay: &Path, url: &str) -> anyhow::Result<bool> {
+    let before = table(client).await?;
+    let checked = projection(forebay, "check", url).await?;
+    client
+        .batch_execute("BEGIN; SET LOCAL forebay.projection = 'rebuild'; DELETE FROM workflow_queue_projection; COMMIT")
+        .await
+        .context("lose the table")?;
+    let rebuilt = projection(forebay, "rebuild", url).await?;
+    Ok(checked && rebuilt && table(client).await? == before)
+}
+
+/// How many rows there are, and a print of them all.
+async fn table(client: &Client) -> anyhow::Result<(i64, Option<String>)> {
+    let sql = "SELECT count(*), md5(string_agg(p::text, ' ' ORDER BY p.id)) FROM workflow_queue_projection p";
+    let row = client.query_one(sql, &[]).await.context("read the table")?;
+    Ok((row.get(0), row.get(1)))
+}
+
+async fn projection(forebay: &Path, verb: &str, url: &str) -> anyhow::Result<bool> {
+    let mut command = Command::new(forebay);
+    command.args(["projection", verb, "--database-url", url]);
+    let done = command.output().await.with_context(|| format!("run forebay projection {verb}"))?;
+    let text = [done.stdout, done.stderr].concat();
+    say(format!("projection {verb}: {}", String::from_utf8_lossy(&text).trim()));
+    Ok(done.status.success())
+}
