@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use axum::serve::ListenerExt as _;
 use engine::vault::Vault;
 use store::Store;
 use store::key::Secret;
@@ -68,6 +69,8 @@ impl Parts {
         let stop = self.stop.clone();
         let router = if whole { http::router(api) } else { http::signals(api) };
         self.tasks.spawn(async move {
+            // What is told must not wait for more to go with it; a socket that cannot be told so is already gone.
+            let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
             let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
             if let Err(error) = serve.await {
                 tracing::error!(error = &error as &dyn std::error::Error, "The API stopped");
