@@ -23,6 +23,7 @@ mod error;
 pub mod event;
 pub mod execution;
 pub mod handed_over;
+pub mod hook;
 pub mod key;
 pub mod lease;
 pub mod letter;
@@ -41,6 +42,7 @@ pub mod taken;
 pub mod takeover;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod webhook;
 pub mod workspace;
 
 use deadpool_postgres::Pool;

@@ -51,7 +51,8 @@ pub(crate) fn migrations() -> Vec<String> {
     let files = std::fs::read_dir(directory).expect("migrations");
     let stem = |file: std::fs::DirEntry| file.path().file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let mut names: Vec<String> = files.filter_map(|file| stem(file.expect("a file"))).collect();
-    names.sort();
+    let number = |name: &String| name[1..].split('_').next().and_then(|digits| digits.parse::<u32>().ok());
+    names.sort_by_key(number);
     names
 }
 

@@ -3,6 +3,7 @@
 //! Not here: the order in which they start and stop (`start`), making the engine (`engines`).
 
 mod jobs;
+mod webhooks;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -81,6 +82,9 @@ pub(super) struct Parts {
     beat: Arc<Notify>,
     /// There may be jobs to take.
     jobs: Arc<Notify>,
+    /// There may be webhooks to tell; and with what, in a process that does.
+    deliveries: Arc<Notify>,
+    teller: Option<webhooks::Teller>,
 }
 
 impl Parts {
@@ -102,10 +106,11 @@ impl Parts {
             hints: &hints,
             waiters: &waiters,
         };
-        let Engines { engine, told, embedded, worker } = match settings.workflow.engine.enabled {
+        let Engines { engine, told, embedded, worker, outbound } = match settings.workflow.engine.enabled {
             true => engines::make(&of, duties)?,
             false => Engines::default(),
         };
+        let teller = webhooks::teller(&settings, &work, duties, outbound)?;
         Ok(Parts {
             settings,
             targets,
@@ -130,6 +135,8 @@ impl Parts {
             rouse: Arc::new(Notify::new()),
             beat: Arc::new(Notify::new()),
             jobs: Arc::new(Notify::new()),
+            deliveries: Arc::new(Notify::new()),
+            teller,
         })
     }
 
@@ -189,6 +196,7 @@ impl Parts {
         };
         self.spawn_dispatch(&starter);
         self.spawn_projector();
+        self.spawn_webhooks();
         let engine = Arc::clone(&starter.engine);
         self.spawn_recovery(starter);
         match self.embedded.clone() {
@@ -359,6 +367,8 @@ impl Parts {
             pulse: Arc::clone(&self.pulse),
             rouse: Arc::clone(&self.rouse),
             jobs: Arc::clone(&self.jobs),
+            deliveries: Arc::clone(&self.deliveries),
+            rates: http::rates(),
             stop: self.stop.clone(),
         });
         let stop = self.stop.clone();

@@ -36,3 +36,4 @@ mod support;
 mod taken;
 mod takeover;
 mod terminate;
+mod webhooks;
