@@ -373,12 +373,51 @@ BEGIN
      CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
      WHERE e.status NOT IN ('PENDING', 'RUNNING');
 
+    IF ended <> '{}' AND EXISTS (SELECT 1 FROM webhook w WHERE w.workspace_id = ANY (over.workspaces) AND w.disabled_at IS NULL) THEN
+        PERFORM fb_webhooks_1(ended);
+    END IF;
+
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
       JOIN fb_left_2(over.ids, over.outcomes, over.errors, over.of_events, true, p_actor) l ON l.execution = t.id
     UNION ALL
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
+END $$;
+
+CREATE FUNCTION public.fb_deliveries_claim_1(p_claim uuid, p_after uuid, p_each integer, p_limit integer, p_steps integer, p_lease_s double precision) RETURNS TABLE(delivery uuid, place uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_place uuid := p_after;
+    v_room int;
+    v_left int := p_limit;
+    v_claimed int;
+BEGIN
+    FOR step IN 1..p_steps LOOP
+        EXIT WHEN v_left <= 0;
+        v_place := (SELECT d.workspace_id FROM webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
+                     ORDER BY d.workspace_id LIMIT 1);
+        EXIT WHEN v_place IS NULL;
+        v_room := p_each - (SELECT count(*) FROM webhook_delivery d
+                             WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
+        RETURN QUERY
+        UPDATE webhook_delivery d
+           SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
+               due_at = clock_timestamp() + make_interval(secs => p_lease_s)
+         WHERE d.id = ANY (ARRAY(
+               SELECT d.id FROM webhook_delivery d
+                WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
+                ORDER BY d.due_at, d.id LIMIT least(greatest(v_room, 0), v_left) FOR UPDATE SKIP LOCKED))
+           AND d.status IN ('PENDING', 'SENDING')
+        RETURNING d.id, NULL::uuid;
+        GET DIAGNOSTICS v_claimed = ROW_COUNT;
+        v_left := v_left - v_claimed;
+    END LOOP;
+    RETURN QUERY SELECT NULL::uuid, v_place;
 END $$;
 
 CREATE FUNCTION public.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
@@ -837,12 +876,12 @@ CREATE FUNCTION public.fb_job_held_1(p_id uuid, p_workspace uuid, p_claim uuid) 
 DECLARE
     t record;
 BEGIN
-    SELECT p.status, j.claim_id INTO t FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+    SELECT p.status, j.claim_id, j.held INTO t FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
      WHERE p.id = p_id AND (p_workspace IS NULL OR j.workspace_id = p_workspace) FOR UPDATE OF p, j;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
+    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim OR t.held = 'ours' THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
 END $$;
 
 CREATE FUNCTION public.fb_job_illegal(p_from text, p_to text, p_retries integer) RETURNS text
@@ -1543,6 +1582,9 @@ BEGIN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
+        IF EXISTS (SELECT 1 FROM webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
+            PERFORM fb_webhooks_1(ends.ids);
+        END IF;
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
@@ -1693,6 +1735,19 @@ CREATE FUNCTION public.fb_uuid7() RETURNS uuid
             overlay(uuid_send(gen_random_uuid()) PLACING
                 substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
             52, 1), 53, 1), 'hex')::uuid
+$$;
+
+CREATE FUNCTION public.fb_webhooks_1(p_ended uuid[]) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+    INSERT INTO webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
+    SELECT fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
+      FROM unnest(p_ended) AS t(id)
+     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
+      JOIN webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
+       AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
+    ON CONFLICT DO NOTHING
 $$;
 
 CREATE FUNCTION public.forebay_enqueue(workspace uuid, definition uuid, input jsonb DEFAULT NULL::jsonb, priority integer DEFAULT 3, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, concurrency_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text) RETURNS uuid
@@ -1871,6 +1926,22 @@ END),
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0');
 
+CREATE TABLE public.hook (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    workflow_definition_id uuid NOT NULL,
+    rule jsonb NOT NULL,
+    token_hash bytea,
+    token_prefix text,
+    previous_hash bytea,
+    previous_until timestamp with time zone,
+    rotated_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT hook_check CHECK (((token_hash IS NULL) = (token_prefix IS NULL))),
+    CONSTRAINT hook_check1 CHECK (((previous_hash IS NULL) = (previous_until IS NULL)))
+);
+
 CREATE TABLE public.process (
     id uuid NOT NULL,
     host text NOT NULL,
@@ -1920,6 +1991,63 @@ CREATE TABLE public.tier (
     name text NOT NULL,
     max_running integer NOT NULL,
     CONSTRAINT tier_max_running_check CHECK ((max_running >= 0))
+);
+
+CREATE TABLE public.webhook (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    url text NOT NULL,
+    events text[] NOT NULL,
+    workflow_definition_id uuid,
+    description text,
+    failing_since timestamp with time zone,
+    disabled_at timestamp with time zone,
+    disabled_reason text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    CONSTRAINT webhook_check CHECK (((disabled_at IS NULL) = (disabled_reason IS NULL))),
+    CONSTRAINT webhook_description_check CHECK ((length(description) <= 500)),
+    CONSTRAINT webhook_events_check CHECK ((((cardinality(events) >= 1) AND (cardinality(events) <= 4)) AND (events <@ ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELED'::text, 'TIMED_OUT'::text]))),
+    CONSTRAINT webhook_url_check CHECK (((length(url) >= 1) AND (length(url) <= 2048)))
+);
+
+CREATE TABLE public.webhook_delivery (
+    id uuid NOT NULL,
+    webhook_id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    event text NOT NULL,
+    status text DEFAULT 'PENDING'::text NOT NULL,
+    due_at timestamp with time zone,
+    claim_id uuid,
+    attempts integer DEFAULT 0 NOT NULL,
+    last_status integer,
+    last_error text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT webhook_delivery_check CHECK (((status = ANY (ARRAY['PENDING'::text, 'SENDING'::text])) = (due_at IS NOT NULL))),
+    CONSTRAINT webhook_delivery_check1 CHECK (((status = 'SENDING'::text) = (claim_id IS NOT NULL))),
+    CONSTRAINT webhook_delivery_check2 CHECK (((status = ANY (ARRAY['DELIVERED'::text, 'FAILED'::text])) = (ended_at IS NOT NULL))),
+    CONSTRAINT webhook_delivery_last_error_check CHECK ((length(last_error) <= 1000)),
+    CONSTRAINT webhook_delivery_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'SENDING'::text, 'DELIVERED'::text, 'FAILED'::text])))
+)
+WITH (fillfactor='80');
+
+CREATE TABLE public.webhook_secret (
+    webhook_id uuid NOT NULL,
+    version integer NOT NULL,
+    workspace_id uuid NOT NULL,
+    value_sealed bytea NOT NULL,
+    key_sealed bytea NOT NULL,
+    key_id text NOT NULL,
+    ends_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT webhook_secret_key_id_check CHECK (((length(key_id) >= 1) AND (length(key_id) <= 32))),
+    CONSTRAINT webhook_secret_key_sealed_check CHECK ((length(key_sealed) <= 200)),
+    CONSTRAINT webhook_secret_value_sealed_check CHECK ((length(value_sealed) <= 200)),
+    CONSTRAINT webhook_secret_version_check CHECK ((version >= 1))
 );
 
 CREATE TABLE public.workflow_definition (
@@ -2105,6 +2233,18 @@ ALTER TABLE ONLY public.event_binding
 ALTER TABLE ONLY public.execution_queue
     ADD CONSTRAINT execution_queue_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.hook
+    ADD CONSTRAINT hook_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.hook
+    ADD CONSTRAINT hook_previous_hash_key UNIQUE (previous_hash);
+
+ALTER TABLE ONLY public.hook
+    ADD CONSTRAINT hook_token_hash_key UNIQUE (token_hash);
+
+ALTER TABLE ONLY public.hook
+    ADD CONSTRAINT hook_workflow_definition_id_key UNIQUE (workflow_definition_id);
+
 ALTER TABLE ONLY public.process
     ADD CONSTRAINT process_pkey PRIMARY KEY (id);
 
@@ -2119,6 +2259,18 @@ ALTER TABLE ONLY public.shedlock
 
 ALTER TABLE ONLY public.tier
     ADD CONSTRAINT tier_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY public.webhook_delivery
+    ADD CONSTRAINT webhook_delivery_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.webhook_delivery
+    ADD CONSTRAINT webhook_delivery_webhook_id_execution_id_key UNIQUE (webhook_id, execution_id);
+
+ALTER TABLE ONLY public.webhook
+    ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.webhook_secret
+    ADD CONSTRAINT webhook_secret_pkey PRIMARY KEY (webhook_id, version);
 
 ALTER TABLE ONLY public.workflow_definition
     ADD CONSTRAINT workflow_definition_pkey PRIMARY KEY (id);
@@ -2190,6 +2342,24 @@ CREATE INDEX execution_queue_letter_by_workspace ON public.execution_queue USING
 CREATE INDEX execution_queue_ready ON public.execution_queue USING btree (shard, workspace_id, rank, id) WHERE (stage = 0);
 
 CREATE INDEX execution_queue_slot ON public.execution_queue USING btree (shard, workspace_id) WHERE (stage = 5);
+
+CREATE INDEX hook_of_workspace ON public.hook USING btree (workspace_id, id);
+
+CREATE INDEX webhook_delivery_created ON public.webhook_delivery USING btree (created_at);
+
+CREATE INDEX webhook_delivery_due ON public.webhook_delivery USING btree (workspace_id, due_at, id) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX webhook_delivery_of_webhook ON public.webhook_delivery USING btree (webhook_id, created_at, id);
+
+CREATE INDEX webhook_delivery_oldest ON public.webhook_delivery USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX webhook_delivery_sending ON public.webhook_delivery USING btree (workspace_id) WHERE (status = 'SENDING'::text);
+
+CREATE INDEX webhook_live ON public.webhook USING btree (workspace_id) WHERE (disabled_at IS NULL);
+
+CREATE INDEX webhook_of_workspace ON public.webhook USING btree (workspace_id, id);
+
+CREATE UNIQUE INDEX webhook_secret_newest ON public.webhook_secret USING btree (webhook_id) WHERE (ends_at IS NULL);
 
 CREATE INDEX workflow_definition_clearing ON public.workflow_definition USING btree (workspace_id) WHERE ((deleted_at IS NOT NULL) AND (cleared_at IS NULL));
 
@@ -2266,8 +2436,23 @@ ALTER TABLE ONLY public.event_binding
 ALTER TABLE ONLY public.event_binding
     ADD CONSTRAINT event_binding_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
 
+ALTER TABLE ONLY public.hook
+    ADD CONSTRAINT hook_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+
+ALTER TABLE ONLY public.hook
+    ADD CONSTRAINT hook_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+
 ALTER TABLE ONLY public.secret
     ADD CONSTRAINT secret_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+
+ALTER TABLE ONLY public.webhook_secret
+    ADD CONSTRAINT webhook_secret_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES public.webhook(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.webhook
+    ADD CONSTRAINT webhook_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+
+ALTER TABLE ONLY public.webhook
+    ADD CONSTRAINT webhook_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
 
 ALTER TABLE ONLY public.workflow_definition_version
     ADD CONSTRAINT workflow_definition_version_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);

@@ -23,6 +23,7 @@ mod eval;
 mod events;
 mod execution;
 mod graph;
+mod hook;
 mod input;
 mod key;
 mod list;
@@ -36,6 +37,7 @@ mod run;
 mod secret;
 mod top;
 mod watch;
+mod webhook;
 mod which;
 mod workflow;
 mod workspace;
@@ -93,6 +95,12 @@ pub(crate) enum Command {
     /// List, check and rebuild the jobs of events
     #[command(subcommand)]
     Projection(Box<projection::Command>),
+    /// Tell others when executions end
+    #[command(subcommand)]
+    Webhook(Box<webhook::Command>),
+    /// Start workflows from outside, by secret addresses
+    #[command(subcommand)]
+    Hook(Box<hook::Command>),
     /// Keep servers and their keys under names
     #[command(subcommand)]
     Profile(profile::Command),
@@ -129,6 +137,8 @@ impl Command {
             Command::Events(command) => command.run().await,
             Command::Binding(command) => command.run().await,
             Command::Projection(command) => command.run().await,
+            Command::Webhook(command) => command.run().await,
+            Command::Hook(command) => command.run().await,
             Command::Profile(command) => command.run(),
         }
     }

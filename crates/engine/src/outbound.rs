@@ -150,7 +150,7 @@ impl Inner {
                 pulse.fresh().await;
             }
             let answer = self.exchange(&hop, request.partition).await?;
-            let Some(location) = redirect_of(&answer) else {
+            let Some(location) = redirect_of(&answer).filter(|_| request.follows) else {
                 let host = hop.target.host();
                 let read = response::read(answer, request.max_response_bytes, request.secrets.as_deref()).await;
                 return read.map_err(|refused| refused.failure(host, |error| broken(host, error)));

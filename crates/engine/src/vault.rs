@@ -105,6 +105,17 @@ impl Vault {
         found.iter().map(|sealed| Ok((sealed.name.clone(), self.opened(sealed)?))).collect()
     }
 
+    /// Seals a value that is kept elsewhere than among the workspace's secrets: it opens under this name and version alone.
+    pub fn seal(&self, workspace: WorkspaceId, name: &str, version: i32, value: &str) -> Result<Sealed, Error> {
+        let key = self.keys.first().ok_or(Error::NoKey)?;
+        Ok(seal::seal(key, workspace, name, version, value.as_bytes()))
+    }
+
+    /// Opens what `seal` sealed.
+    pub fn unseal(&self, sealed: &Sealed) -> Result<Zeroizing<String>, Error> {
+        self.opened(sealed)
+    }
+
     /// Puts every data key under the first outer key, some at a time; `progress` is told how many were so far. It may
     /// be broken off, repeated, and run while secrets are set and used.
     pub async fn reseal(&self, mut progress: impl FnMut(u64)) -> Result<Resealed, Error> {
@@ -113,7 +124,7 @@ impl Vault {
         let mut after = (WorkspaceId(Uuid::nil()), String::new());
         loop {
             let some = self.store.secrets_under_others(first.id(), (after.0, &after.1), BATCH).await?;
-            let Some(last) = some.last() else { return Ok(done) };
+            let Some(last) = some.last() else { break };
             after = (last.workspace, last.name.clone());
             for sealed in &some {
                 let Some(key) = self.keys.of(&sealed.key_id).and_then(|key| seal::reseal(sealed, key, first)) else {
@@ -121,6 +132,32 @@ impl Vault {
                     continue;
                 };
                 if self.store.reseal_secret(sealed, &key, first.id()).await? {
+                    done.resealed += 1;
+                }
+            }
+            progress(done.resealed);
+        }
+        self.reseal_webhooks(first, done, progress).await
+    }
+
+    /// The same for what messages of webhooks are signed with.
+    async fn reseal_webhooks(
+        &self,
+        first: &keys::Key,
+        mut done: Resealed,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Resealed, Error> {
+        let mut after = (Uuid::nil(), 0);
+        loop {
+            let some = self.store.webhook_secrets_under_others(first.id(), after, BATCH).await?;
+            let Some((webhook, last)) = some.last() else { return Ok(done) };
+            after = (*webhook, last.version);
+            for (webhook, sealed) in &some {
+                let Some(key) = self.keys.of(&sealed.key_id).and_then(|key| seal::reseal(sealed, key, first)) else {
+                    done.unopened.push((format!("{} {}", sealed.workspace, sealed.name), sealed.key_id.clone()));
+                    continue;
+                };
+                if self.store.reseal_webhook_secret(*webhook, sealed, &key, first.id()).await? {
                     done.resealed += 1;
                 }
             }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::event::binding::Rule;
 use crate::failure::Policy;
 use crate::ids::{Label, NodeKey};
+use crate::webhook::hook;
 
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -200,6 +201,9 @@ pub struct Definition {
 pub struct On {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<Rule>,
+    /// A POST to the definition's own secret address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<hook::Rule>,
 }
 
 impl On {

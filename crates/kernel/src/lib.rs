@@ -36,6 +36,7 @@ pub mod source;
 pub mod template;
 pub mod tier;
 pub mod trace;
+pub mod webhook;
 
 /// The number of this build's rules. An execution notes it at enqueue; a build takes no run of a newer one.
 pub const SEMANTICS: i32 = 2;

@@ -155,6 +155,7 @@ pub struct Retention {
     pub execution_days: u32,
     pub activity_days: u32,
     pub job_days: u32,
+    pub delivery_days: u32,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -171,7 +172,7 @@ impl Default for Projection {
 
 impl Default for Retention {
     fn default() -> Self {
-        Retention { execution_days: 30, activity_days: 365, job_days: 30 }
+        Retention { execution_days: 30, activity_days: 365, job_days: 30, delivery_days: 7 }
     }
 }
 

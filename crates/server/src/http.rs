@@ -24,6 +24,7 @@ mod executions;
 mod expressions;
 mod graph;
 mod health;
+mod hooks;
 mod keys;
 mod letters;
 mod logs;
@@ -39,6 +40,7 @@ mod secrets;
 mod starts;
 mod stream;
 mod strict;
+mod webhooks;
 mod workspaces;
 
 use std::sync::Arc;
@@ -109,6 +111,10 @@ pub(crate) struct ApiParts {
     pub(crate) rouse: Arc<Notify>,
     /// Wakes our own worker of jobs.
     pub(crate) jobs: Arc<Notify>,
+    /// Wakes whoever tells webhooks.
+    pub(crate) deliveries: Arc<Notify>,
+    /// How many requests hooks took lately.
+    pub(crate) rates: hooks::Rates,
     pub(crate) stop: CancellationToken,
 }
 
@@ -134,15 +140,20 @@ pub(crate) fn declared() -> declared::Declared {
     declared::Declared::default()
 }
 
+/// What hooks of this process took lately: nothing yet.
+pub(crate) fn rates() -> hooks::Rates {
+    hooks::Rates::default()
+}
+
 /// The keys of this process; `root` is a configured one beside those that are stored.
 pub(crate) fn keys(root: Option<Secret>) -> auth::Keys {
     auth::Keys::new(root)
 }
 
-/// What needs no key. Here and in `v1` a handler says its method, path and types itself, so that what is
+/// What needs no key; a hook's address holds a secret of its own. Here and in `v1` a handler says its method, path and types itself, so that what is
 /// served is what `openapi` describes.
 fn open() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(openapi::get)).merge(health())
+    OpenApiRouter::new().routes(routes!(openapi::get)).routes(routes!(hooks::receive::receive)).merge(health())
 }
 
 /// How this process is doing.
@@ -199,6 +210,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(events::dismiss))
         .routes(routes!(bindings::create, bindings::list))
         .routes(routes!(bindings::get, bindings::change, bindings::delete))
+        .merge(webhook_routes())
         .routes(routes!(projection::list))
         .routes(routes!(projection::claim))
         .routes(routes!(projection::get))
@@ -220,6 +232,19 @@ fn streams() -> OpenApiRouter<Api> {
 /// The socket of the Supabase client, which shows its key in its own way.
 fn socket() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(realtime::connect))
+}
+
+/// Webhooks, out and in.
+fn webhook_routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(webhooks::create, webhooks::list))
+        .routes(routes!(webhooks::get, webhooks::change, webhooks::delete))
+        .routes(routes!(webhooks::rotate))
+        .routes(routes!(webhooks::deliveries))
+        .routes(routes!(webhooks::retry))
+        .routes(routes!(hooks::create, hooks::list))
+        .routes(routes!(hooks::get, hooks::revoke))
+        .routes(routes!(hooks::rotate))
 }
 
 /// The whole router.
@@ -287,9 +312,9 @@ async fn measure(request: Request, next: Next) -> Response {
     response
 }
 
-/// A span for a request to the API, below the caller's. Probes and scrapes have none.
+/// A span for a request to the API or a hook, below the caller's. Probes and scrapes have none.
 fn span(request: &Request, route: &str, method: &str) -> tracing::Span {
-    if !route.starts_with("/api/") {
+    if !route.starts_with("/api/") && !route.starts_with("/hooks/") {
         return tracing::Span::none();
     }
     let span = tracing::info_span!(parent: None, spans::HTTP_REQUEST.name, method, route, status = Empty, otel.kind = "server");

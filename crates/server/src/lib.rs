@@ -34,6 +34,7 @@ mod takeover;
 mod waiters;
 mod waker;
 mod watcher;
+mod webhooks;
 pub mod wire;
 
 pub use role::Role;

@@ -12,6 +12,7 @@ mod keys;
 mod lists;
 mod looks;
 mod secrets;
+mod webhooks;
 
 use jiff::Timestamp;
 use kernel::explain::Waiting;
@@ -33,6 +34,9 @@ pub use lists::{Activity, Capacity, Count, Diff, Kinds, ListedExecution, Page, V
 
 pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
 pub use secrets::{Hidden, Secret, SetSecret};
+pub use webhooks::{
+    ChangeWebhook, CreateHook, CreateWebhook, CreatedHook, CreatedWebhook, Delivery, Hook, Rotate, Webhook,
+};
 
 pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunVersion};
 

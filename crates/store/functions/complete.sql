@@ -43,6 +43,10 @@ BEGIN
      CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
      WHERE e.status NOT IN ('PENDING', 'RUNNING');
 
+    IF ended <> '{}' AND EXISTS (SELECT 1 FROM webhook w WHERE w.workspace_id = ANY (over.workspaces) AND w.disabled_at IS NULL) THEN
+        PERFORM fb_webhooks_1(ended);
+    END IF;
+
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)

@@ -114,6 +114,9 @@ BEGIN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
+        IF EXISTS (SELECT 1 FROM webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
+            PERFORM fb_webhooks_1(ends.ids);
+        END IF;
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)

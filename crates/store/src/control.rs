@@ -76,12 +76,14 @@ impl Store {
         Ok(true)
     }
 
-    /// Marks a workspace deleted, its secrets gone with it; the rest follows by itself.
+    /// Marks a workspace deleted, its secrets, webhooks and hooks gone with it; the rest follows by itself.
     pub async fn delete_workspace(&self, id: WorkspaceId, actor: &str) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let row = transaction.query_opt(sql!("workspace/delete"), &[&id.0]).await?.ok_or(Error::NotFound)?;
         transaction.execute(sql!("secret/delete_all"), &[&id.0]).await?;
+        transaction.execute(sql!("webhook/delete_all"), &[&id.0]).await?;
+        transaction.execute(sql!("hook/delete_all"), &[&id.0]).await?;
         let detail = json!({ "name": row.try_get::<_, String>(0)? });
         audit(&transaction, Some(id), actor, "workspace.delete", "workspace", id.0, &detail).await?;
         Ok(transaction.commit().await?)
@@ -94,6 +96,7 @@ impl Store {
         let rows = transaction.query_opt(sql!("workflow_definition/delete"), &[&id.0, &workspace.0]).await?;
         let detail = json!({ "name": rows.ok_or(Error::NotFound)?.try_get::<_, String>(0)? });
         transaction.execute(sql!("event_binding/forget"), &[&id.0]).await?;
+        transaction.execute(sql!("hook/forget"), &[&id.0]).await?;
         audit(&transaction, Some(workspace), actor, "definition.delete", "definition", id.0, &detail).await?;
         Ok(transaction.commit().await?)
     }

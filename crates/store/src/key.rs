@@ -86,11 +86,11 @@ impl Secret {
     }
 }
 
-fn check_sum(body: &str) -> String {
+pub(crate) fn check_sum(body: &str) -> String {
     hex(&Sha256::digest(body.as_bytes())[..4])
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -24,6 +24,7 @@ pub mod event;
 pub mod execution;
 pub mod feed;
 pub mod handed_over;
+pub mod hook;
 pub mod key;
 pub mod lease;
 pub mod letter;
@@ -42,6 +43,7 @@ pub mod taken;
 pub mod takeover;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod webhook;
 pub mod workspace;
 
 use deadpool_postgres::Pool;

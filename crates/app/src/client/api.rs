@@ -87,6 +87,11 @@ impl Api {
         Ok(Api { http, server: server.to_owned(), has_key: key.is_some() })
     }
 
+    /// Where it is.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Reads; paths are below `/api/v1/`.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str, query: Query<'_>) -> Result<Answer<T>, Error> {
         self.repeat(async || self.send(Method::GET, path, query, None::<&()>, None).await).await

@@ -98,10 +98,26 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("POST", "/projection/claim", "run", Mismatch, 200),
     ("POST", "/projection/{id}/complete", "run", NotFound, 409),
     ("DELETE", "/bindings/{id}", "manage", NotFound, 204),
+    ("POST", "/webhooks", "manage", Mismatch, 201),
+    ("GET", "/webhooks", "read", Nothing, 200),
+    ("GET", "/webhooks/{id}", "read", NotFound, 200),
+    ("PATCH", "/webhooks/{id}", "manage", NotFound, 200),
+    ("POST", "/webhooks/{id}/rotate", "manage", NotFound, 200),
+    ("GET", "/webhooks/{id}/deliveries", "read", NotFound, 200),
+    ("POST", "/webhooks/{id}/deliveries/{deliveryId}/retry", "manage", NotFound, 202),
+    ("DELETE", "/webhooks/{id}", "manage", NotFound, 204),
+    ("POST", "/hooks", "manage", NotFound, 201),
+    ("GET", "/hooks", "read", Nothing, 200),
+    ("GET", "/hooks/{id}", "read", NotFound, 200),
+    ("POST", "/hooks/{id}/rotate", "manage", NotFound, 200),
+    ("DELETE", "/hooks/{id}", "manage", NotFound, 204),
     // Nothing is left to ask for behind these.
     ("DELETE", "/workflow/definitions/{id}", "manage", NotFound, 204),
     ("DELETE", "/workspaces/{id}", "manage", Unseen, 204),
 ];
+
+/// What needs no key, on purpose. Whoever has the token of a hook starts its workflow, and can do nothing else.
+const OPEN: [&str; 5] = ["GET /api/openapi.json", "GET /healthz", "GET /metrics", "GET /readyz", "POST /hooks/{token}"];
 
 /// The things of one tenant that the routes are about.
 struct Things {
@@ -116,6 +132,11 @@ struct Things {
     binding: String,
     job: String,
     claim: String,
+    /// A webhook, what was told to it, and a workflow that takes webhooks with its hook.
+    webhook: String,
+    delivery: String,
+    hooked: String,
+    hook: String,
 }
 
 impl Things {
@@ -129,7 +150,22 @@ impl Things {
         assert_eq!(tenant.ended(&letter).await["status"], "FAILED");
         let key = text(&tenant.api.post("keys", json!({ "name": "spare" })).await.expect(201)["id"]);
         let [event, binding, job, claim] = events(world, &tenant).await;
-        Things { tenant, definition, execution, letter, key, event, binding, job, claim }
+        let [webhook, delivery, hooked, hook] = webhooks(world, &tenant, &execution).await;
+        Things {
+            tenant,
+            definition,
+            execution,
+            letter,
+            key,
+            event,
+            binding,
+            job,
+            claim,
+            webhook,
+            delivery,
+            hooked,
+            hook,
+        }
     }
 
     fn path(&self, path: &str) -> String {
@@ -140,12 +176,15 @@ impl Things {
             _ if path.starts_with("/events") => &self.event,
             _ if path.starts_with("/bindings") => &self.binding,
             _ if path.starts_with("/projection") => &self.job,
+            _ if path.starts_with("/webhooks") => &self.webhook,
+            _ if path.starts_with("/hooks") => &self.hook,
             _ if path.ends_with("/dismiss") => &self.letter,
             "/workflow/queue" => return "/api/v1/workflow/queue?status=FAILED".to_owned(),
             _ => &self.execution,
         };
         let path = path
             .replace("{number}", "1")
+            .replace("{deliveryId}", &self.delivery)
             .replace("{definitionId}", &self.definition)
             .replace("{workspaceId}", &self.tenant.id);
         format!("/api/v1{}", path.replace("{id}", id).replace("{name}", "SECRET"))
@@ -159,6 +198,9 @@ impl Things {
         let body = match (method, path) {
             ("POST", "/workspaces") => json!({ "name": format!("made-{ours}") }),
             ("PUT", "/workspaces/{id}/secrets/{name}") => json!({ "value": "hunter2" }),
+            ("POST", "/webhooks") => json!({ "url": "https://x.example", "workspaceId": ours }),
+            ("PATCH", "/webhooks/{id}") => json!({ "description": "changed" }),
+            ("POST", "/hooks") => json!({ "workflowDefinitionId": self.hooked }),
             ("PATCH", _) => json!({ "weight": 2 }),
             ("POST", "/keys") => json!({ "name": "made", "workspaceId": ours }),
             ("POST", "/workflow/definitions") => json!({ "document": graph("made"), "workspaceId": ours }),
@@ -237,17 +279,38 @@ async fn events(world: &World, tenant: &Tenant) -> [String; 4] {
     [&event["events"][0]["id"], &binding["id"], &item["job"]["id"], &item["claimId"]].map(text)
 }
 
+/// A webhook with a delivery, and a workflow that takes webhooks with its hook.
+async fn webhooks(world: &World, tenant: &Tenant, execution: &str) -> [String; 4] {
+    let made = tenant.api.post("webhooks", json!({ "url": world.receiver.url("/call/webhook") })).await.expect(201);
+    let (webhook, delivery) = (text(&made["webhook"]["id"]), store::new_id().to_string());
+    world
+        .run_sql(&format!(
+            "INSERT INTO webhook_delivery (id, webhook_id, workspace_id, execution_id, event, status, ended_at)
+             VALUES ('{delivery}', '{webhook}', '{}', '{execution}', 'COMPLETED', 'DELIVERED', now())",
+            tenant.id
+        ))
+        .await;
+    let document = json!({
+        "name": "hooked", "on": { "webhook": {} }, "nodes": { "say": { "kind": "LOG", "with": { "message": "x" } } },
+    });
+    let applied = tenant.api.post("workflow/definitions/apply", json!({ "document": document })).await.expect(200);
+    let hooks = tenant.api.get("hooks").await.expect(200);
+    [webhook, delivery, text(&applied["definition"]["id"]), text(&hooks["items"][0]["id"])]
+}
+
 #[tokio::test]
 async fn every_route_has_its_row() {
     let world = World::with(&[KEY]).await;
     let document = world.server.anonymous().get("/api/openapi.json").await.expect(200);
-    let mut routes = BTreeSet::new();
+    let (mut routes, mut open) = (BTreeSet::new(), BTreeSet::new());
     for (path, operations) in document["paths"].as_object().expect("paths") {
-        if let Some(path) = path.strip_prefix("/api/v1") {
-            let methods = operations.as_object().expect("operations").keys();
-            routes.extend(methods.map(|method| format!("{} {path}", method.to_uppercase())));
+        let methods = operations.as_object().expect("operations").keys();
+        match path.strip_prefix("/api/v1") {
+            Some(path) => routes.extend(methods.map(|method| format!("{} {path}", method.to_uppercase()))),
+            None => open.extend(methods.map(|method| format!("{} {path}", method.to_uppercase()))),
         }
     }
+    assert_eq!(open.iter().map(String::as_str).collect::<Vec<_>>(), OPEN, "what needs no key is a short list");
     let rows: BTreeSet<String> = TABLE.iter().map(|(method, path, ..)| format!("{method} {path}")).collect();
     let missing: Vec<_> = routes.difference(&rows).collect();
     assert!(missing.is_empty(), "say in TABLE who may use {missing:?}");
@@ -334,6 +397,8 @@ async fn a_key_of_another_workspace_finds_nothing() {
                     &ours.key,
                     &ours.event,
                     &ours.job,
+                    &ours.webhook,
+                    &ours.hook,
                 ] {
                     assert!(!reply.text.contains(id.as_str()), "{what}");
                 }

@@ -139,7 +139,7 @@ fn check_told(name: &str, told: &str, canary: &Canary) {
 }
 
 /// Every value of every table, as text; bytes in hexadecimal.
-async fn dump(database: &Database) -> String {
+pub(crate) async fn dump(database: &Database) -> String {
     let client = database.client().await;
     let columns =
         "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'";

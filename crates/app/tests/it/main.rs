@@ -42,3 +42,4 @@ mod temporal_builds;
 mod temporal_lost;
 mod temporal_tls;
 mod tidy;
+mod webhooks;

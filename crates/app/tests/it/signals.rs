@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use store::key::Secret;
 
+use crate::secrets::KEY;
 use crate::support::collector::{Collector, Span};
 use crate::support::http::{Api, send};
 use crate::support::process::{Process, forebay};
@@ -76,7 +77,7 @@ impl Watched {
     async fn new() -> Watched {
         let database = store::testing::Database::new().await;
         let (receiver, collector) = (Receiver::start().await, Collector::start().await);
-        let settings = receiver.allowed(&["signals.sample_interval_ms=100", "log.format=json"]);
+        let settings = receiver.allowed(&["signals.sample_interval_ms=100", "log.format=json", KEY]);
         let key = Secret::generate().expect("randomness");
         let mut server = Server::spawn_in(&database.url, &key, &settings, &collector.environment());
         server.ready().await;
@@ -152,6 +153,16 @@ impl Watched {
         assert_eq!(tenant.ended(&failing).await["status"], "FAILED");
     }
 
+    /// An end that is told, and an address that nobody has.
+    async fn webhooks(&self) {
+        let tenant = self.world.tenant("FREE").await;
+        let url = self.world.receiver.url("/call/webhook");
+        tenant.api.post("webhooks", json!({ "url": url })).await.expect(201);
+        tenant.completed(&tenant.start(&tenant.light().await).await).await;
+        self.world.receiver.until_called("/call/webhook", 1).await;
+        assert_eq!(self.world.server.anonymous().post("/hooks/none", json!({})).await.status, 404);
+    }
+
     /// Things that go missing under an item.
     async fn missing_parts(&self) {
         let (tenant, _) = self.waiting().await;
@@ -215,6 +226,7 @@ impl Watched {
 async fn every_signal_of_the_table_is_told_by_a_running_service() {
     let watched = Watched::new().await;
     watched.ordinary_life().await;
+    watched.webhooks().await;
     watched.missing_parts().await;
     watched.deaths().await;
     for event in events::ALL {

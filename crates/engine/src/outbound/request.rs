@@ -113,6 +113,8 @@ pub struct Request {
     pub partition: WorkspaceId,
     /// The secrets that it carries: they are taken out of the answer, stay at their origin, and are wiped.
     pub secrets: Option<Arc<Mask>>,
+    /// Whether redirects are followed; if not, one is an answer.
+    pub follows: bool,
 }
 
 impl Request {
@@ -131,6 +133,7 @@ impl Request {
             pulse: None,
             partition,
             secrets: None,
+            follows: true,
         }
     }
 }

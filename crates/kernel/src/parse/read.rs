@@ -20,6 +20,7 @@ use crate::expression::type_name;
 use crate::fields::{Code, Fields, Problem, Stage, child};
 use crate::ids::{BadName, Label, NodeKey};
 use crate::inputs;
+use crate::webhook::hook;
 use retry::Retry;
 
 /// The longest time that can be set for a node or an execution.
@@ -98,10 +99,13 @@ fn is_unseen(c: char) -> bool {
 fn on(top: &mut Fields<'_, '_>) -> On {
     let mut on = On::default();
     let (Some(value), at) = (top.get("on"), top.pointer("on")) else { return on };
-    if let Some(fields) = Fields::open(value, &at, &["event"], Stage::Run, top.problems)
-        && let Some(event) = fields.get("event")
-    {
-        on.event = binding::read(event, &fields.pointer("event"), top.problems);
+    let Some(fields) = Fields::open(value, &at, &["event", "webhook"], Stage::Run, top.problems) else { return on };
+    let (event, webhook) = (fields.get("event"), fields.get("webhook"));
+    if let Some(event) = event {
+        on.event = binding::read(event, &child(&at, "event"), top.problems);
+    }
+    if let Some(webhook) = webhook {
+        on.webhook = hook::read(webhook, &child(&at, "webhook"), top.problems);
     }
     on
 }

@@ -14,6 +14,7 @@ use crate::failure::Policy;
 use crate::inputs;
 use crate::kind;
 use crate::kind::schema::{any, duration, early, object};
+use crate::webhook::hook;
 
 /// Where the schema is published, as its own name.
 pub const ID: &str = "urn:forebay:workflow:1";
@@ -91,7 +92,36 @@ fn on() -> Value {
             ("lease_s", early("The same, in seconds.", json!({ "type": "integer", "minimum": 1 }))),
         ],
     );
-    early("What starts it by itself.", object(&[], &[("event", early("A domain event.", event))]))
+    let webhook = early("A POST to an address of its own: /hooks/TOKEN.", on_webhook());
+    early("What starts it by itself.", object(&[], &[("event", early("A domain event.", event)), ("webhook", webhook)]))
+}
+
+/// What is said of the address that starts a workflow.
+fn on_webhook() -> Value {
+    let text = || json!({ "type": "string" });
+    let signature = object(
+        &["header", "secret"],
+        &[
+            ("header", json!({ "description": "The header with the signature.", "type": "string" })),
+            ("secret", json!({ "description": "The name of a secret of the workspace.", "type": "string" })),
+            ("encoding", early("How it is written; hex if not said.", json!({ "enum": ["hex", "base64"] }))),
+            ("prefix", early("What stands before it, such as sha256=.", text())),
+            ("timestamp_header", early("The header with the time, good for five minutes.", text())),
+            ("signed", early("What is signed, with {timestamp} and {body}.", text())),
+        ],
+    );
+    let names = json!({ "type": "array", "items": { "type": "string" } });
+    object(
+        &[],
+        &[
+            ("idempotency_header", early("The same value starts one execution; Idempotency-Key if not said.", text())),
+            ("headers", early("Headers that the workflow sees as trigger.headers.", names)),
+            ("max_body_bytes", early("The longest body.", count(u64::from(hook::MOST_BODY_BYTES)))),
+            ("rate_per_minute", early("How many requests a minute are taken.", count(u64::from(hook::MOST_RATE)))),
+            ("signature", early("How requests are signed, HMAC-SHA256.", signature)),
+            ("input", any("What the execution starts with, templates in any text; the body if not said.")),
+        ],
+    )
 }
 
 fn node(is_listed: bool) -> Value {

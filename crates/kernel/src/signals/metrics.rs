@@ -130,4 +130,14 @@ table! {
     LAPSES: "process_lapses_total" Counter, [],
         "Times that this process gave its runs up because its heartbeats did not get through.",
         "Any: the process was stopped, starved of processor time, or cut off from the database.";
+
+    WEBHOOK_DELIVERIES: "webhook_deliveries_total" Counter, ["outcome"],
+        "Attempts to tell a webhook of an end: delivered, later (it is tried again), failed (given up).",
+        "failed rising: receivers are gone; GET /api/v1/webhooks names those that are off, and why. later on all of them: the network out.";
+    WEBHOOK_OLDEST: "webhook_oldest_due_seconds" Gauge, [],
+        "For how long the oldest delivery that is due has been waiting for a sender. Take the maximum over processes.",
+        "Above a minute: receivers are slow, or no process sends. Add a process with the dispatcher role.";
+    HOOK_REQUESTS: "hook_requests_total" Counter, ["outcome"],
+        "Requests to addresses of `on: webhook`: accepted, repeated, refused (signature, size, rate, input), unknown (no such token).",
+        "unknown rising: a sender uses an old address, or somebody guesses. refused: its sender's logs have the reason.";
 }

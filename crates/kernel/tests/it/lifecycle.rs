@@ -9,7 +9,7 @@
 use std::fmt::{Debug, Write as _};
 
 use expect_test::{Expect, expect, expect_file};
-use kernel::{event, execution, node, queue};
+use kernel::{event, execution, node, queue, webhook};
 
 /// One legal step: from, step, to.
 type Legal = (&'static str, String, &'static str);
@@ -49,6 +49,11 @@ fn nodes() -> Vec<Legal> {
 fn jobs() -> Vec<Legal> {
     let after = |from: event::Status, step| from.after(step).ok();
     walk(&event::Status::ALL, &event::Step::ALL, event::Status::name, after)
+}
+
+fn deliveries() -> Vec<Legal> {
+    let after = |from: webhook::Status, step| from.after(step).ok();
+    walk(&webhook::Status::ALL, &webhook::Step::ALL, webhook::Status::name, after)
 }
 
 fn check(walk: &[Legal], expected: Expect) {
@@ -135,6 +140,23 @@ fn the_life_of_a_job() {
 }
 
 #[test]
+fn the_life_of_a_delivery() {
+    check(
+        &deliveries(),
+        expect![[r#"
+        PENDING claim SENDING
+        PENDING retry PENDING
+        SENDING claim SENDING
+        SENDING deliver DELIVERED
+        SENDING later PENDING
+        SENDING fail FAILED
+        DELIVERED retry PENDING
+        FAILED retry PENDING
+    "#]],
+    );
+}
+
+#[test]
 fn an_illegal_step_says_what_was_tried() {
     let refused = queue::Status::Dispatched.after(queue::Step::Takeover).map_err(|illegal| illegal.to_string());
     assert_eq!(refused, Err("a Dispatched queue item cannot Takeover".to_owned()));
@@ -181,6 +203,7 @@ fn the_page_about_lifecycles_is_what_the_kernel_says() {
         ("Execution", EXECUTION, executions()),
         ("Node", NODE, nodes()),
         ("Job", JOB, jobs()),
+        ("Delivery", DELIVERY, deliveries()),
     ];
     for (title, about, walk) in parts {
         write!(page, "\n## {title}\n\n{about}\n\n{}", diagram(&walk)).expect("a string takes all");
@@ -244,6 +267,10 @@ const QUEUE_ITEM: &str = "\
 The ticket of an execution. While it is CLAIMED or DISPATCHED it *is* one of its workspace's slots. GONE means that
 the row is deleted; the execution tells how it went. FAILED holds no slot and stays until a person dismisses it or
 retention retires it.";
+
+const DELIVERY: &str = "\
+One message of a webhook: the end of one execution, told to one receiver. It is tried for a day. A sender that dies leaves
+it SENDING until its time is up, then another claims it; the receiver knows it by its id.";
 
 const EXECUTION: &str = "The request's record. Whoever ends it first decides; a terminal status is final.";
 

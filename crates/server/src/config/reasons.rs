@@ -81,6 +81,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("retention.execution_days", "executions that ended longer ago are deleted, with their nodes; 0 keeps them"),
     ("retention.activity_days", "who did what longer ago is deleted; 0 keeps it"),
     ("retention.job_days", "jobs of events that ended longer ago are deleted; their facts stay; 0 keeps them"),
+    ("retention.delivery_days", "deliveries of webhooks that ended are deleted when they are older; 0 keeps them"),
     (
         "projection.retry_after_ms",
         "how long after its first failure a job is tried again; twice as long after the second",

@@ -30,6 +30,11 @@ async fn read(request: Request, limit: usize) -> Result<Vec<u8>, Problem> {
     if !is_json(request.headers()) {
         return Err(Problem::new(Code::UnsupportedMediaType, "send JSON, with content-type: application/json"));
     }
+    bytes(request, limit).await
+}
+
+/// A body of any media type, as it is.
+pub(crate) async fn bytes(request: Request, limit: usize) -> Result<Vec<u8>, Problem> {
     let packed = request.headers().get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity");
     if packed {
         return Err(Problem::new(Code::UnsupportedMediaType, "send the body as it is, without content-encoding"));
@@ -42,14 +47,24 @@ async fn read(request: Request, limit: usize) -> Result<Vec<u8>, Problem> {
     to_bytes(request.into_body(), limit).await.map(|bytes| bytes.to_vec()).map_err(|_| too_large())
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let essence = essence(headers);
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// What the body says it is, without parameters; empty if it does not say.
+pub(crate) fn essence(headers: &HeaderMap) -> String {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// Reads JSON into a type; a mistake says where it is.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    typed(value(bytes)?)
+}
+
+/// Reads JSON that can be stored.
+pub(crate) fn value(bytes: &[u8]) -> Result<Value, Problem> {
     let malformed =
         |error: &dyn std::fmt::Display| Problem::new(Code::Malformed, format!("the body is not JSON: {error}"));
     let Strict(value) = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
@@ -59,7 +74,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             "a text in the body holds a NUL character, which cannot be stored",
         ));
     }
-    typed(value)
+    Ok(value)
 }
 
 /// Reads a JSON value into a type; a mistake says where it is.

@@ -33,6 +33,9 @@ pub(crate) enum List {
     Events = 20,
     Bindings = 21,
     Jobs = 22,
+    Webhooks = 40,
+    Deliveries = 41,
+    Hooks = 42,
 }
 
 /// How many items are asked for.

@@ -50,6 +50,8 @@ pub(super) struct Engines {
     pub(super) embedded: Option<Embedded>,
     /// A worker of an engine elsewhere.
     pub(super) worker: Worker,
+    /// The guard that it calls out through, if it calls from here.
+    pub(super) outbound: Option<Outbound>,
 }
 
 /// A worker of an engine elsewhere, in a process that is one.
@@ -86,8 +88,9 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
                 embedded::Settings { max_runs: settings.engine.max_runs, max_calls: settings.engine.max_calls };
             let (store, pulse) = (parts.store.clone(), Arc::clone(parts.pulse));
             let keys = secrets::keys(settings)?;
-            let embedded = Embedded::new(store, outbound(settings)?, keys, limits, pulse, on_left(parts, duties));
-            Ok(Engines { embedded: Some(embedded.clone()), ..serving(Arc::new(embedded)) })
+            let outbound = outbound(settings)?;
+            let embedded = Embedded::new(store, outbound.clone(), keys, limits, pulse, on_left(parts, duties));
+            Ok(Engines { embedded: Some(embedded.clone()), outbound: Some(outbound), ..serving(Arc::new(embedded)) })
         }
         #[cfg(feature = "test-engine")]
         EngineKind::Test(_) if !duties.dispatches => Ok(Engines::default()),
@@ -107,7 +110,7 @@ fn serving(engine: Arc<dyn Engine>) -> Engines {
     Engines { told: Some(Arc::clone(&engine)), engine: Some(engine), ..Engines::default() }
 }
 
-fn outbound(settings: &Settings) -> Result<Outbound, outbound::Error> {
+pub(super) fn outbound(settings: &Settings) -> Result<Outbound, outbound::Error> {
     Outbound::new(outbound::Settings { allow: settings.outbound.allow.clone(), ..Default::default() })
 }
 
@@ -151,9 +154,11 @@ mod temporal {
             made.engine = Some(client);
         }
         if duties.works {
+            let outbound = outbound(parts.settings)?;
+            made.outbound = Some(outbound.clone());
             let hands = Hands {
                 store: parts.store.clone(),
-                outbound: outbound(parts.settings)?,
+                outbound,
                 vault: Vault::new(parts.store.clone(), secrets::keys(parts.settings)?),
                 pulse: Arc::clone(parts.pulse),
                 on_left: on_left(parts, duties),

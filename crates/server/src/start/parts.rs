@@ -4,6 +4,7 @@
 
 mod api;
 mod jobs;
+mod webhooks;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -76,6 +77,9 @@ pub(super) struct Parts {
     beat: Arc<Notify>,
     /// There may be jobs to take.
     jobs: Arc<Notify>,
+    /// There may be webhooks to tell; and with what, in a process that does.
+    deliveries: Arc<Notify>,
+    teller: Option<webhooks::Teller>,
 }
 
 impl Parts {
@@ -97,10 +101,11 @@ impl Parts {
             hints: &hints,
             waiters: &waiters,
         };
-        let Engines { engine, told, embedded, worker } = match settings.workflow.engine.enabled {
+        let Engines { engine, told, embedded, worker, outbound } = match settings.workflow.engine.enabled {
             true => engines::make(&of, duties)?,
             false => Engines::default(),
         };
+        let teller = webhooks::teller(&settings, &work, duties, outbound)?;
         Ok(Parts {
             settings,
             targets,
@@ -125,6 +130,8 @@ impl Parts {
             rouse: Arc::new(Notify::new()),
             beat: Arc::new(Notify::new()),
             jobs: Arc::new(Notify::new()),
+            deliveries: Arc::new(Notify::new()),
+            teller,
         })
     }
 
@@ -184,6 +191,7 @@ impl Parts {
         };
         self.spawn_dispatch(&starter);
         self.spawn_projector();
+        self.spawn_webhooks();
         let engine = Arc::clone(&starter.engine);
         self.spawn_recovery(starter);
         match self.embedded.clone() {

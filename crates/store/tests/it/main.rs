@@ -37,3 +37,4 @@ mod support;
 mod taken;
 mod takeover;
 mod terminate;
+mod webhooks;

@@ -147,6 +147,8 @@ async fn the_program_explains_itself() {
               events      Append and list domain events
               binding     Say which events make a job, and what runs it
               projection  List, check and rebuild the jobs of events
+              webhook     Tell others when executions end
+              hook        Start workflows from outside, by secret addresses
               profile     Keep servers and their keys under names
               completion  Print a script that completes commands in your shell
 

@@ -23,6 +23,7 @@ pub(super) fn of(name: &str) -> Option<Value> {
         .or_else(|| executions(name))
         .or_else(|| control(name))
         .or_else(|| events(name))
+        .or_else(|| webhooks(name))
         .or_else(|| looks(name))
 }
 
@@ -207,6 +208,35 @@ fn events(name: &str) -> Option<Value> {
         "KeptJob" => json!({ "leaseUntil": ENDED }),
         "CompleteJob" => json!({ "claimId": CLAIM, "result": { "invoice": 7 } }),
         "FailJob" => json!({ "claimId": CLAIM, "errorMessage": "DNS verification timeout" }),
+        _ => return None,
+    })
+}
+
+fn webhooks(name: &str) -> Option<Value> {
+    const WEBHOOK: &str = "019a8f00-0000-7000-8000-0000000000d1";
+    let webhook = json!({
+        "id": WEBHOOK, "workspaceId": WORKSPACE, "url": "https://shop.example/forebay", "events": ["COMPLETED", "FAILED"],
+        "enabled": true, "secretVersion": 1, "createdAt": MORNING, "updatedAt": MORNING, "createdBy": format!("key:{KEY}"),
+    });
+    let hook = json!({
+        "id": "019a8f00-0000-7000-8000-0000000000d2", "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
+        "workflowName": "order", "tokenPrefix": "fbh_1a2b3c4d", "rotatedAt": MORNING, "rule": { "headers": ["x-event"] },
+        "createdAt": MORNING, "updatedAt": MORNING,
+    });
+    Some(match name {
+        "CreateWebhook" => json!({ "url": "https://shop.example/forebay", "events": ["COMPLETED", "FAILED"] }),
+        "ChangeWebhook" => json!({ "enabled": true }),
+        "Webhook" => webhook,
+        "CreatedWebhook" => json!({ "webhook": webhook, "secret": "whsec_…" }),
+        "Rotate" => json!({ "overlapSeconds": 3600 }),
+        "Delivery" => json!({
+            "id": "019a8f2c-1b3d-7c4e-8a5f-0000000000d3", "webhookId": WEBHOOK, "executionId": EXECUTION, "event": "COMPLETED",
+            "status": "PENDING", "attempts": 2, "nextAttemptAt": ENDED, "lastStatus": 503,
+            "lastError": "shop.example answered 503", "createdAt": ENDED,
+        }),
+        "CreateHook" => json!({ "workflowDefinitionId": DEFINITION }),
+        "Hook" => hook,
+        "CreatedHook" => json!({ "hook": hook, "token": "fbh_…", "path": "/hooks/fbh_…" }),
         _ => return None,
     })
 }

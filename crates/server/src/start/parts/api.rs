@@ -64,6 +64,8 @@ impl Parts {
             pulse: Arc::clone(&self.pulse),
             rouse: Arc::clone(&self.rouse),
             jobs: Arc::clone(&self.jobs),
+            deliveries: Arc::clone(&self.deliveries),
+            rates: http::rates(),
             stop: self.stop.clone(),
         });
         let stop = self.stop.clone();

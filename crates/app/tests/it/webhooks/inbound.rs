@@ -1,0 +1,216 @@
+//! Webhooks in: a secret address starts its workflow, with its body, once, and only for those who may.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::Scene;
+use super::inbox::python;
+use crate::support::Tenant;
+use crate::support::cli::Cli;
+use crate::support::http::{Api, Reply, send};
+use crate::support::tenant::text;
+
+/// Publishes a workflow with this rule; answers its id.
+pub(super) async fn apply(tenant: &Tenant, name: &str, rule: Value, inputs: Value) -> String {
+    let document = json!({
+        "name": name, "inputs": inputs, "on": { "webhook": rule },
+        "nodes": { "say": { "kind": "LOG", "with": { "message": "done" } } },
+        "outputs": { "input": "${{ inputs }}", "headers": "${{ trigger.headers }}" },
+    });
+    let applied = tenant.api.post("workflow/definitions/apply", json!({ "document": document })).await.expect(200);
+    text(&applied["definition"]["id"])
+}
+
+/// The path of a workflow's address.
+pub(super) async fn address(tenant: &Tenant, definition: &str) -> String {
+    let made = tenant.api.post("hooks", json!({ "workflowDefinitionId": definition })).await.expect(201);
+    text(&made["path"])
+}
+
+async fn post(api: &Api, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+    let mut request = api.request(Method::POST, path).body(body.to_owned());
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    send(request).await
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[tokio::test]
+async fn a_request_starts_the_workflow_with_its_body_and_the_headers_it_may_see() {
+    let scene = Scene::new().await;
+    let definition = apply(&scene.tenant, "take", json!({ "headers": ["X-Event"] }), json!({})).await;
+    let path = address(&scene.tenant, &definition).await;
+    let anonymous = scene.server.anonymous();
+    for (kind, body, input) in [
+        ("application/json", r#"{"id": "A42", "n": [1]}"#, json!({ "id": "A42", "n": [1] })),
+        ("application/json", "[1, 2]", json!({ "body": [1, 2] })),
+        ("application/x-www-form-urlencoded", "id=A42&tag=a&tag=b", json!({ "id": "A42", "tag": ["a", "b"] })),
+        ("text/plain", "hello", json!({ "body": "hello" })),
+    ] {
+        let headers = [("content-type", kind), ("x-event", "push"), ("x-other", "unseen")];
+        let started = post(&anonymous, &path, &headers, body).await.expect(202);
+        let ended = scene.tenant.completed(&text(&started["executionId"])).await;
+        assert_eq!(ended["output"], json!({ "input": input, "headers": { "x-event": "push" } }), "{kind}");
+        assert_eq!((&ended["trigger"]["type"], &ended["input"]), (&json!("webhook"), &input));
+    }
+    let mapped = json!({ "input": { "who": "${{ inputs.user.name }}" } });
+    let definition =
+        apply(&scene.tenant, "map", mapped, json!({ "who": { "type": "string", "required": true } })).await;
+    let path = address(&scene.tenant, &definition).await;
+    let started = post(&anonymous, &path, &[JSON], r#"{"user": {"name": "Ada"}}"#).await.expect(202);
+    let ended = scene.tenant.completed(&text(&started["executionId"])).await;
+    assert_eq!(ended["input"], json!({ "who": "Ada" }));
+    let refused = post(&anonymous, &path, &[JSON], r#"{"user": {}}"#).await;
+    assert_eq!(refused.problem(422), "validation_failed", "judged like any start");
+    assert!(refused.body["problems"][0]["pointer"].is_string(), "{}", refused.text);
+}
+
+#[tokio::test]
+async fn a_token_that_does_not_open_is_answered_like_an_address_that_does_not_exist() {
+    let scene = Scene::new().await;
+    let anonymous = scene.server.anonymous();
+    let definition = apply(&scene.tenant, "take", json!({}), json!({})).await;
+    let refused = scene.tenant.api.post("hooks", json!({ "workflowDefinitionId": scene.tenant.light().await })).await;
+    assert_eq!(refused.problem(409), "conflict", "no file says that it takes any");
+    let path = address(&scene.tenant, &definition).await;
+    let hooks = scene.tenant.api.get("hooks").await;
+    let id = text(&hooks.body["items"][0]["id"]);
+    assert!(!hooks.text.contains(&path[7..]), "it is not shown again");
+    let second = scene.tenant.api.post("hooks", json!({ "workflowDefinitionId": definition })).await;
+    assert_eq!(second.problem(409), "conflict", "it has one: that is a rotation");
+    let rotated =
+        scene.tenant.api.post(&format!("hooks/{id}/rotate"), json!({ "overlapSeconds": 60 })).await.expect(200);
+    let next = text(&rotated["path"]);
+    for path in [&path, &next] {
+        post(&anonymous, path, &[JSON], "{}").await.expect(202);
+    }
+    scene.tenant.api.post(&format!("hooks/{id}/rotate"), json!({})).await.expect(200);
+    let nowhere = post(&anonymous, "/nowhere", &[JSON], "{}").await;
+    assert_eq!(nowhere.problem(404), "not_found");
+    let unknown = store::hook::Token::generate().expect("randomness");
+    let unknown = format!("/hooks/{}", unknown.expose());
+    let key = scene.tenant.api.key.as_deref().expect("a key");
+    let closed = [path.as_str(), &next, &unknown, "/hooks/x", "/hooks/%ff", &format!("/hooks/{key}")];
+    let shape = |reply: &Reply| {
+        let names: Vec<String> = reply.headers.keys().map(ToString::to_string).collect();
+        (reply.status, reply.text.clone(), names)
+    };
+    for path in closed {
+        assert_eq!(shape(&post(&anonymous, path, &[JSON], "{}").await), shape(&nowhere), "{path}");
+        // A key of the API opens nothing there.
+        assert_eq!(shape(&post(&scene.tenant.api, path, &[JSON], "not read").await), shape(&nowhere), "{path}");
+    }
+    scene.tenant.api.delete(&format!("hooks/{id}")).await.expect(204);
+    let again = text(&scene.tenant.api.post(&format!("hooks/{id}/rotate"), json!({})).await.expect(200)["path"]);
+    post(&anonymous, &again, &[JSON], "{}").await.expect(202);
+    scene.tenant.api.delete(&format!("workflow/definitions/{definition}")).await.expect(204);
+    assert_eq!(shape(&post(&anonymous, &again, &[JSON], "{}").await), shape(&nowhere), "its workflow is gone");
+    let metrics = anonymous.get("/metrics").await.text;
+    assert!(metrics.contains("hook_requests_total{outcome=\"unknown\"} "), "{metrics}");
+    assert!(metrics.contains("hook_requests_total{outcome=\"accepted\"} 3\n"), "{metrics}");
+}
+
+/// What a sender puts into its header: computed by other code than ours.
+async fn hmac(secret: &str, text: &str) -> String {
+    let code = "import hashlib, hmac, json, sys\nkey, text = json.load(sys.stdin)\n\
+                print(hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest())";
+    python(code, &json!([secret, text]).to_string()).await.expect("python")
+}
+
+#[tokio::test]
+async fn a_request_that_must_be_signed_is_believed_only_then_and_only_now() {
+    let scene = Scene::new().await;
+    let anonymous = scene.server.anonymous();
+    let rule = json!({ "signature": {
+        "header": "X-Sign", "secret": "HOOK", "prefix": "v0=", "timestamp_header": "X-Time", "signed": "v0:{timestamp}:{body}",
+    } });
+    let definition = apply(&scene.tenant, "signed", rule, json!({})).await;
+    let path = address(&scene.tenant, &definition).await;
+    let (body, now) = (r#"{"a": 1}"#, jiff::Timestamp::now().as_second());
+    let sign = async |time: i64, body: &str| format!("v0={}", hmac("hunter2", &format!("v0:{time}:{body}")).await);
+    let ask = async |sign: &str, time: i64, body: &str| {
+        post(&anonymous, &path, &[JSON, ("x-sign", sign), ("x-time", &time.to_string())], body).await
+    };
+    let good = sign(now, body).await;
+    assert_eq!(ask(&good, now, body).await.problem(503), "unavailable", "the secret is not set yet");
+    let set = format!("workspaces/{}/secrets/HOOK", scene.tenant.id);
+    let set = send(scene.tenant.api.request(Method::PUT, &set).json(&json!({ "value": "hunter2" }))).await;
+    set.expect(200);
+    let started = ask(&good, now, body).await.expect(202);
+    for (what, reply) in [
+        ("another body", ask(&good, now, r#"{"a": 2}"#).await),
+        ("another time", ask(&good, now + 1, body).await),
+        ("too old", ask(&sign(now - 400, body).await, now - 400, body).await),
+        ("too far ahead", ask(&sign(now + 400, body).await, now + 400, body).await),
+        ("no prefix", ask(&good[3..], now, body).await),
+        ("nothing", post(&anonymous, &path, &[JSON], body).await),
+    ] {
+        assert_eq!(reply.problem(401), "unauthenticated", "{what}");
+        assert!(!reply.text.contains("hunter2"), "{what}");
+    }
+    let replayed = ask(&good, now, body).await.expect(202);
+    assert_eq!((&replayed["executionId"], &replayed["repeated"]), (&started["executionId"], &json!(true)), "a replay");
+    assert_eq!(scene.tenant.api.get("workflow/executions").await.body["items"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn a_request_is_taken_once_under_its_header_and_within_its_limits() {
+    let scene = Scene::new().await;
+    let anonymous = scene.server.anonymous();
+    let rule = json!({ "idempotency_header": "X-Delivery", "max_body_bytes": 100, "rate_per_minute": 8 });
+    let path = address(&scene.tenant, &apply(&scene.tenant, "take", rule, json!({})).await).await;
+    let first = post(&anonymous, &path, &[JSON, ("x-delivery", "d-1")], r#"{"a": 1}"#).await.expect(202);
+    let again = post(&anonymous, &path, &[JSON, ("x-delivery", "d-1")], r#"{ "a" : 1 }"#).await.expect(202);
+    assert_eq!((&again["executionId"], &again["repeated"]), (&first["executionId"], &json!(true)));
+    let other = post(&anonymous, &path, &[JSON, ("x-delivery", "d-1")], r#"{"a": 2}"#).await;
+    assert_eq!(other.problem(422), "idempotency_conflict");
+    let second = post(&anonymous, &path, &[JSON, ("x-delivery", "d-2")], r#"{"a": 1}"#).await.expect(202);
+    assert_ne!(second["executionId"], first["executionId"]);
+    // The same key in another hook, and over the API, is another.
+    let beside = address(&scene.tenant, &apply(&scene.tenant, "beside", json!({}), json!({})).await).await;
+    let third = post(&anonymous, &beside, &[JSON, ("idempotency-key", "d-1")], r#"{"a": 1}"#).await.expect(202);
+    assert_ne!(third["executionId"], first["executionId"]);
+    let long = format!("{{\"a\": \"{}\"}}", "x".repeat(100));
+    assert_eq!(post(&anonymous, &path, &[JSON], &long).await.problem(413), "payload_too_large");
+    assert_eq!(post(&anonymous, &path, &[JSON], "{").await.problem(400), "validation_failed");
+    let odd = post(&anonymous, &path, &[("content-type", "image/png")], "x").await;
+    assert_eq!(odd.problem(415), "unsupported_media_type");
+    post(&anonymous, &path, &[JSON], "{}").await.expect(202);
+    let full = post(&anonymous, &path, &[JSON], "{}").await;
+    assert_eq!(full.problem(429), "rate_limited");
+    let wait: u32 = full.header("retry-after").parse().expect("seconds");
+    assert!((1..=60).contains(&wait));
+    post(&anonymous, &beside, &[JSON], "{}").await.expect(202);
+}
+
+#[tokio::test]
+async fn a_hook_is_made_rotated_and_revoked_by_commands_and_a_draft_has_none() {
+    let scene = Scene::new().await;
+    let cli = Cli::of(&scene.server.base, scene.tenant.api.key.as_deref().expect("a key"));
+    cli.file("take.yaml", "name: take\non: {webhook: {}}\nnodes:\n  say: {kind: LOG, with: {message: hello}}\n");
+    cli.ok(&["apply", "take.yaml"]).await;
+    let bare = cli.ok(&["hook", "ls"]).await;
+    assert!(bare.contains("no address yet"), "{bare}");
+    let address = cli.ok(&["hook", "create", "take"]).await;
+    let path = address.trim().strip_prefix(&scene.server.base).expect("a whole address").to_owned();
+    let anonymous = scene.server.anonymous();
+    post(&anonymous, &path, &[JSON], "{}").await.expect(202);
+    let listed = cli.ok(&["hook", "ls"]).await;
+    assert!(listed.contains(&path[7..19]) && !listed.contains(&path[7..]), "{listed}");
+    let next = cli.ok(&["hook", "rotate", "take"]).await;
+    let next = next.trim().strip_prefix(&scene.server.base).expect("a whole address").to_owned();
+    assert_eq!(post(&anonymous, &path, &[JSON], "{}").await.status, 404);
+    post(&anonymous, &next, &[JSON], "{}").await.expect(202);
+    cli.ok(&["apply", "take.yaml"]).await;
+    post(&anonymous, &next, &[JSON], "{}").await.expect(202);
+    cli.ok(&["hook", "rm", "take", "--yes"]).await;
+    assert_eq!(post(&anonymous, &next, &[JSON], "{}").await.status, 404);
+    let draft = json!({ "document": {
+        "name": "draft", "on": { "webhook": {} }, "nodes": { "say": { "kind": "LOG", "with": { "message": "x" } } },
+    } });
+    scene.tenant.api.post("workflow/definitions", draft).await.expect(201);
+    let refused = cli.run(&["hook", "create", "draft"]).await;
+    assert!(refused.code == 1 && refused.stderr.contains("on: {webhook: {}}"), "{refused:?}");
+}

@@ -1,0 +1,292 @@
+//! Webhooks: who is told of ends, what was told, and telling it again.
+//!
+//! Invariants
+//! - A secret is shown by the answer that makes it, and by no other.
+//! - A workspace's key sees its own webhooks, and narrows them to its own workflows.
+//!
+//! Not here: telling (`crate::webhooks`), what comes in (`hooks`).
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::{Extension, Json as Reply};
+use engine::vault;
+use kernel::execution;
+use kernel::ids::WorkspaceId;
+use kernel::webhook::{ENDS, MAX_URL_LEN, Status, secret};
+use serde::Deserialize;
+use store::definition::Which;
+use store::secret::Sealed;
+use store::webhook::{Change, NewWebhook, delivery, secret_name};
+use utoipa::IntoParams;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::auth::Caller;
+use super::body::{Id, Json, Params};
+use super::workspaces::not_found;
+use super::{Api, Code, Problem, page};
+use crate::wire::{ChangeWebhook, CreateWebhook, CreatedWebhook, Delivery, Page, Rotate, Webhook};
+
+/// For how long the secret before a rotation is good, unless said.
+const OVERLAP_S: u32 = 24 * 60 * 60;
+/// The longest overlap.
+pub(super) const MOST_OVERLAP_S: u32 = 7 * 24 * 60 * 60;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct List {
+    /// With a root key, only those of this workspace.
+    pub(super) workspace_id: Option<WorkspaceId>,
+    /// The `nextCursor` of the page before.
+    pub(super) cursor: Option<String>,
+    /// How many; 50 if not said.
+    #[param(minimum = 1, maximum = 200)]
+    pub(super) limit: Option<i64>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Deliveries {
+    /// PENDING, SENDING, DELIVERED or FAILED.
+    #[param(inline)]
+    status: Option<Status>,
+    /// The `nextCursor` of the page before.
+    cursor: Option<String>,
+    /// How many; 50 if not said.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<i64>,
+}
+
+/// Makes a webhook. The answer holds the secret that messages are signed with, this once.
+#[utoipa::path(post, path = "/webhooks", tag = "webhooks", request_body = CreateWebhook,
+    responses((status = 201, body = CreatedWebhook)))]
+pub(crate) async fn create(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Json(body): Json<CreateWebhook>,
+) -> Result<impl IntoResponse, Problem> {
+    let workspace = caller.workspace(body.workspace_id)?;
+    let events = body.events.unwrap_or_else(|| ENDS.to_vec());
+    check(Some(&body.url), Some(&events), body.description.as_deref())?;
+    if let Some(definition) = body.workflow_definition_id {
+        let known = api.store.definition(Which::Id(definition), Some(workspace)).await;
+        known.map_err(|error| match error {
+            store::Error::NotFound => Problem::not_found("definition in this workspace"),
+            other => other.into(),
+        })?;
+    }
+    let new = NewWebhook {
+        id: store::new_id(),
+        workspace,
+        url: body.url,
+        events: distinct(events),
+        definition: body.workflow_definition_id,
+        description: body.description,
+    };
+    let (secret, sealed) = sealed(&api, workspace, new.id, 1)?;
+    api.store.create_webhook(&new, &sealed, &caller.actor).await.map_err(not_found)?;
+    let webhook = wire(api.store.webhook(new.id, caller.workspace).await?);
+    Ok((StatusCode::CREATED, Reply(CreatedWebhook { webhook, secret: secret.to_string() })))
+}
+
+/// Webhooks; with a root key of all workspaces.
+#[utoipa::path(get, path = "/webhooks", tag = "webhooks", params(List), responses((status = 200, body = Page<Webhook>)))]
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(params): Params<List>,
+) -> Result<Reply<Page<Webhook>>, Problem> {
+    let limit = page::limit(params.limit)?;
+    let after = page::read(page::List::Webhooks, params.cursor.as_deref(), page::uuid_of)?;
+    let rows = api.store.webhooks(caller.sees(params.workspace_id)?, after, limit + 1).await?;
+    let cursor = |row: &store::webhook::Webhook| page::write(page::List::Webhooks, row.id.as_bytes());
+    Ok(Reply(page::page(rows, limit, cursor, wire)))
+}
+
+/// One webhook.
+#[utoipa::path(get, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)), responses((status = 200, body = Webhook)))]
+pub(crate) async fn get(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<Uuid>,
+) -> Result<Reply<Webhook>, Problem> {
+    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?)))
+}
+
+/// Changes a webhook, turns it off, or on again.
+#[utoipa::path(patch, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)), request_body = ChangeWebhook,
+    responses((status = 200, body = Webhook)))]
+pub(crate) async fn change(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<Uuid>,
+    Json(body): Json<ChangeWebhook>,
+) -> Result<Reply<Webhook>, Problem> {
+    check(body.url.as_deref(), body.events.as_deref(), body.description.as_deref())?;
+    let ChangeWebhook { url, events, description, enabled } = body;
+    let change = Change { url, events: events.map(distinct), description, enabled };
+    api.store.change_webhook(id, caller.workspace, &change, &caller.actor).await.map_err(unknown)?;
+    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?)))
+}
+
+/// Deletes a webhook and its secret. What was still to be told is not.
+#[utoipa::path(delete, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)), responses((status = 204)))]
+pub(crate) async fn delete(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<Uuid>,
+) -> Result<StatusCode, Problem> {
+    api.store.delete_webhook(id, caller.workspace, &caller.actor).await.map_err(unknown)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Another secret. Until the overlap is over, messages carry a signature of either.
+#[utoipa::path(post, path = "/webhooks/{id}/rotate", tag = "webhooks", params(("id" = Uuid, Path)), request_body = Rotate,
+    responses((status = 200, body = CreatedWebhook)))]
+pub(crate) async fn rotate(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<Uuid>,
+    Json(body): Json<Rotate>,
+) -> Result<Reply<CreatedWebhook>, Problem> {
+    let overlap = overlap(&body, OVERLAP_S)?;
+    let known = api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
+    let (secret, sealed) = sealed(&api, known.workspace, id, known.secret_version.saturating_add(1))?;
+    api.store.rotate_webhook(id, &sealed, overlap, &caller.actor).await.map_err(unknown)?;
+    let webhook = wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?);
+    Ok(Reply(CreatedWebhook { webhook, secret: secret.to_string() }))
+}
+
+/// What was told to a webhook, or is to be, the newest first.
+#[utoipa::path(get, path = "/webhooks/{id}/deliveries", tag = "webhooks", params(("id" = Uuid, Path), Deliveries),
+    responses((status = 200, body = Page<Delivery>)))]
+pub(crate) async fn deliveries(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<Uuid>,
+    Params(params): Params<Deliveries>,
+) -> Result<Reply<Page<Delivery>>, Problem> {
+    let limit = page::limit(params.limit)?;
+    let place = |bytes: &[u8]| page::place_of(bytes, Uuid::from_bytes);
+    let before = page::read(page::List::Deliveries, params.cursor.as_deref(), place)?;
+    api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
+    let rows = api.store.deliveries(id, params.status, before, limit + 1).await?;
+    let cursor = |row: &delivery::Delivery| {
+        page::write(page::List::Deliveries, &page::timed(row.created_at, *row.id.as_bytes()))
+    };
+    Ok(Reply(page::page(rows, limit, cursor, delivery_wire)))
+}
+
+/// Sends a delivery again, now, whatever became of it; it keeps its id.
+#[utoipa::path(post, path = "/webhooks/{id}/deliveries/{deliveryId}/retry", tag = "webhooks",
+    params(("id" = Uuid, Path), ("deliveryId" = Uuid, Path)), responses((status = 202, body = Delivery)))]
+pub(crate) async fn retry(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Id((id, delivery)): Id<(Uuid, Uuid)>,
+) -> Result<impl IntoResponse, Problem> {
+    let webhook = api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
+    if webhook.disabled.is_some() {
+        return Err(Problem::new(Code::Conflict, "this webhook is off: turn it on first"));
+    }
+    let unknown = |error| match error {
+        store::Error::NotFound => Problem::not_found("delivery"),
+        other => other.into(),
+    };
+    api.store.retry_delivery(id, webhook.workspace, delivery, &caller.actor).await.map_err(unknown)?;
+    api.deliveries.notify_one();
+    let row = api.store.delivery(id, delivery).await.map_err(unknown)?;
+    Ok((StatusCode::ACCEPTED, Reply(delivery_wire(row))))
+}
+
+/// A new secret in clear, and sealed.
+fn sealed(api: &Api, workspace: WorkspaceId, id: Uuid, version: i32) -> Result<(Zeroizing<String>, Sealed), Problem> {
+    let mut random = Zeroizing::new([0_u8; 32]);
+    getrandom::fill(&mut *random).map_err(|_| Problem::of(Code::Internal))?;
+    let secret = Zeroizing::new(secret(&random));
+    let sealed = api.vault.seal(workspace, &secret_name(id), version, &secret).map_err(|error| match error {
+        vault::Error::NoKey => Problem::new(Code::Conflict, error.to_string()),
+        _ => Problem::of(Code::Internal),
+    })?;
+    Ok((secret, sealed))
+}
+
+/// For how long what was before a rotation is good.
+pub(super) fn overlap(body: &Rotate, usual: u32) -> Result<Duration, Problem> {
+    match body.overlap_seconds.unwrap_or(usual) {
+        seconds if seconds <= MOST_OVERLAP_S => Ok(Duration::from_secs(u64::from(seconds))),
+        _ => Err(Problem::new(Code::ValidationFailed, format!("overlapSeconds: 0 to {MOST_OVERLAP_S}"))),
+    }
+}
+
+fn check(url: Option<&str>, events: Option<&[execution::Status]>, description: Option<&str>) -> Result<(), Problem> {
+    let wrong = |message: String| Err(Problem::new(Code::ValidationFailed, message));
+    if let Some(url) = url {
+        let schemed = url.starts_with("https://") || url.starts_with("http://");
+        if !schemed || url.len() > MAX_URL_LEN || url.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return wrong(format!("url: write https://…, of at most {MAX_URL_LEN} bytes"));
+        }
+    }
+    if events.is_some_and(|events| events.is_empty() || !events.iter().all(|event| event.is_terminal())) {
+        return wrong("events: some of COMPLETED, FAILED, CANCELED, TIMED_OUT".to_owned());
+    }
+    if description.is_some_and(|text| text.chars().count() > 500) {
+        return wrong("description: at most 500 characters".to_owned());
+    }
+    Ok(())
+}
+
+fn distinct(mut events: Vec<execution::Status>) -> Vec<execution::Status> {
+    events.sort_unstable();
+    events.dedup();
+    events
+}
+
+fn unknown(error: store::Error) -> Problem {
+    match error {
+        store::Error::NotFound => Problem::not_found("webhook"),
+        other => other.into(),
+    }
+}
+
+fn wire(webhook: store::webhook::Webhook) -> Webhook {
+    let (disabled_at, disabled_reason) = webhook.disabled.unzip();
+    Webhook {
+        id: webhook.id,
+        workspace_id: webhook.workspace,
+        url: webhook.url,
+        events: webhook.events,
+        workflow_definition_id: webhook.definition,
+        workflow_name: webhook.definition_name,
+        description: webhook.description,
+        enabled: disabled_at.is_none(),
+        disabled_reason,
+        disabled_at,
+        failing_since: webhook.failing_since,
+        secret_version: webhook.secret_version,
+        created_at: webhook.created_at,
+        updated_at: webhook.updated_at,
+        created_by: webhook.created_by,
+    }
+}
+
+fn delivery_wire(delivery: delivery::Delivery) -> Delivery {
+    Delivery {
+        id: delivery.id,
+        webhook_id: delivery.webhook,
+        execution_id: delivery.execution,
+        event: delivery.event,
+        status: delivery.status,
+        attempts: delivery.attempts,
+        next_attempt_at: delivery.due_at,
+        last_status: delivery.last_status,
+        last_error: delivery.last_error,
+        created_at: delivery.created_at,
+        ended_at: delivery.ended_at,
+    }
+}

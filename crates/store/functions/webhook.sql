@@ -1,0 +1,52 @@
+-- Ends that are to be told, and who may tell them.
+
+-- Adds a delivery for each of these executions and each live webhook of its workspace that asked for that end. Called by whatever
+-- ended them, in its transaction, and only if one of the workspaces has a live webhook.
+CREATE OR REPLACE FUNCTION fb_webhooks_1(p_ended uuid[]) RETURNS void
+LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
+    INSERT INTO webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
+    SELECT fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
+      FROM unnest(p_ended) AS t(id)
+     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
+      JOIN webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
+       AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
+    ON CONFLICT DO NOTHING
+$fn$;
+
+-- Claims deliveries that are due: from workspace to workspace behind p_after, so many of each that p_each are being sent, until there
+-- are p_limit or p_steps workspaces were looked at. Those of a sender whose time is up are due. A row a delivery, and a last one
+-- without: where to go on, null at the end.
+CREATE OR REPLACE FUNCTION fb_deliveries_claim_1(
+    p_claim uuid, p_after uuid, p_each int, p_limit int, p_steps int, p_lease_s float8)
+RETURNS TABLE (delivery uuid, place uuid)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    v_place uuid := p_after;
+    v_room int;
+    v_left int := p_limit;
+    v_claimed int;
+BEGIN
+    FOR step IN 1..p_steps LOOP
+        EXIT WHEN v_left <= 0;
+        v_place := (SELECT d.workspace_id FROM webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
+                     ORDER BY d.workspace_id LIMIT 1);
+        EXIT WHEN v_place IS NULL;
+        v_room := p_each - (SELECT count(*) FROM webhook_delivery d
+                             WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
+        RETURN QUERY
+        UPDATE webhook_delivery d
+           SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
+               due_at = clock_timestamp() + make_interval(secs => p_lease_s)
+         WHERE d.id = ANY (ARRAY(
+               SELECT d.id FROM webhook_delivery d
+                WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
+                ORDER BY d.due_at, d.id LIMIT least(greatest(v_room, 0), v_left) FOR UPDATE SKIP LOCKED))
+           AND d.status IN ('PENDING', 'SENDING')
+        RETURNING d.id, NULL::uuid;
+        GET DIAGNOSTICS v_claimed = ROW_COUNT;
+        v_left := v_left - v_claimed;
+    END LOOP;
+    RETURN QUERY SELECT NULL::uuid, v_place;
+END $fn$;

@@ -1,0 +1,347 @@
+//! Webhooks: an end is told once to each that asked, by whoever holds the claim, in fair turns.
+
+use std::time::Duration;
+
+use kernel::execution::Status;
+use kernel::ids::{DefinitionId, WorkspaceId};
+use kernel::node;
+use kernel::webhook::Verdict;
+use serde_json::json;
+use store::definition::NewVersion;
+use store::hook::Token;
+use store::run::Record;
+use store::secret::Sealed;
+use store::webhook::delivery::{Claimed, Room, Told};
+use store::webhook::{Change, MOST, NewWebhook, secret_name};
+use store::{Error, new_id};
+use uuid::Uuid;
+
+use crate::support::{Limits, World, end, fact, new_version, race, record};
+
+const ROOM: Room = Room { each: 8, limit: 32, steps: 100, lease: Duration::from_secs(60) };
+
+fn sealed(workspace: WorkspaceId, id: Uuid, version: i32) -> Sealed {
+    let (value, key) = (format!("value {version}").into_bytes(), b"key".to_vec());
+    Sealed { workspace, name: secret_name(id), version, value, key, key_id: "old".to_owned() }
+}
+
+async fn webhook(world: &World, workspace: WorkspaceId, events: &[Status], definition: Option<DefinitionId>) -> Uuid {
+    let (id, url) = (new_id(), "https://x.example/secret?token=1".to_owned());
+    let new = NewWebhook { id, workspace, url, events: events.to_vec(), definition, description: None };
+    world.store.create_webhook(&new, &sealed(workspace, id, 1), "ann").await.expect("a webhook");
+    id
+}
+
+/// Runs executions to this end; answers how many deliveries there are then.
+async fn end_some(world: &World, (workspace, definition): (WorkspaceId, DefinitionId), ends: &[Status]) -> i64 {
+    for outcome in ends {
+        let execution = world.accept_many(workspace, definition, 1).await[0];
+        world.run(workspace, 1).await;
+        world.finish(execution, *outcome).await;
+    }
+    world.count("webhook_delivery").await
+}
+
+async fn claim(world: &World) -> Vec<Claimed> {
+    world.store.claim_deliveries(None, ROOM).await.expect("a claim").deliveries
+}
+
+async fn settle(world: &World, of: &Claimed, verdict: Verdict) -> bool {
+    let told = Told { status: Some(500), error: Some("no".to_owned()), unsent: false };
+    world.store.settle_delivery(of, verdict, &told).await.expect("an answer")
+}
+
+async fn all_due(world: &World) {
+    world.run_sql("UPDATE webhook_delivery SET due_at = now() - interval '1 s' WHERE due_at IS NOT NULL", &[]).await;
+}
+
+#[tokio::test]
+async fn an_end_is_told_to_those_who_asked_for_it_and_to_nobody_else() {
+    let world = World::new().await;
+    let (ours, other) = (world.tenant("PRO").await, world.tenant("PRO").await);
+    let second = world.definition(ours.0, Limits::default()).await;
+    let failed = webhook(&world, ours.0, &[Status::Failed, Status::TimedOut], None).await;
+    let narrow = webhook(&world, ours.0, &[Status::Completed], Some(second)).await;
+    assert_eq!(end_some(&world, other, &[Status::Failed]).await, 0, "another workspace's");
+    assert_eq!(end_some(&world, ours, &[Status::Completed, Status::Canceled]).await, 0, "not asked for");
+    assert_eq!(end_some(&world, ours, &[Status::Failed, Status::TimedOut]).await, 2);
+    assert_eq!(end_some(&world, (ours.0, second), &[Status::Completed]).await, 3);
+    let of = |id: Uuid| format!("webhook_delivery WHERE webhook_id = '{id}'");
+    assert_eq!((world.count(&of(failed)).await, world.count(&of(narrow)).await), (2, 1));
+    let off = Change { enabled: Some(false), ..Change::default() };
+    world.store.change_webhook(failed, None, &off, "ann").await.expect("off");
+    assert_eq!(end_some(&world, ours, &[Status::Failed]).await, 3, "one that is off is told nothing");
+    world.store.delete_webhook(narrow, Some(ours.0), "ann").await.expect("deleted");
+    let audits = "activity WHERE subject_type = 'webhook' AND detail::text NOT LIKE '%token%' AND detail::text NOT LIKE '%secret%'";
+    assert_eq!(world.count(audits).await, 4);
+}
+
+#[tokio::test]
+async fn a_run_that_ends_itself_is_told_in_the_same_commit_and_an_end_that_comes_twice_once() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let before = world.accept_many(workspace, definition, 1).await[0];
+    world.run(workspace, 1).await;
+    world.finish(before, Status::Completed).await;
+    webhook(&world, workspace, &[Status::Completed], None).await;
+    world.finish(before, Status::Completed).await;
+    assert_eq!(world.count("webhook_delivery").await, 0, "it had ended before anybody asked");
+    let execution = world.accept_many(workspace, definition, 1).await[0];
+    let run = world.run(workspace, 1).await.remove(0);
+    let ended = Record { end: Some(end(Status::Completed)), ..record(&run, vec![fact("a", node::Status::Completed)]) };
+    for _ in 0..2 {
+        world.store.record(world.me, std::slice::from_ref(&ended), "test").await.expect("an answer");
+    }
+    world.finish(execution, Status::Failed).await;
+    assert_eq!(world.count("webhook_delivery").await, 1);
+    let claimed = claim(&world).await.remove(0);
+    let told = claimed.ended.expect("kept");
+    assert_eq!((told.execution, told.status, claimed.attempt), (execution, Status::Completed, 1));
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_deleted_while_executions_end_fails_none_of_them() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let id = webhook(&world, tenant.0, &[Status::Completed], None).await;
+    let execution = world.accept_many(tenant.0, tenant.1, 1).await[0];
+    world.run(tenant.0, 1).await;
+    // Deleted, and not committed before the end is.
+    let mut client = world.database.client().await;
+    let deleting = client.transaction().await.expect("a transaction");
+    deleting.execute("DELETE FROM webhook WHERE id = $1", &[&id]).await.expect("deleted");
+    world.finish(execution, Status::Completed).await;
+    deleting.commit().await.expect("a commit");
+    assert_eq!(world.state(execution).await, "COMPLETED, no ticket");
+    let orphan = claim(&world).await.remove(0);
+    assert_eq!(orphan.url, None, "there is nobody to tell");
+    assert!(settle(&world, &orphan, Verdict::Failed).await);
+}
+
+#[tokio::test]
+async fn only_the_claim_settles_and_one_whose_time_is_up_is_taken_over_under_the_same_id() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    webhook(&world, tenant.0, &[Status::Completed], None).await;
+    end_some(&world, tenant, &[Status::Completed]).await;
+    let first = claim(&world).await.remove(0);
+    assert!(claim(&world).await.is_empty(), "it is being sent");
+    all_due(&world).await;
+    let second = claim(&world).await.remove(0);
+    assert_eq!((second.id, second.attempt), (first.id, 2));
+    assert!(!settle(&world, &first, Verdict::Delivered).await, "a zombie's");
+    assert!(settle(&world, &second, Verdict::Later(Duration::from_secs(60))).await);
+    assert!(!settle(&world, &second, Verdict::Delivered).await, "told twice");
+    assert!(claim(&world).await.is_empty(), "not due yet");
+    let listed = world.store.deliveries(second.webhook, None, None, 10).await.expect("a list").remove(0);
+    assert_eq!((listed.attempts, listed.last_status, listed.last_error.as_deref()), (2, Some(500), Some("no")));
+    world.store.retry_delivery(second.webhook, tenant.0, second.id, "ann").await.expect("now");
+    let third = claim(&world).await.remove(0);
+    let busy = world.store.retry_delivery(second.webhook, tenant.0, second.id, "ann").await;
+    assert!(matches!(busy, Err(Error::Conflict(_))), "it is being sent");
+    assert!(settle(&world, &third, Verdict::Delivered).await);
+    assert_eq!(world.count("webhook_delivery WHERE status = 'DELIVERED' AND due_at IS NULL").await, 1);
+    world.store.retry_delivery(second.webhook, tenant.0, second.id, "ann").await.expect("once more");
+    assert_eq!(claim(&world).await.remove(0).id, first.id);
+}
+
+#[tokio::test]
+async fn many_claimers_at_once_claim_each_delivery_once_and_go_around_the_workspaces() {
+    let world = World::new().await;
+    let (busy, quiet) = (world.tenant("ENTERPRISE").await, world.tenant("PRO").await);
+    for tenant in [busy, quiet] {
+        webhook(&world, tenant.0, &[Status::Canceled], None).await;
+    }
+    for execution in world.accept_many(busy.0, busy.1, 40).await {
+        world.finish(execution, Status::Canceled).await;
+    }
+    end_some(&world, quiet, &[Status::Canceled]).await;
+    let told = race(&world.store, 6, |_, store| async move {
+        store.claim_deliveries(None, ROOM).await.expect("a claim").deliveries
+    })
+    .await
+    .concat();
+    let mut ids: Vec<Uuid> = told.iter().map(|delivery| delivery.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), told.len(), "none twice");
+    assert_eq!(told.iter().filter(|delivery| delivery.workspace == quiet.0).count(), 1, "the quiet one has its turn");
+    let sending = told.len() - 1;
+    assert!((8..40).contains(&sending), "each racer sees what is committed; never all of them: {sending}");
+    assert!(claim(&world).await.is_empty(), "so many of one workspace at once");
+    let one = Room { limit: 1, ..ROOM };
+    all_due(&world).await;
+    let first = world.store.claim_deliveries(None, one).await.expect("a claim");
+    let second = world.store.claim_deliveries(first.next, one).await.expect("a claim");
+    assert_ne!(first.deliveries[0].workspace, second.deliveries[0].workspace, "it goes on behind the last");
+}
+
+#[tokio::test]
+async fn a_webhook_that_takes_nothing_for_days_or_is_gone_is_turned_off_with_its_reason() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let id = webhook(&world, tenant.0, &[Status::Completed], None).await;
+    end_some(&world, tenant, &[Status::Completed, Status::Completed, Status::Completed]).await;
+    let claimed = claim(&world).await;
+    assert!(settle(&world, &claimed[0], Verdict::Failed).await);
+    let failing = world.store.webhook(id, None).await.expect("a webhook");
+    assert!(failing.failing_since.is_some() && failing.disabled.is_none());
+    assert!(settle(&world, &claimed[1], Verdict::Delivered).await);
+    assert_eq!(world.store.webhook(id, None).await.expect("a webhook").failing_since, None, "one that was taken");
+    world.run_sql("UPDATE webhook SET failing_since = now() - interval '6 days'", &[]).await;
+    assert!(settle(&world, &claimed[2], Verdict::Failed).await);
+    let (_, reason) = world.store.webhook(id, None).await.expect("a webhook").disabled.expect("off");
+    assert_eq!(reason, "nothing was taken for 6 days");
+    assert_eq!(world.count("activity WHERE action = 'webhook.disable' AND actor = 'webhooks'").await, 1);
+    let on = Change { enabled: Some(true), ..Change::default() };
+    world.store.change_webhook(id, Some(tenant.0), &on, "ann").await.expect("on");
+    end_some(&world, tenant, &[Status::Completed]).await;
+    assert!(settle(&world, &claim(&world).await[0], Verdict::Gone).await);
+    assert!(world.store.webhook(id, None).await.expect("a webhook").disabled.expect("off").1.contains("410"));
+}
+
+#[tokio::test]
+async fn a_rotation_keeps_the_secret_before_for_a_time_and_of_two_at_once_one_wins() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let id = webhook(&world, workspace, &[Status::Completed], None).await;
+    let versions = async || {
+        let found = world.store.webhook_secrets(&[id]).await.expect("secrets");
+        found.into_iter().map(|(_, sealed)| sealed.version).collect::<Vec<_>>()
+    };
+    let day = Duration::from_secs(86_400);
+    world.store.rotate_webhook(id, &sealed(workspace, id, 2), day, "ann").await.expect("rotated");
+    assert_eq!(versions().await, [2, 1]);
+    let again = world.store.rotate_webhook(id, &sealed(workspace, id, 2), day, "ann").await;
+    assert!(matches!(again, Err(Error::Conflict(_))), "overtaken");
+    world.store.rotate_webhook(id, &sealed(workspace, id, 3), Duration::ZERO, "ann").await.expect("rotated");
+    assert_eq!(versions().await, [3], "no overlap");
+    let done = race(&world.store, 4, move |_, store| async move {
+        store.rotate_webhook(id, &sealed(workspace, id, 4), day, "ann").await.is_ok()
+    })
+    .await;
+    assert_eq!(done.into_iter().filter(|done| *done).count(), 1);
+    assert_eq!(versions().await, [4, 3]);
+    let (webhook, old) =
+        world.store.webhook_secrets_under_others("new", (Uuid::nil(), 0), 10).await.expect("rows").remove(0);
+    assert!(world.store.reseal_webhook_secret(webhook, &old, b"another", "new").await.expect("an answer"));
+    assert!(!world.store.reseal_webhook_secret(webhook, &old, b"another", "new").await.expect("an answer"), "once");
+}
+
+#[tokio::test]
+async fn a_workspace_has_so_many_and_all_of_it_goes_with_it() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    for _ in 0..MOST {
+        webhook(&world, workspace, &[Status::Failed], None).await;
+    }
+    let (id, url) = (new_id(), "https://x.example".to_owned());
+    let new = NewWebhook { id, workspace, url, events: vec![Status::Failed], definition: None, description: None };
+    let more = world.store.create_webhook(&new, &sealed(workspace, id, 1), "ann").await;
+    assert!(matches!(more, Err(Error::Conflict(_))));
+    hooked(&world, workspace, json!({})).await;
+    world.store.delete_workspace(workspace, "root").await.expect("deleted");
+    for table in ["webhook", "webhook_secret", "hook"] {
+        assert_eq!(world.count(table).await, 0, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn deliveries_that_ended_are_forgotten_after_their_time() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    webhook(&world, tenant.0, &[Status::Completed], None).await;
+    end_some(&world, tenant, &[Status::Completed, Status::Completed]).await;
+    settle(&world, &claim(&world).await[0], Verdict::Delivered).await;
+    let week = Duration::from_secs(7 * 86_400);
+    assert_eq!(world.store.retire_deliveries(week, 10).await.expect("done"), 0, "too young");
+    world.run_sql("UPDATE webhook_delivery SET created_at = now() - interval '8 days'", &[]).await;
+    assert_eq!(world.store.retire_deliveries(week, 10).await.expect("done"), 1, "the other has not ended");
+}
+
+/// A definition that is published with a hook of this rule.
+async fn hooked(world: &World, workspace: WorkspaceId, rule: serde_json::Value) -> DefinitionId {
+    let version = with_hook(Some(rule));
+    let made = world.store.create_definition(workspace, &new_id().to_string(), &version, "test").await;
+    let (id, stored) = made.expect("a definition");
+    world.store.publish(workspace, id, stored.id, &version, "test").await.expect("published");
+    id
+}
+
+fn with_hook(rule: Option<serde_json::Value>) -> NewVersion {
+    let on = rule.map_or(json!({}), |rule| json!({ "webhook": rule }));
+    NewVersion { graph: json!({ "nodes": [], "edges": [], "on": on }), ..new_version(Limits::default()) }
+}
+
+#[tokio::test]
+async fn a_hook_follows_its_definition_and_keeps_its_token() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let definition = hooked(&world, workspace, json!({})).await;
+    let hook = world.store.hook_of(definition, Some(workspace)).await.expect("a hook");
+    assert_eq!(hook.token_prefix, None, "publishing makes no token");
+    let token = Token::generate().expect("randomness");
+    assert!(matches!(world.store.open_hook(&token).await, Err(Error::NotFound)));
+    world.store.give_token(hook.id, Some(workspace), &token, "ann").await.expect("a token");
+    let second = world.store.give_token(hook.id, Some(workspace), &token, "ann").await;
+    assert!(matches!(second, Err(Error::Conflict(_))), "it has one");
+    assert_eq!(world.store.open_hook(&token).await.expect("open").definition, definition);
+    let publish = async |rule| {
+        let version = with_hook(rule);
+        let stored = world.store.add_version(workspace, definition, &version, "test").await.expect("a version");
+        world.store.publish(workspace, definition, stored.id, &version, "test").await.expect("published");
+    };
+    publish(Some(json!({ "rate_per_minute": 7 }))).await;
+    assert_eq!(world.store.open_hook(&token).await.expect("open").rule.rate(), 7, "the same token, another rule");
+    publish(None).await;
+    assert!(matches!(world.store.open_hook(&token).await, Err(Error::NotFound)), "it takes no webhook any more");
+    assert_eq!(world.count("hook").await, 0);
+}
+
+#[tokio::test]
+async fn a_token_is_replaced_with_or_without_overlap_and_revoked_at_once() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let definition = hooked(&world, workspace, json!({})).await;
+    let id = world.store.hook_of(definition, None).await.expect("a hook").id;
+    let tokens: Vec<Token> = (0..3).map(|_| Token::generate().expect("randomness")).collect();
+    let opens = async || {
+        let mut open = Vec::new();
+        for token in &tokens {
+            open.push(world.store.open_hook(token).await.is_ok());
+        }
+        open
+    };
+    let hour = Duration::from_secs(3_600);
+    let of = Some(workspace);
+    world.store.rotate_token(id, of, &tokens[0], hour, "ann").await.expect("a first one");
+    assert_eq!(opens().await, [true, false, false]);
+    world.store.rotate_token(id, of, &tokens[1], hour, "ann").await.expect("rotated");
+    assert_eq!(opens().await, [true, true, false], "both, for an hour");
+    world.run_sql("UPDATE hook SET previous_until = now()", &[]).await;
+    assert_eq!(opens().await, [false, true, false], "the hour is over");
+    world.store.rotate_token(id, of, &tokens[2], Duration::ZERO, "ann").await.expect("rotated");
+    assert_eq!(opens().await, [false, false, true]);
+    let other = world.workspace("PRO").await;
+    assert!(matches!(world.store.revoke_token(id, Some(other), "eve").await, Err(Error::NotFound)), "not hers");
+    world.store.revoke_token(id, of, "ann").await.expect("revoked");
+    assert_eq!(opens().await, [false; 3]);
+    let stored = world.count("activity WHERE subject_type = 'hook' AND length(detail ->> 'prefix') = 12").await;
+    assert_eq!(stored, 3, "how it begins, never more");
+    world.store.rotate_token(id, of, &tokens[0], Duration::ZERO, "ann").await.expect("another");
+    world.store.delete_definition(workspace, definition, "ann").await.expect("deleted");
+    assert_eq!(opens().await, [false; 3], "gone with its definition");
+}
+
+#[test]
+fn what_was_mistyped_is_no_token() {
+    let token = Token::generate().expect("randomness");
+    let text = token.expose();
+    assert!(text.starts_with("fbh_") && text.len() == 76 && Token::parse(text).is_some());
+    assert_eq!(format!("{token:?}"), "Token(…)");
+    for bad in ["", "fbh_", &text[1..], &text[..75], &text.to_uppercase(), &text.replacen("fbh_", "fbk_", 1)] {
+        assert!(Token::parse(bad).is_none(), "{bad}");
+    }
+    let flipped = text.replacen(&text[4..5], if &text[4..5] == "0" { "1" } else { "0" }, 1);
+    assert!(flipped == text || Token::parse(&flipped).is_none());
+}
