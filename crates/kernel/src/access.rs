@@ -2,11 +2,13 @@
 //!
 //! Invariants
 //! - Scopes are independent: none includes another. A root key has all of them.
-//! - Nobody hands on more than they hold.
+//! - Nobody hands on more than they hold, and a key that is shown beside another never widens what that one may see.
 //!
 //! Not here: which request needs which scope (`server::http::access`), what keys look like (`store::key`).
 
 use serde::{Deserialize, Serialize};
+
+use crate::ids::WorkspaceId;
 
 /// One kind of thing that a key may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,6 +77,11 @@ impl FromIterator<Scope> for Scopes {
     fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Scopes {
         Scopes(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
     }
+}
+
+/// May a key be used in the place of another that it is shown beside? Both are known by their workspace, none for a root key.
+pub fn is_within(shown: Option<WorkspaceId>, own: Option<WorkspaceId>) -> bool {
+    own.is_none() || shown == own
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub mod queue;
 pub mod realtime;
 pub mod reconcile;
 pub mod rerun;
+pub mod rest;
 pub mod ring;
 pub mod run;
 pub mod secret;

@@ -7,6 +7,7 @@
 //! Not here: where values come from (`app` reads flags, environment and file, in that order).
 
 mod engine_kind;
+mod origins;
 mod reasons;
 mod secrets;
 mod temporal;
@@ -51,6 +52,7 @@ pub struct Http {
     pub request_timeout_ms: u64,
     pub max_waits_per_key: usize,
     pub max_streams_per_key: usize,
+    pub cors_origins: Vec<String>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -185,6 +187,7 @@ impl Default for Http {
             request_timeout_ms: 60_000,
             max_waits_per_key: 256,
             max_streams_per_key: 256,
+            cors_origins: Vec::new(),
         }
     }
 }
@@ -308,6 +311,7 @@ impl Settings {
         if self.engine.max_runs == 0 || self.engine.max_calls == 0 {
             return fail("engine.max_runs", "must be at least 1, as must engine.max_calls");
         }
+        origins::check(&self.http.cors_origins)?;
         self.secrets.check()?;
         self.engine.temporal.check()
     }

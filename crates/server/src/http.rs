@@ -4,7 +4,7 @@
 //! - The router denies by default: everything under `/api` passes `auth` first, and bodies are read
 //!   after that.
 //! - Every answer that is no success is an RFC 9457 problem with a stable code, the framework's own
-//!   included.
+//!   included; but below `/rest/v1`, where a client of PostgREST expects PostgREST's.
 //!
 //! Not here: what crosses the wire (`crate::wire`), any decision.
 
@@ -17,6 +17,7 @@ mod bindings;
 mod body;
 mod bulk;
 mod control;
+mod cors;
 mod declared;
 mod definitions;
 mod events;
@@ -36,6 +37,7 @@ mod queue;
 mod realtime;
 mod reference;
 mod rerun;
+mod rest;
 mod secrets;
 mod starts;
 mod stream;
@@ -220,7 +222,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(projection::retry))
 }
 
-/// What never ends, below `/api/v1` as well. It is not in the document that is served: whoever walks that one waits for answers.
+/// What never ends, below `/api/v1` as well.
 fn streams() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(stream::of_executions))
@@ -229,7 +231,7 @@ fn streams() -> OpenApiRouter<Api> {
         .routes(routes!(stream::of_projection))
 }
 
-/// The socket of the Supabase client, which shows its key in its own way.
+/// The socket of the Supabase client, which shows its key in its own way. This protocol and the next are not ours to describe.
 fn socket() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(realtime::connect))
 }
@@ -247,6 +249,15 @@ fn webhook_routes() -> OpenApiRouter<Api> {
         .routes(routes!(hooks::rotate))
 }
 
+/// The published table as that client asks and changes it, below `/rest/v1`.
+fn table(api: &Api) -> Router<Api> {
+    let (table, _) = OpenApiRouter::new().routes(routes!(rest::ask, rest::change)).split_for_parts();
+    table
+        .fallback(rest::unknown)
+        .method_not_allowed_fallback(rest::other_method)
+        .layer(from_fn_with_state(Arc::clone(api), rest::require))
+}
+
 /// The whole router.
 pub(crate) fn router(api: Api) -> Router {
     let (v1, _) = v1().split_for_parts();
@@ -256,7 +267,9 @@ pub(crate) fn router(api: Api) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&api), auth::require));
     let (open, _) = open().split_for_parts();
-    finished(open.nest("/api/v1", v1).merge(socket().split_for_parts().0), api)
+    let all = open.nest("/api/v1", v1).nest("/rest/v1", table(&api)).merge(socket().split_for_parts().0);
+    let all = all.layer(from_fn_with_state(Arc::clone(&api), cors::allow));
+    finished(all, api)
 }
 
 /// How this process is doing, and nothing else.

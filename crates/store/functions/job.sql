@@ -141,7 +141,10 @@ BEGIN
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        INSERT INTO workflow_queue_job AS j (id, version, pending_since) VALUES (NEW.id, 1, NEW.created_at)
+        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it.
+        INSERT INTO workflow_queue_job AS j (id, version, pending_since, workspace_id)
+        VALUES (NEW.id, 1, NEW.created_at,
+                (SELECT w.id FROM domain_events e JOIN workspace w ON w.id = e.workspace_id WHERE e.id = NEW.event_id))
         ON CONFLICT (id) DO UPDATE SET version = j.version + 1
         RETURNING * INTO v_job;
     ELSE

@@ -33,6 +33,7 @@ pub mod migrate;
 pub mod process;
 pub mod projection;
 pub mod queue;
+pub mod rest;
 pub mod retention;
 pub mod run;
 pub mod sample;

@@ -1,7 +1,12 @@
 //! Changes as users follow them: the Supabase client from npm, and event streams.
 
+mod cors;
+mod hostile;
 mod many;
+mod restart;
+mod socket;
 mod streams;
+mod table;
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,7 +1,6 @@
 // A client that joins and then reads nothing any more.
-import { createRequire } from 'node:module';
+import { require } from './client.mjs';
 
-const require = createRequire(`${process.env.FOREBAY_TEST_NPM}/package.json`);
 const WebSocket = require('ws');
 const at = process.env.URL.replace('http', 'ws');
 const socket = new WebSocket(`${at}/realtime/v1/websocket?apikey=${process.env.KEY}&vsn=2.0.0`);

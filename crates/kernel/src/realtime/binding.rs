@@ -4,10 +4,11 @@
 //! - One binding is answered for each that was asked for, in the same order, echoed as it came.
 //! - Ids are numbers from 1, unique in the channel.
 //! - A wildcard means the published table, and never more.
+//! - A binding is told the columns that it selects, all of them if it selects none.
 
 use serde_json::{Value, json};
 
-use super::column::{SCHEMA, TABLE};
+use super::column::{self, Column, SCHEMA, TABLE};
 use super::filter::{Filter, Invalid};
 use super::{Change, Op, Topic};
 
@@ -20,6 +21,16 @@ pub struct Binding {
     /// None: every one.
     op: Option<Op>,
     filter: Filter,
+    /// None: every one.
+    columns: Option<Vec<Column>>,
+}
+
+/// The bindings of a channel that a change is for and that are told the same of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told<'a> {
+    pub ids: Vec<u64>,
+    /// None: every one.
+    pub columns: Option<&'a [Column]>,
 }
 
 /// Why a channel cannot be joined.
@@ -34,6 +45,10 @@ pub enum Refused {
     // The same for a table that exists and is not published: which ones there are is nobody's business.
     #[error("RealtimeDisabledForConfiguration: table {schema}.{table} is not published")]
     Unpublished { schema: String, table: String },
+    #[error("ConfigurationError: select is a list of columns")]
+    Select,
+    #[error("ConfigurationError: there is no column {0:?}")]
+    Column(String),
     #[error("InvalidFilter: {0}")]
     Filter(#[from] Invalid),
 }
@@ -80,14 +95,36 @@ fn binding(id: u64, entry: &Value) -> Result<Binding, Refused> {
         return Err(Refused::Unpublished { schema: schema.to_owned(), table: table.to_owned() });
     }
     let filter = Filter::parse(text("filter")?.unwrap_or_default())?;
-    Ok(Binding { id, op, filter })
+    Ok(Binding { id, op, filter, columns: selected(entry.get("select"))? })
 }
 
-/// The ids of the bindings that a change is for.
-pub fn matching(bindings: &[Binding], change: &Change) -> Vec<u64> {
+fn selected(select: Option<&Value>) -> Result<Option<Vec<Column>>, Refused> {
+    let names = match select {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Array(names)) => names,
+        Some(_) => return Err(Refused::Select),
+    };
+    let column = |name: &Value| {
+        let name = name.as_str().ok_or(Refused::Select)?;
+        column::find(name).ok_or_else(|| Refused::Column(name.to_owned()))
+    };
+    let columns: Vec<Column> = names.iter().map(column).collect::<Result<_, _>>()?;
+    Ok(Some(columns).filter(|columns| !columns.is_empty()))
+}
+
+/// The bindings that a change is for, by what they are told of it.
+pub fn matching<'a>(bindings: &'a [Binding], change: &Change) -> Vec<Told<'a>> {
     let Some(row) = change.row().filter(|_| change.topic == Topic::Projection) else { return Vec::new() };
     let fits = |binding: &&Binding| binding.op.is_none_or(|op| op == change.op) && binding.filter.fits(row);
-    bindings.iter().filter(fits).map(|binding| binding.id).collect()
+    let mut told: Vec<Told<'a>> = Vec::new();
+    for binding in bindings.iter().filter(fits) {
+        let columns = binding.columns.as_deref();
+        match told.iter_mut().find(|known| known.columns == columns) {
+            Some(known) => known.ids.push(binding.id),
+            None => told.push(Told { ids: vec![binding.id], columns }),
+        }
+    }
+    told
 }
 
 #[cfg(test)]
@@ -124,6 +161,7 @@ mod tests {
             null,
             { "event": "*", "schema": "*", "select": ["id"] },
             { "event": "DELETE", "schema": "public", "table": "*", "filter": "retry_count=gt.2" },
+            { "event": "DELETE", "select": ["id"] },
         ]));
         let (bindings, echoed) = read(&asked).expect("a join");
         assert_eq!(
@@ -132,19 +170,21 @@ mod tests {
                 { "id": 1, "event": "INSERT", "schema": "public", "table": TABLE, "filter": "status=eq.pending" },
                 { "id": 2, "event": "*", "schema": "*" },
                 { "id": 3, "event": "DELETE", "schema": "public", "table": "*", "filter": "retry_count=gt.2" },
+                { "id": 4, "event": "DELETE" },
             ])
         );
         let row = |status: &str, tries: i32| Some(json!({ "status": status, "retry_count": tries }));
         for (change, ids) in [
-            (change(Op::Insert, row("pending", 0), None), vec![1, 2]),
-            (change(Op::Insert, row("failed", 0), None), vec![2]),
-            (change(Op::Update, row("pending", 1), row("failed", 1)), vec![2]),
-            (change(Op::Delete, None, row("failed", 3)), vec![2, 3]),
+            (change(Op::Insert, row("pending", 0), None), vec![(vec![1], "*"), (vec![2], "id")]),
+            (change(Op::Insert, row("failed", 0), None), vec![(vec![2], "id")]),
+            (change(Op::Update, row("pending", 1), row("failed", 1)), vec![(vec![2], "id")]),
+            (change(Op::Delete, None, row("failed", 3)), vec![(vec![2, 4], "id"), (vec![3], "*")]),
         ] {
-            assert_eq!(matching(&bindings, &change), ids, "{change:?}");
+            let name = |told: Told<'_>| (told.ids, told.columns.map_or("*", |columns| columns[0].name));
+            assert_eq!(matching(&bindings, &change).into_iter().map(name).collect::<Vec<_>>(), ids, "{change:?}");
         }
         let execution = Change { topic: Topic::Execution, ..change(Op::Insert, row("pending", 0), None) };
-        assert_eq!(matching(&bindings, &execution), Vec::<u64>::new());
+        assert_eq!(matching(&bindings, &execution), vec![]);
     }
 
     #[test]
@@ -160,6 +200,8 @@ mod tests {
                 json!([{ "event": "TRUNCATE" }]),
                 "ConfigurationError: event \"TRUNCATE\" is none of INSERT, UPDATE, DELETE and *",
             ),
+            (json!([{ "select": "id" }]), "ConfigurationError: select is a list of columns"),
+            (json!([{ "select": ["id", "x"] }]), "ConfigurationError: there is no column \"x\""),
             (json!([{ "filter": "x=eq.1" }]), "InvalidFilter: there is no column \"x\""),
             (json!({}), "ConfigurationError: postgres_changes is a list of objects"),
             (json!([{ "event": 1 }]), "ConfigurationError: postgres_changes is a list of objects"),

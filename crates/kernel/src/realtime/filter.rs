@@ -4,6 +4,8 @@
 //! - Read once, at the join, into typed comparisons; whatever cannot be is refused there, with the reason.
 //! - Null matches nothing but `is.null`, under `not.` neither.
 //! - A comma inside brackets, or inside quotes at the start of a value, separates nothing.
+//!
+//! Not here: the same comparisons as a query string has them (`crate::rest`), which the database evaluates.
 
 use std::cmp::Ordering;
 
@@ -11,37 +13,44 @@ use serde_json::Value;
 
 use super::column::{self, Column, Typed};
 
-/// The most values of one `in`.
-const MOST_VALUES: usize = 100;
-
 /// What a filter asks of a row. Empty: nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
-    terms: Vec<Term>,
+    terms: Vec<Term<Typed>>,
+}
+
+/// What is asked of one column, of values as they were written or of the column's type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Term<V> {
+    pub column: Column,
+    pub not: bool,
+    pub test: Test<V>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Term {
-    column: Column,
-    not: bool,
-    test: Test,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Test {
-    Compare(Comparison, Typed),
-    In(Vec<Typed>),
+pub enum Test<V> {
+    Compare(Comparison, V),
+    In(Vec<V>),
     IsNull,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
+pub enum Comparison {
     Eq,
     Neq,
     Lt,
     Lte,
     Gt,
     Gte,
+}
+
+/// Where a term is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a filter of the socket, where any value may stand in quotes.
+    Filter,
+    /// In a query string, where the values of a list may, and any other is taken as it is.
+    Query,
 }
 
 /// Why a filter cannot be read.
@@ -57,10 +66,20 @@ pub enum Invalid {
     Unordered { column: &'static str, operator: String },
     #[error("{value:?} is no {of}, which column {column} holds")]
     Value { column: &'static str, of: &'static str, value: String },
-    #[error("a list is written (a,b,c), with at most {MOST_VALUES} values")]
-    List,
+    #[error("a list is written (a,b,c), with at most {0} values")]
+    List(usize),
     #[error("`is` takes null")]
     Is,
+}
+
+impl Place {
+    /// The most values of one `in`.
+    fn most_values(self) -> usize {
+        match self {
+            Place::Filter => 100,
+            Place::Query => 1_000,
+        }
+    }
 }
 
 impl Filter {
@@ -71,7 +90,7 @@ impl Filter {
         }
         let terms = split(text).into_iter().map(|term| {
             let (name, rest) = term.split_once('=').ok_or_else(|| Invalid::Shape(term.to_owned()))?;
-            Term::parse(name.trim(), rest)
+            Term::read(name.trim(), rest, Place::Filter)?.typed()
         });
         terms.collect::<Result<_, _>>().map(|terms| Filter { terms })
     }
@@ -82,14 +101,14 @@ impl Filter {
     }
 }
 
-impl Term {
+impl Term<String> {
     /// Reads what follows a column's name, `[not.]op.value`.
-    fn parse(name: &str, rest: &str) -> Result<Term, Invalid> {
+    pub fn read(name: &str, rest: &str, place: Place) -> Result<Term<String>, Invalid> {
         let column = column::find(name).ok_or_else(|| Invalid::Column(name.to_owned()))?;
         let (not, rest) = rest.strip_prefix("not.").map_or((false, rest), |rest| (true, rest));
         let (operator, value) = rest.split_once('.').ok_or_else(|| Invalid::Shape(format!("{name}={rest}")))?;
         let test = match operator {
-            "in" => Test::In(list(value)?.iter().map(|value| typed(column, value)).collect::<Result<_, _>>()?),
+            "in" => Test::In(list(value, place.most_values())?),
             "is" if value == "null" => Test::IsNull,
             "is" => return Err(Invalid::Is),
             _ => {
@@ -97,12 +116,25 @@ impl Term {
                 if !column.of.is_ordered() && !matches!(comparison, Comparison::Eq | Comparison::Neq) {
                     return Err(Invalid::Unordered { column: column.name, operator: operator.to_owned() });
                 }
-                Test::Compare(comparison, typed(column, &unquoted(value))?)
+                let value = if place == Place::Filter { unquoted(value) } else { value.to_owned() };
+                Test::Compare(comparison, value)
             }
         };
         Ok(Term { column, not, test })
     }
 
+    fn typed(self) -> Result<Term<Typed>, Invalid> {
+        let Term { column, not, test } = self;
+        let test = match test {
+            Test::Compare(comparison, value) => Test::Compare(comparison, typed(column, &value)?),
+            Test::In(values) => Test::In(values.iter().map(|value| typed(column, value)).collect::<Result<_, _>>()?),
+            Test::IsNull => Test::IsNull,
+        };
+        Ok(Term { column, not, test })
+    }
+}
+
+impl Term<Typed> {
     fn fits(&self, row: &Value) -> bool {
         let value = row.get(self.column.name).and_then(|value| self.column.of.value(value));
         let holds = match (&self.test, value) {
@@ -170,11 +202,14 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The values of `(a,b,c)`.
-fn list(text: &str) -> Result<Vec<String>, Invalid> {
-    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).ok_or(Invalid::List)?;
+/// The values of `(a,b,c)`; none of `()`.
+fn list(text: &str, most: usize) -> Result<Vec<String>, Invalid> {
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).ok_or(Invalid::List(most))?;
+    if inner.is_empty() {
+        return Ok(Vec::new());
+    }
     let values: Vec<String> = split(inner).into_iter().map(unquoted).collect();
-    if values.len() > MOST_VALUES { Err(Invalid::List) } else { Ok(values) }
+    if values.len() > most { Err(Invalid::List(most)) } else { Ok(values) }
 }
 
 /// A value without the quotes around it.

@@ -8,18 +8,19 @@
 use serde_json::{Map, Value, json};
 
 use super::Change;
-use super::column::{COLUMNS, SCHEMA, TABLE, Type};
+use super::column::{COLUMNS, Column, SCHEMA, TABLE, Type};
 
 /// The largest row that is told whole, as JSON.
 const LARGEST: usize = 1024 * 1024;
 /// The largest value that is told of a larger one.
 const SHORT: usize = 64;
 
-/// The `data` of a change, as JSON. It is the same for every channel.
-pub fn data(change: &Change) -> String {
-    let whole = change.record.as_ref().map(shown);
+/// The `data` of a change, as JSON: the same for all who are told these columns (none: every one).
+pub fn data(change: &Change, columns: Option<&[Column]>) -> String {
+    let selected = columns.unwrap_or(&COLUMNS);
+    let whole = change.record.as_ref().map(|row| shown(row, selected));
     let is_large = whole.as_ref().is_some_and(|row| row.to_string().len() > LARGEST);
-    let columns: Vec<Value> = COLUMNS.iter().map(|it| json!({ "name": it.name, "type": it.of.name() })).collect();
+    let columns: Vec<Value> = selected.iter().map(|it| json!({ "name": it.name, "type": it.of.name() })).collect();
     let mut data = Map::new();
     data.insert("schema".to_owned(), json!(SCHEMA));
     data.insert("table".to_owned(), json!(TABLE));
@@ -38,8 +39,11 @@ pub fn data(change: &Change) -> String {
 }
 
 /// The row as the client reads it: it parses a text in a JSON column once more.
-fn shown(row: &Value) -> Value {
+fn shown(row: &Value, selected: &[Column]) -> Value {
     let mut row = row.clone();
+    if let Some(values) = row.as_object_mut() {
+        values.retain(|name, _| selected.iter().any(|column| column.name == name));
+    }
     for column in COLUMNS.iter().filter(|column| column.of == Type::Jsonb) {
         if let Some(value) = row.get_mut(column.name).filter(|value| value.is_string()) {
             *value = Value::String(value.to_string());
@@ -68,7 +72,7 @@ mod tests {
         let (place, id) = (Place { xid: 1, seq: 1 }, Uuid::nil());
         let at = Timestamp::from_millisecond(1_763_188_611_108).expect("a time");
         let change = Change { place, at, topic: Topic::Projection, op, id, workspace: None, status: None, record, old };
-        let mut data: Value = serde_json::from_str(&data(&change)).expect("JSON");
+        let mut data: Value = serde_json::from_str(&data(&change, None)).expect("JSON");
         assert_eq!(data["columns"].as_array().map(Vec::len), Some(19));
         data.as_object_mut().expect("an object").remove("columns");
         data
@@ -89,6 +93,20 @@ mod tests {
             with("UPDATE", json!({ "record": row, "old_record": old }))
         );
         assert_eq!(told(Op::Delete, None, Some(row)), with("DELETE", json!({ "old_record": old })));
+    }
+
+    #[test]
+    fn only_the_columns_that_are_selected_are_told() {
+        let (place, id) = (Place { xid: 1, seq: 1 }, Uuid::nil());
+        let record = Some(json!({ "id": "a", "status": "pending", "event_data": {} }));
+        let (at, old) = (Timestamp::UNIX_EPOCH, Some(json!({ "id": "a" })));
+        let (topic, op) = (Topic::Projection, Op::Update);
+        let change = Change { place, at, topic, op, id, workspace: None, status: None, record, old };
+        let columns = [COLUMNS[6], COLUMNS[0]];
+        let told: Value = serde_json::from_str(&data(&change, Some(&columns))).expect("JSON");
+        assert_eq!(told["record"], json!({ "id": "a", "status": "pending" }));
+        assert_eq!(told["columns"], json!([{ "name": "status", "type": "text" }, { "name": "id", "type": "uuid" }]));
+        assert_eq!(told["old_record"], json!({ "id": Uuid::nil() }));
     }
 
     #[test]

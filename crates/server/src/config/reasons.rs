@@ -9,6 +9,11 @@ pub const REASONS: &[(&str, &str)] = &[
     ("http.request_timeout_ms", "the longest a request may take, ?wait= included"),
     ("http.max_waits_per_key", "requests of one key that may wait for an end (?wait=) at once, in this process"),
     ("http.max_streams_per_key", "event streams and sockets of one key that may be open at once, in this process"),
+    (
+        "http.cors_origins",
+        "pages of these origins (https://app.example.com) may read event streams and /rest/v1 in a browser; none named: \
+         streams by no page, /rest/v1 by any that has a key",
+    ),
     ("database.url", "PostgreSQL 15 or later; `forebay dev` runs one of its own"),
     (
         "database.direct_url",

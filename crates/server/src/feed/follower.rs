@@ -82,7 +82,7 @@ impl Shown {
 
     /// As the socket tells it.
     pub(crate) fn data(&self) -> &str {
-        self.data.get_or_init(|| payload::data(&self.change))
+        self.data.get_or_init(|| payload::data(&self.change, None))
     }
 }
 

@@ -10,8 +10,8 @@ use axum::http::Method;
 use kernel::access::Scope;
 
 /// Where the work of `run` is done.
-const RUN: [&str; 4] =
-    ["/api/v1/workflow/executions", "/api/v1/workflow/queue", "/api/v1/events", "/api/v1/projection"];
+const RUN: [&str; 5] =
+    ["/api/v1/workflow/executions", "/api/v1/workflow/queue", "/api/v1/events", "/api/v1/projection", "/rest/v1"];
 /// Requests that are no GET and yet change nothing.
 const LOOKS: [&str; 2] = ["/api/v1/workflow/definitions/validate", "/api/v1/workflow/expressions/evaluate"];
 
@@ -43,6 +43,7 @@ mod tests {
             (Method::POST, "/api/v1/workflow/executionsmore", Scope::Manage),
             (Method::POST, "/api/v1/events", Scope::Run),
             (Method::POST, "/api/v1/projection/{id}/complete", Scope::Run),
+            (Method::PATCH, "/rest/v1/{table}", Scope::Run),
             (Method::POST, "/api/v1/bindings", Scope::Manage),
             (Method::POST, "/api/v1/workflow/definitions", Scope::Manage),
             (Method::DELETE, "/api/v1/keys/{id}", Scope::Manage),

@@ -25,6 +25,14 @@ const FRESH: Duration = Duration::from_secs(3);
 /// The most keys remembered at once.
 const REMEMBERED: usize = 10_000;
 
+/// What a JSON Web Token is told.
+pub(crate) const FOREIGN: &str = "JSON Web Tokens are not taken here: show a key";
+
+/// Is this no key but a JSON Web Token?
+pub(crate) fn is_foreign(token: &str) -> bool {
+    token.starts_with("eyJ") && token.split('.').count() == 3
+}
+
 /// The credential behind a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {

@@ -5,7 +5,7 @@
 //! - Every body has an example, and every route may answer with a problem.
 //! - `docs/openapi.json` is this document; a test compares them.
 //!
-//! Not here: what a route does and takes (its handler says so).
+//! Not here: what a route does and takes (its handler says so); the two protocols of Supabase, which are described elsewhere.
 
 mod examples;
 
@@ -15,12 +15,13 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::{open, v1};
+use super::{open, streams, v1};
 
 /// What the document says of itself and of all routes.
 const ABOUT: &str = "Forebay runs workflows for workspaces, each within its limit. Lists come in pages: give `nextCursor` \
     as `?cursor=` until there is none. Every answer that is no success is an RFC 9457 problem with a stable `code`. Times are \
-    RFC 3339 in UTC; unknown fields and parameters are refused.";
+    RFC 3339 in UTC; unknown fields and parameters are refused. What is tagged `streams` answers with events and does not end. Beside \
+    what is described here, `/realtime/v1/websocket` and `/rest/v1` speak protocols of Supabase: see docs/realtime.md.";
 
 /// This description of the API.
 #[utoipa::path(get, path = "/api/openapi.json", tag = "health", security(()),
@@ -33,7 +34,7 @@ pub(crate) async fn get() -> Response {
 
 /// The whole document.
 pub(crate) fn document() -> Value {
-    let routes = open().nest("/api/v1", v1()).into_openapi();
+    let routes = open().nest("/api/v1", v1().merge(streams())).into_openapi();
     let mut document = serde_json::to_value(routes).unwrap_or_default();
     document["info"] = json!({
         "title": "Forebay", "version": env!("CARGO_PKG_VERSION"), "description": ABOUT,

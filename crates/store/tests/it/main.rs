@@ -27,6 +27,7 @@ mod parking;
 mod plans;
 mod process;
 mod record;
+mod rest;
 mod retention;
 mod sample;
 mod secrets;

@@ -102,7 +102,12 @@ async fn a_stream_of_executions_and_of_the_queue_tells_each_step_of_ones_own() {
     assert_eq!(statuses(&heard), ["ready -", "execution PENDING", "execution RUNNING", "execution COMPLETED"]);
     assert!(heard[1..].iter().all(|event| event.data["executionId"] == id && event.data["workspaceId"] == tenant.id));
     assert_eq!(statuses(&queue.heard(4).await), ["ready -", "queue PENDING", "queue DISPATCHED", "queue GONE"]);
-    assert_eq!(statuses(&one.heard(2).await), ["ready -", "execution COMPLETED"]);
+    // Opened late: what was not settled then, because somebody else's transaction is open, it is told too.
+    let late = until("it ends", async || {
+        Some(statuses(&one.events())).filter(|told| told.last().is_some_and(|last| last == "execution COMPLETED"))
+    })
+    .await;
+    assert!(late[0] == "ready -" && statuses(&heard)[1..].ends_with(&late[1..]), "{late:?}");
     assert_eq!(statuses(&theirs.events()), ["ready -"]);
     let foreign = stranger.api.get(&format!("/api/v1/workflow/executions/{id}/events")).await;
     assert_eq!(foreign.problem(404), "not_found");

@@ -72,11 +72,25 @@ impl Api {
 
 /// Sends a request that is to be answered.
 pub(crate) async fn send(request: RequestBuilder) -> Reply {
-    let response = request.send().await.expect("an answer");
+    read(request.send().await.expect("an answer")).await
+}
+
+async fn read(response: reqwest::Response) -> Reply {
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let text = response.text().await.expect("a text");
     let body = serde_json::from_str(&text).unwrap_or(Value::Null);
     Reply { status, headers, text, body }
+}
+
+/// Sends a request whose answer does not end: of one that succeeds, what comes first.
+pub(crate) async fn begin(request: RequestBuilder) -> Reply {
+    let mut response = request.send().await.expect("an answer");
+    if response.status() != 200 {
+        return read(response).await;
+    }
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let first = response.chunk().await.expect("a part").unwrap_or_default();
+    Reply { status, headers, text: String::from_utf8_lossy(&first).into_owned(), body: Value::Null }
 }
 
 impl Reply {

@@ -1,7 +1,7 @@
 //! Programs for Node that drive the service as its users do, with packages from npm.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -16,7 +16,8 @@ impl Node {
         let mut command = Command::new("node");
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/realtime").join(script));
         command.env("FOREBAY_TEST_NPM", packages).envs(environment.iter().copied());
-        Node(Process::spawn(script, command))
+        command.stdin(Stdio::piped());
+        Node(Process::spawn_listening(script, command))
     }
 
     pub(crate) fn said(&self) -> Vec<Value> {

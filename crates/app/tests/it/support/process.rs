@@ -49,12 +49,24 @@ pub(crate) fn forebay() -> Command {
 
 impl Process {
     pub(crate) fn spawn(name: &str, mut command: Command) -> Process {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null());
+        Process::spawn_listening(name, command)
+    }
+
+    /// One whose input is whatever the command says.
+    pub(crate) fn spawn_listening(name: &str, mut command: Command) -> Process {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let (stdout, stderr) = (Lines::default(), Lines::default());
         stdout.follow(child.stdout.take().expect("stdout is piped"));
         stderr.follow(child.stderr.take().expect("stderr is piped"));
         Process { child, name: name.to_owned(), stdout, stderr }
+    }
+
+    /// Says a line to one whose input is a pipe.
+    pub(crate) fn tell(&self, line: &str) {
+        let mut input = self.child.stdin.as_ref().expect("its input is a pipe");
+        writeln!(input, "{line}").expect("it listens");
     }
 
     pub(crate) fn pid(&self) -> i32 {

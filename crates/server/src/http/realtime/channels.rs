@@ -4,12 +4,14 @@
 //! - One channel a topic: a new join replaces the old one, so no change comes twice.
 //! - A channel's scope is asked beside its filters, and before them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernel::realtime::Change;
-use kernel::realtime::binding::{self, Binding};
+use kernel::realtime::binding::{self, Binding, Told};
 use kernel::realtime::frame::{Frame, Head, Version};
+use kernel::realtime::payload;
 
 use super::identity::Identity;
 use crate::feed::Shown;
@@ -26,7 +28,7 @@ pub(super) struct Channel {
 pub(super) struct Channels(Arc<Mutex<BTreeMap<String, Channel>>>);
 
 impl Channel {
-    fn ids(&self, change: &Change) -> Vec<u64> {
+    fn told(&self, change: &Change) -> Vec<Told<'_>> {
         match change.is_seen_by(self.identity.workspace) {
             true => binding::matching(&self.bindings, change),
             false => Vec::new(),
@@ -41,19 +43,25 @@ impl Channels {
 
     /// Is this change for any channel?
     pub(super) fn want(&self, change: &Change) -> bool {
-        self.lock().values().any(|channel| !channel.ids(change).is_empty())
+        self.lock().values().any(|channel| !channel.told(change).is_empty())
     }
 
-    /// The frames of a change, one for each channel that it is for.
+    /// The frames of a change: one for each channel that it is for, and each choice of columns.
     pub(super) fn frames(&self, version: Version, shown: &Shown) -> Vec<String> {
         let channels = self.lock();
-        let told = channels.iter().filter_map(|(topic, channel)| {
-            let ids = channel.ids(&shown.change);
+        let mut frames = Vec::new();
+        for (topic, channel) in channels.iter() {
             let join_ref = channel.join_ref.as_deref();
             let head = Head { join_ref, reference: None, topic, event: "postgres_changes" };
-            let ids = serde_json::to_string(&ids).ok().filter(|_| !ids.is_empty())?;
-            Some(Frame::write(version, &head, &format!("{{\"ids\":{ids},\"data\":{}}}", shown.data())))
-        });
-        told.collect()
+            for told in channel.told(&shown.change) {
+                let ids = serde_json::Value::from(told.ids);
+                let data = match told.columns {
+                    None => Cow::Borrowed(shown.data()),
+                    columns => Cow::Owned(payload::data(&shown.change, columns)),
+                };
+                frames.push(Frame::write(version, &head, &format!("{{\"ids\":{ids},\"data\":{data}}}")));
+            }
+        }
+        frames
     }
 }

@@ -4,11 +4,11 @@
 //! - Another key never widens what the socket's own may see.
 //! - Reading is all that a socket does, so `read` is the scope it takes.
 
-use kernel::access::Scope;
+use kernel::access::{self, Scope};
 use kernel::ids::WorkspaceId;
 use store::key::Secret;
 
-use crate::http::{Api, Code, Problem};
+use crate::http::{Api, Code, Problem, auth};
 
 /// A key that was looked up, and whose changes it sees.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
     Invalid,
+    /// No key but a JSON Web Token, of which nobody here knows the issuer.
+    Foreign,
     /// It cannot be looked up now.
     Away,
 }
@@ -29,6 +31,7 @@ impl Denied {
     pub(super) fn message(self) -> &'static str {
         match self {
             Denied::Invalid => "Token has expired or is invalid",
+            Denied::Foreign => auth::FOREIGN,
             Denied::Away => "the database is not available; try again shortly",
         }
     }
@@ -50,8 +53,9 @@ impl Identity {
     pub(super) async fn of(api: &Api, socket: &Secret, token: Option<&str>) -> Result<Identity, Denied> {
         let own = Identity::look_up(api, socket.clone()).await?;
         let Some(token) = token.filter(|token| *token != socket.expose()) else { return Ok(own) };
-        let shown = Identity::look_up(api, Secret::parse(token).map_err(|_| Denied::Invalid)?).await?;
-        if own.workspace.is_some() && shown.workspace != own.workspace { Err(Denied::Invalid) } else { Ok(shown) }
+        let unread = |_| if auth::is_foreign(token) { Denied::Foreign } else { Denied::Invalid };
+        let shown = Identity::look_up(api, Secret::parse(token).map_err(unread)?).await?;
+        if access::is_within(shown.workspace, own.workspace) { Ok(shown) } else { Err(Denied::Invalid) }
     }
 
     async fn look_up(api: &Api, secret: Secret) -> Result<Identity, Denied> {

@@ -203,10 +203,10 @@ impl Socket {
         replies
     }
 
-    /// Another key for a channel; the same or none changes nothing.
+    /// Another key for a channel; the same or none changes nothing, and neither does one for a join that is over.
     async fn refresh(&self, frame: &Frame) -> Vec<String> {
         let Some(token) = frame.payload.get("access_token").and_then(Value::as_str) else { return Vec::new() };
-        if !self.channels.lock().contains_key(&frame.topic) {
+        if self.channels.lock().get(&frame.topic).is_none_or(|channel| channel.join_ref != frame.join_ref) {
             return Vec::new();
         }
         match Identity::of(&self.api, &self.secret, Some(token)).await {
@@ -218,7 +218,7 @@ impl Socket {
             }
             // What it had still holds; a key that cannot be looked up now is looked up at the next refresh.
             Err(Denied::Away) => Vec::new(),
-            Err(Denied::Invalid) => self.expel(&frame.topic),
+            Err(denied) => self.expel(&frame.topic, denied),
         }
     }
 
@@ -231,21 +231,22 @@ impl Socket {
             self.channels.lock().iter().map(|(topic, it)| (topic.clone(), it.identity.secret.clone())).collect();
         let mut frames = Vec::new();
         for (topic, secret) in shown {
-            if let Err(Denied::Invalid) = Identity::of(&self.api, &self.secret, Some(secret.expose())).await {
-                frames.extend(self.expel(&topic));
+            match Identity::of(&self.api, &self.secret, Some(secret.expose())).await {
+                Ok(_) | Err(Denied::Away) => {}
+                Err(denied) => frames.extend(self.expel(&topic, denied)),
             }
         }
         self.send(peer, frames).await?;
         match Identity::of(&self.api, &self.secret, None).await {
-            Err(Denied::Invalid) => Err(End::Close(close_code::POLICY, "the key is not valid any more")),
             Err(Denied::Away) | Ok(_) => Ok(()),
+            Err(_) => Err(End::Close(close_code::POLICY, "the key is not valid any more")),
         }
     }
 
-    fn expel(&self, topic: &str) -> Vec<String> {
+    fn expel(&self, topic: &str, denied: Denied) -> Vec<String> {
         let Some(channel) = self.channels.lock().remove(topic) else { return Vec::new() };
         let join_ref = channel.join_ref.as_deref();
-        let said = ("system", "error", Denied::Invalid.message());
+        let said = ("system", "error", denied.message());
         vec![self.system(topic, join_ref, said), self.closed(topic, join_ref)]
     }
 

@@ -1,0 +1,37 @@
+//! Origins of pages in a browser, as settings name them.
+
+use super::Invalid;
+
+/// An origin is compared letter by letter with what a browser sends, so it is written as browsers do.
+pub(super) fn check(origins: &[String]) -> Result<(), Invalid> {
+    match origins.iter().find(|origin| !is_origin(origin)) {
+        None => Ok(()),
+        Some(bad) => {
+            let problem = format!("{bad:?} is no origin: write scheme://host or scheme://host:port, in small letters");
+            Err(Invalid { key: "http.cors_origins", problem })
+        }
+    }
+}
+
+fn is_origin(text: &str) -> bool {
+    let Some((scheme, host)) = text.split_once("://") else { return false };
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-:[]".contains(c);
+    ["http", "https"].contains(&scheme) && !host.is_empty() && host.chars().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_a_scheme_and_a_host() {
+        for good in ["https://app.example.com", "http://localhost:3000", "http://[::1]:8080"] {
+            assert!(is_origin(good), "{good}");
+        }
+        for bad in
+            ["*", "null", "", "https://", "app.example.com", "https://a.b/", "https://A.b", "ftp://a.b", "https://a b"]
+        {
+            assert_eq!(check(&[bad.to_owned()]).expect_err(bad).key, "http.cors_origins");
+        }
+    }
+}
