@@ -33,6 +33,7 @@ mod projection;
 mod queue;
 mod rerun;
 mod run;
+mod schedule;
 mod secret;
 mod top;
 mod watch;
@@ -93,6 +94,9 @@ pub(crate) enum Command {
     /// List, check and rebuild the jobs of events
     #[command(subcommand)]
     Projection(Box<projection::Command>),
+    /// Say when workflows start by themselves
+    #[command(subcommand)]
+    Schedule(Box<schedule::Command>),
     /// Keep servers and their keys under names
     #[command(subcommand)]
     Profile(profile::Command),
@@ -129,6 +133,7 @@ impl Command {
             Command::Events(command) => command.run().await,
             Command::Binding(command) => command.run().await,
             Command::Projection(command) => command.run().await,
+            Command::Schedule(command) => command.run().await,
             Command::Profile(command) => command.run(),
         }
     }

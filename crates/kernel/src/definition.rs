@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::event::binding::Rule;
 use crate::failure::Policy;
 use crate::ids::{Label, NodeKey};
+use crate::schedule;
 
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -200,6 +201,8 @@ pub struct Definition {
 pub struct On {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<Rule>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedule: Vec<schedule::Rule>,
 }
 
 impl On {

@@ -29,6 +29,7 @@ pub mod reconcile;
 pub mod rerun;
 pub mod ring;
 pub mod run;
+pub mod schedule;
 pub mod secret;
 pub mod signals;
 pub mod source;

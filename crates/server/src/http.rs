@@ -17,7 +17,7 @@ mod bindings;
 mod body;
 mod bulk;
 mod control;
-mod declared;
+pub(crate) mod declared;
 mod definitions;
 mod events;
 mod executions;
@@ -34,6 +34,7 @@ mod projection;
 mod queue;
 mod reference;
 mod rerun;
+mod schedules;
 mod secrets;
 mod starts;
 mod strict;
@@ -100,6 +101,8 @@ pub(crate) struct ApiParts {
     pub(crate) rouse: Arc<Notify>,
     /// Wakes our own worker of jobs.
     pub(crate) jobs: Arc<Notify>,
+    /// Wakes the loop of schedules.
+    pub(crate) schedules: Arc<Notify>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -197,6 +200,19 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(projection::complete))
         .routes(routes!(projection::fail))
         .routes(routes!(projection::retry))
+        .merge(times())
+}
+
+/// What starts by the clock.
+fn times() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(schedules::create, schedules::list))
+        .routes(routes!(schedules::next))
+        .routes(routes!(schedules::get, schedules::change, schedules::delete))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::trigger))
+        .routes(routes!(schedules::ticks))
 }
 
 /// The whole router.

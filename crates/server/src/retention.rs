@@ -1,4 +1,4 @@
-//! Forgets what ended long ago: executions with their nodes and dead letters, jobs of events, and old activity.
+//! Forgets what ended long ago: executions with their nodes and dead letters, jobs of events, schedules, and old activity.
 //!
 //! Invariants
 //! - One process at a time, by a lease; two would only find less to do.
@@ -45,6 +45,7 @@ impl Retention {
         let done = async {
             self.executions().await?;
             self.jobs().await?;
+            self.schedules().await?;
             self.activity().await
         };
         let done = done.await;
@@ -74,6 +75,17 @@ impl Retention {
         let Some(age) = days(self.settings.job_days) else { return Ok(()) };
         for _ in 0..BATCHES {
             if self.store.retire_jobs(age, JOBS).await? == 0 || !self.go_on().await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// As long as the executions that they started.
+    async fn schedules(&self) -> Result<(), store::Error> {
+        let Some(age) = days(self.settings.execution_days) else { return Ok(()) };
+        for _ in 0..BATCHES {
+            if self.store.retire_schedules(age, BATCH).await? == 0 || !self.go_on().await? {
                 break;
             }
         }

@@ -11,6 +11,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::binding;
+use crate::schedule;
 use crate::sql::sql;
 use crate::workspace::{audit, taken};
 use crate::{Error, Store, new_id};
@@ -135,6 +136,7 @@ impl Store {
             .await?;
         let status = rows.first().ok_or(Error::NotFound)?.try_get(0)?;
         binding::publish(&transaction, id).await?;
+        schedule::publish(&transaction, id, actor).await?;
         let detail = json!({ "version": version });
         audit(&transaction, Some(workspace), actor, "definition.publish", "definition", id.0, &detail).await?;
         transaction.commit().await?;

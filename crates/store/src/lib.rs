@@ -34,6 +34,7 @@ pub mod queue;
 pub mod retention;
 pub mod run;
 pub mod sample;
+pub mod schedule;
 pub mod secret;
 mod sql;
 mod statistics;

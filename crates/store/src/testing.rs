@@ -99,6 +99,7 @@ async fn template(server: &str, admin: &Client) -> String {
     hash.update(include_str!("../migrations/V7__kept.sql"));
     hash.update(include_str!("../migrations/V8__events.sql"));
     hash.update(include_str!("../migrations/V9__jobs.sql"));
+    hash.update(include_str!("../migrations/V11__schedules.sql"));
     for (_, text) in FUNCTIONS {
         hash.update(text);
     }

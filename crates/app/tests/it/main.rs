@@ -30,6 +30,7 @@ mod reconciler;
 mod reruns;
 mod retention;
 mod rolling;
+mod schedules;
 mod secrets;
 mod signals;
 mod source_documents;

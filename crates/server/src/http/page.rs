@@ -33,6 +33,8 @@ pub(crate) enum List {
     Events = 20,
     Bindings = 21,
     Jobs = 22,
+    Schedules = 30,
+    Ticks = 31,
 }
 
 /// How many items are asked for.

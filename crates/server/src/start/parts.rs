@@ -81,6 +81,8 @@ pub(super) struct Parts {
     beat: Arc<Notify>,
     /// There may be jobs to take.
     jobs: Arc<Notify>,
+    /// A schedule may be due, or sooner than thought.
+    schedules: Arc<Notify>,
 }
 
 impl Parts {
@@ -130,6 +132,7 @@ impl Parts {
             rouse: Arc::new(Notify::new()),
             beat: Arc::new(Notify::new()),
             jobs: Arc::new(Notify::new()),
+            schedules: Arc::new(Notify::new()),
         })
     }
 
@@ -189,6 +192,7 @@ impl Parts {
         };
         self.spawn_dispatch(&starter);
         self.spawn_projector();
+        self.spawn_schedules();
         let engine = Arc::clone(&starter.engine);
         self.spawn_recovery(starter);
         match self.embedded.clone() {
@@ -359,6 +363,7 @@ impl Parts {
             pulse: Arc::clone(&self.pulse),
             rouse: Arc::clone(&self.rouse),
             jobs: Arc::clone(&self.jobs),
+            schedules: Arc::clone(&self.schedules),
             stop: self.stop.clone(),
         });
         let stop = self.stop.clone();

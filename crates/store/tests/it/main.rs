@@ -28,6 +28,7 @@ mod process;
 mod record;
 mod retention;
 mod sample;
+mod schedules;
 mod secrets;
 mod source_documents;
 mod sql_contract;

@@ -147,6 +147,7 @@ async fn the_program_explains_itself() {
               events      Append and list domain events
               binding     Say which events make a job, and what runs it
               projection  List, check and rebuild the jobs of events
+              schedule    Say when workflows start by themselves
               profile     Keep servers and their keys under names
               completion  Print a script that completes commands in your shell
 
