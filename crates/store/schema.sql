@@ -1959,6 +1959,51 @@ CREATE TABLE public.process (
 )
 WITH (fillfactor='20');
 
+CREATE TABLE public.schedule (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    workflow_definition_id uuid NOT NULL,
+    by_definition boolean DEFAULT false NOT NULL,
+    cron text,
+    timezone text,
+    run_at timestamp with time zone,
+    input jsonb,
+    priority smallint DEFAULT 3 NOT NULL,
+    concurrency_key text,
+    overlap text NOT NULL,
+    catch_up text NOT NULL,
+    status text DEFAULT 'ACTIVE'::text NOT NULL,
+    reason text,
+    next_at timestamp with time zone,
+    buffered_at timestamp with time zone,
+    revision integer DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT schedule_catch_up_check CHECK ((catch_up = ANY (ARRAY['skip'::text, 'last'::text, 'all'::text]))),
+    CONSTRAINT schedule_check CHECK ((((cron IS NULL) = (timezone IS NULL)) AND ((cron IS NULL) <> (run_at IS NULL)))),
+    CONSTRAINT schedule_check1 CHECK ((((status = 'ENDED'::text) = (next_at IS NULL)) AND ((status = 'ENDED'::text) = (reason IS NOT NULL)))),
+    CONSTRAINT schedule_check2 CHECK (((buffered_at IS NULL) OR (status <> 'ENDED'::text))),
+    CONSTRAINT schedule_check3 CHECK (((NOT by_definition) OR (cron IS NOT NULL))),
+    CONSTRAINT schedule_concurrency_key_check CHECK (((length(concurrency_key) >= 1) AND (length(concurrency_key) <= 200))),
+    CONSTRAINT schedule_cron_check CHECK (((length(cron) >= 1) AND (length(cron) <= 200))),
+    CONSTRAINT schedule_overlap_check CHECK ((overlap = ANY (ARRAY['skip'::text, 'buffer_one'::text, 'allow'::text]))),
+    CONSTRAINT schedule_priority_check CHECK (((priority >= 1) AND (priority <= 5))),
+    CONSTRAINT schedule_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'PAUSED'::text, 'ENDED'::text])))
+);
+
+CREATE TABLE public.schedule_tick (
+    schedule_id uuid NOT NULL,
+    tick_at timestamp with time zone NOT NULL,
+    by_hand boolean DEFAULT false NOT NULL,
+    status text NOT NULL,
+    reason text,
+    execution_id uuid,
+    decided_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT schedule_tick_check CHECK (((status = 'STARTED'::text) = (execution_id IS NOT NULL))),
+    CONSTRAINT schedule_tick_check1 CHECK (((status = ANY (ARRAY['STARTED'::text, 'BUFFERED'::text])) OR (reason IS NOT NULL))),
+    CONSTRAINT schedule_tick_status_check CHECK ((status = ANY (ARRAY['STARTED'::text, 'BUFFERED'::text, 'SKIPPED'::text, 'FAILED'::text, 'REFUSED'::text])))
+);
+
 CREATE TABLE public.secret (
     workspace_id uuid NOT NULL,
     name text NOT NULL,
@@ -2251,6 +2296,12 @@ ALTER TABLE ONLY public.hook
 ALTER TABLE ONLY public.process
     ADD CONSTRAINT process_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.schedule
+    ADD CONSTRAINT schedule_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.schedule_tick
+    ADD CONSTRAINT schedule_tick_pkey PRIMARY KEY (schedule_id, tick_at, by_hand);
+
 ALTER TABLE ONLY public.secret
     ADD CONSTRAINT secret_pkey PRIMARY KEY (workspace_id, name);
 
@@ -2348,6 +2399,18 @@ CREATE INDEX execution_queue_slot ON public.execution_queue USING btree (shard, 
 
 CREATE INDEX hook_of_workspace ON public.hook USING btree (workspace_id, id);
 
+CREATE INDEX schedule_buffered ON public.schedule USING btree (buffered_at, id) WHERE ((status = 'ACTIVE'::text) AND (buffered_at IS NOT NULL));
+
+CREATE INDEX schedule_due ON public.schedule USING btree (next_at, id) WHERE (status = 'ACTIVE'::text);
+
+CREATE INDEX schedule_ended ON public.schedule USING btree (updated_at) WHERE (status = 'ENDED'::text);
+
+CREATE INDEX schedule_of_definition ON public.schedule USING btree (workflow_definition_id);
+
+CREATE UNIQUE INDEX schedule_of_document ON public.schedule USING btree (workflow_definition_id, cron, timezone) WHERE by_definition;
+
+CREATE INDEX schedule_of_workspace ON public.schedule USING btree (workspace_id, id);
+
 CREATE INDEX webhook_delivery_created ON public.webhook_delivery USING btree (created_at);
 
 CREATE INDEX webhook_delivery_due ON public.webhook_delivery USING btree (workspace_id, due_at, id) WHERE (due_at IS NOT NULL);
@@ -2444,6 +2507,15 @@ ALTER TABLE ONLY public.hook
 
 ALTER TABLE ONLY public.hook
     ADD CONSTRAINT hook_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+
+ALTER TABLE ONLY public.schedule_tick
+    ADD CONSTRAINT schedule_tick_schedule_id_fkey FOREIGN KEY (schedule_id) REFERENCES public.schedule(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.schedule
+    ADD CONSTRAINT schedule_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+
+ALTER TABLE ONLY public.schedule
+    ADD CONSTRAINT schedule_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
 
 ALTER TABLE ONLY public.secret
     ADD CONSTRAINT secret_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);

@@ -34,6 +34,7 @@ mod projection;
 mod queue;
 mod rerun;
 mod run;
+mod schedule;
 mod secret;
 mod top;
 mod watch;
@@ -101,6 +102,9 @@ pub(crate) enum Command {
     /// Start workflows from outside, by secret addresses
     #[command(subcommand)]
     Hook(Box<hook::Command>),
+    /// Say when workflows start by themselves
+    #[command(subcommand)]
+    Schedule(Box<schedule::Command>),
     /// Keep servers and their keys under names
     #[command(subcommand)]
     Profile(profile::Command),
@@ -139,6 +143,7 @@ impl Command {
             Command::Projection(command) => command.run().await,
             Command::Webhook(command) => command.run().await,
             Command::Hook(command) => command.run().await,
+            Command::Schedule(command) => command.run().await,
             Command::Profile(command) => command.run(),
         }
     }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::event::binding::Rule;
 use crate::failure::Policy;
 use crate::ids::{Label, NodeKey};
+use crate::schedule;
 use crate::webhook::hook;
 
 /// What a node does.
@@ -204,6 +205,8 @@ pub struct On {
     /// A POST to the definition's own secret address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<hook::Rule>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedule: Vec<schedule::Rule>,
 }
 
 impl On {

@@ -31,6 +31,7 @@ pub mod rerun;
 pub mod rest;
 pub mod ring;
 pub mod run;
+pub mod schedule;
 pub mod secret;
 pub mod signals;
 pub mod source;

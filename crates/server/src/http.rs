@@ -18,7 +18,7 @@ mod body;
 mod bulk;
 mod control;
 mod cors;
-mod declared;
+pub(crate) mod declared;
 mod definitions;
 mod events;
 mod executions;
@@ -38,6 +38,7 @@ mod realtime;
 mod reference;
 mod rerun;
 mod rest;
+mod schedules;
 mod secrets;
 mod starts;
 mod stream;
@@ -117,6 +118,8 @@ pub(crate) struct ApiParts {
     pub(crate) deliveries: Arc<Notify>,
     /// How many requests hooks took lately.
     pub(crate) rates: hooks::Rates,
+    /// Wakes the loop of schedules.
+    pub(crate) schedules: Arc<Notify>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -220,6 +223,19 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(projection::complete))
         .routes(routes!(projection::fail))
         .routes(routes!(projection::retry))
+        .merge(times())
+}
+
+/// What starts by the clock.
+fn times() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(schedules::create, schedules::list))
+        .routes(routes!(schedules::next))
+        .routes(routes!(schedules::get, schedules::change, schedules::delete))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::trigger))
+        .routes(routes!(schedules::ticks))
 }
 
 /// What never ends, below `/api/v1` as well.

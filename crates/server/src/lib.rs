@@ -26,6 +26,7 @@ mod recorder;
 mod retention;
 mod role;
 mod sampler;
+mod schedules;
 pub mod secrets;
 mod start;
 mod starter;

@@ -1,4 +1,4 @@
-//! Forgets what ended long ago: executions with their nodes and dead letters, jobs of events, deliveries of webhooks, and old activity.
+//! Forgets what ended long ago: executions with their nodes and dead letters, jobs of events, schedules, deliveries of webhooks, and old activity.
 //!
 //! Invariants
 //! - One process at a time, by a lease; two would only find less to do.
@@ -46,6 +46,7 @@ impl Retention {
             self.executions().await?;
             self.jobs().await?;
             self.deliveries().await?;
+            self.schedules().await?;
             self.activity().await
         };
         let done = done.await;
@@ -85,6 +86,17 @@ impl Retention {
         let Some(age) = days(self.settings.delivery_days) else { return Ok(()) };
         for _ in 0..BATCHES {
             if self.store.retire_deliveries(age, BATCH).await? == 0 || !self.go_on().await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// As long as the executions that they started.
+    async fn schedules(&self) -> Result<(), store::Error> {
+        let Some(age) = days(self.settings.execution_days) else { return Ok(()) };
+        for _ in 0..BATCHES {
+            if self.store.retire_schedules(age, BATCH).await? == 0 || !self.go_on().await? {
                 break;
             }
         }

@@ -11,6 +11,7 @@ mod events;
 mod keys;
 mod lists;
 mod looks;
+mod schedules;
 mod secrets;
 mod webhooks;
 
@@ -33,6 +34,7 @@ pub use keys::{CreateKey, CreatedKey, Key};
 pub use lists::{Activity, Capacity, Count, Diff, Kinds, ListedExecution, Page, Version, WaitingCounts, WholeVersion};
 
 pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
+pub use schedules::{ChangeSchedule, CreateSchedule, NextTicks, Schedule, Tick};
 pub use secrets::{Hidden, Secret, SetSecret};
 pub use webhooks::{
     ChangeWebhook, CreateHook, CreateWebhook, CreatedHook, CreatedWebhook, Delivery, Hook, Rotate, Webhook,

@@ -19,6 +19,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::run::{Ended, ended};
+use crate::schedule;
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, parsed};
@@ -97,6 +98,7 @@ impl Store {
         let detail = json!({ "name": rows.ok_or(Error::NotFound)?.try_get::<_, String>(0)? });
         transaction.execute(sql!("event_binding/forget"), &[&id.0]).await?;
         transaction.execute(sql!("hook/forget"), &[&id.0]).await?;
+        schedule::end(&transaction, id).await?;
         audit(&transaction, Some(workspace), actor, "definition.delete", "definition", id.0, &detail).await?;
         Ok(transaction.commit().await?)
     }

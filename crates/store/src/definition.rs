@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::binding;
 use crate::hook;
+use crate::schedule;
 use crate::sql::sql;
 use crate::workspace::{audit, taken};
 use crate::{Error, Store, new_id};
@@ -137,6 +138,7 @@ impl Store {
         let status = rows.first().ok_or(Error::NotFound)?.try_get(0)?;
         binding::publish(&transaction, id).await?;
         hook::publish(&transaction, id).await?;
+        schedule::publish(&transaction, id, actor).await?;
         let detail = json!({ "version": version });
         audit(&transaction, Some(workspace), actor, "definition.publish", "definition", id.0, &detail).await?;
         transaction.commit().await?;

@@ -6,6 +6,7 @@
 //!
 //! Not here: reading requests (`server::http`), claiming (`admission`).
 
+use deadpool_postgres::GenericClient;
 use jiff::Timestamp;
 use kernel::ids::{DefinitionId, ExecutionId, NodeKey, VersionId, WorkspaceId};
 use kernel::queue::{PRIORITY_STEP_MS, Priority};
@@ -89,51 +90,8 @@ impl Store {
         max_backlog: Option<i32>,
         actor: &str,
     ) -> Result<Vec<Accepted>, Error> {
-        let starts: Vec<&Start> = judged.iter().map(|judged| judged.start).collect();
-        let expected: Vec<Option<Uuid>> =
-            judged.iter().map(|judged| judged.published.map(|version| version.0)).collect();
-        let ids: Vec<Uuid> = starts.iter().map(|start| start.execution.0).collect();
-        let workspaces: Vec<Uuid> = starts.iter().map(|start| start.workspace.0).collect();
-        let definitions: Vec<Uuid> = starts.iter().map(|start| start.definition.0).collect();
-        let inputs: Vec<Option<&Value>> = starts.iter().map(|start| start.input.as_ref()).collect();
-        let priorities: Vec<i16> = starts.iter().map(|start| start.priority.value()).collect();
-        let run_at: Vec<Option<Timestamp>> = starts.iter().map(|start| start.run_at).collect();
-        let keys: Vec<Option<&str>> = starts.iter().map(|start| start.concurrency_key.as_deref()).collect();
-        let idempotency: Vec<Option<&str>> =
-            starts.iter().map(|start| start.idempotency.as_ref().map(|(key, _)| key.as_str())).collect();
-        let fingerprints: Vec<Option<&[u8]>> =
-            starts.iter().map(|start| start.idempotency.as_ref().map(|(_, hash)| hash.as_slice())).collect();
-        let triggers: Vec<&Value> = starts.iter().map(|start| &start.trigger).collect();
-        let traces: Vec<Option<String>> =
-            starts.iter().map(|start| start.trace.map(|trace| trace.to_string())).collect();
-        let versions: Vec<Option<Uuid>> = starts.iter().map(|start| start.version.map(|version| version.0)).collect();
-        let reruns: Vec<Option<Uuid>> = starts.iter().map(|start| start.rerun_of.map(|of| of.0)).collect();
-        let rows = self
-            .query(
-                sql!("workflow_execution/enqueue"),
-                &[
-                    &ids,
-                    &workspaces,
-                    &definitions,
-                    &inputs,
-                    &priorities,
-                    &run_at,
-                    &keys,
-                    &idempotency,
-                    &fingerprints,
-                    &triggers,
-                    &traces,
-                    &versions,
-                    &reruns,
-                    &actor,
-                    &kernel::SEMANTICS,
-                    &PRIORITY_STEP_MS,
-                    &max_backlog,
-                    &expected,
-                ],
-            )
-            .await?;
-        rows.iter().map(accepted).collect()
+        let client = self.pool.get().await?;
+        enqueue_on(&client, judged, max_backlog, actor).await
     }
 
     /// Accepts one start that repeats another execution and keeps what these of its nodes produced.
@@ -174,6 +132,59 @@ impl Store {
         let row = row.first().ok_or_else(|| Error::Corrupt("a rerun was not answered".to_owned()))?;
         accepted(row)
     }
+}
+
+/// The same on a connection, as a part of its transaction if it is in one.
+pub(crate) async fn enqueue_on(
+    client: &impl GenericClient,
+    judged: &[Judged<'_>],
+    max_backlog: Option<i32>,
+    actor: &str,
+) -> Result<Vec<Accepted>, Error> {
+    let starts: Vec<&Start> = judged.iter().map(|judged| judged.start).collect();
+    let expected: Vec<Option<Uuid>> = judged.iter().map(|judged| judged.published.map(|version| version.0)).collect();
+    let ids: Vec<Uuid> = starts.iter().map(|start| start.execution.0).collect();
+    let workspaces: Vec<Uuid> = starts.iter().map(|start| start.workspace.0).collect();
+    let definitions: Vec<Uuid> = starts.iter().map(|start| start.definition.0).collect();
+    let inputs: Vec<Option<&Value>> = starts.iter().map(|start| start.input.as_ref()).collect();
+    let priorities: Vec<i16> = starts.iter().map(|start| start.priority.value()).collect();
+    let run_at: Vec<Option<Timestamp>> = starts.iter().map(|start| start.run_at).collect();
+    let keys: Vec<Option<&str>> = starts.iter().map(|start| start.concurrency_key.as_deref()).collect();
+    let idempotency: Vec<Option<&str>> =
+        starts.iter().map(|start| start.idempotency.as_ref().map(|(key, _)| key.as_str())).collect();
+    let fingerprints: Vec<Option<&[u8]>> =
+        starts.iter().map(|start| start.idempotency.as_ref().map(|(_, hash)| hash.as_slice())).collect();
+    let triggers: Vec<&Value> = starts.iter().map(|start| &start.trigger).collect();
+    let traces: Vec<Option<String>> = starts.iter().map(|start| start.trace.map(|trace| trace.to_string())).collect();
+    let versions: Vec<Option<Uuid>> = starts.iter().map(|start| start.version.map(|version| version.0)).collect();
+    let reruns: Vec<Option<Uuid>> = starts.iter().map(|start| start.rerun_of.map(|of| of.0)).collect();
+    let statement = client.prepare_cached(sql!("workflow_execution/enqueue")).await?;
+    let rows = client
+        .query(
+            &statement,
+            &[
+                &ids,
+                &workspaces,
+                &definitions,
+                &inputs,
+                &priorities,
+                &run_at,
+                &keys,
+                &idempotency,
+                &fingerprints,
+                &triggers,
+                &traces,
+                &versions,
+                &reruns,
+                &actor,
+                &kernel::SEMANTICS,
+                &PRIORITY_STEP_MS,
+                &max_backlog,
+                &expected,
+            ],
+        )
+        .await?;
+    rows.iter().map(accepted).collect()
 }
 
 fn accepted(row: &Row) -> Result<Accepted, Error> {

@@ -37,6 +37,7 @@ pub mod rest;
 pub mod retention;
 pub mod run;
 pub mod sample;
+pub mod schedule;
 pub mod secret;
 mod sql;
 mod statistics;

@@ -100,6 +100,7 @@ async fn template(server: &str, admin: &Client) -> String {
     hash.update(include_str!("../migrations/V8__events.sql"));
     hash.update(include_str!("../migrations/V9__jobs.sql"));
     hash.update(include_str!("../migrations/V10__change_log.sql"));
+    hash.update(include_str!("../migrations/V11__schedules.sql"));
     hash.update(include_str!("../migrations/V12__webhooks.sql"));
     for (_, text) in FUNCTIONS {
         hash.update(text);

@@ -366,6 +366,7 @@ mod tests {
             enrich-order.yaml: valid: enrich-order, nodes: 6, edges: 7
             failure.yaml: valid: failure, nodes: 6, edges: 6
             hello.yaml: valid: hello, nodes: 1, edges: 0
+            nightly-cleanup.yaml: valid: nightly-cleanup, nodes: 1, edges: 0
             orders.yaml: valid: orders, nodes: 4, edges: 3
             patience.yaml: valid: patience, nodes: 5, edges: 6
             poll-export.yaml: valid: poll-export, nodes: 3, edges: 2

@@ -79,7 +79,7 @@ pub(super) struct Follow {
     timeout: Option<Duration>,
 }
 
-fn read_priority(text: &str) -> Result<Priority, String> {
+pub(super) fn read_priority(text: &str) -> Result<Priority, String> {
     let number = text.parse().map_err(|_| "write a number from 1 to 5".to_owned())?;
     Priority::new(number).map_err(|bad| bad.to_string())
 }

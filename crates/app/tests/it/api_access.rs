@@ -115,6 +115,16 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("GET", "/workflow/executions/events", "read", Nothing, 200),
     ("GET", "/workflow/queue/events", "read", Nothing, 200),
     ("GET", "/projection/events", "read", Nothing, 200),
+    ("POST", "/schedules", "manage", Mismatch, 201),
+    ("GET", "/schedules", "read", Nothing, 200),
+    ("GET", "/schedules/next", "read", Fine, 200),
+    ("GET", "/schedules/{id}", "read", NotFound, 200),
+    ("PUT", "/schedules/{id}", "manage", NotFound, 200),
+    ("POST", "/schedules/{id}/pause", "manage", NotFound, 200),
+    ("POST", "/schedules/{id}/resume", "manage", NotFound, 200),
+    ("POST", "/schedules/{id}/trigger", "run", NotFound, 202),
+    ("GET", "/schedules/{id}/ticks", "read", NotFound, 200),
+    ("DELETE", "/schedules/{id}", "manage", NotFound, 204),
     // Nothing is left to ask for behind these.
     ("DELETE", "/workflow/definitions/{id}", "manage", NotFound, 204),
     ("DELETE", "/workspaces/{id}", "manage", Unseen, 204),
@@ -141,6 +151,7 @@ struct Things {
     delivery: String,
     hooked: String,
     hook: String,
+    schedule: String,
 }
 
 impl Things {
@@ -154,6 +165,8 @@ impl Things {
         assert_eq!(tenant.ended(&letter).await["status"], "FAILED");
         let key = text(&tenant.api.post("keys", json!({ "name": "spare" })).await.expect(201)["id"]);
         let [event, binding, job, claim] = events(world, &tenant).await;
+        let times = json!({ "workflowDefinitionId": definition, "cron": "0 0 1 1 *" });
+        let schedule = text(&tenant.api.post("schedules", times).await.expect(201)["id"]);
         let [webhook, delivery, hooked, hook] = webhooks(world, &tenant, &execution).await;
         Things {
             tenant,
@@ -169,6 +182,7 @@ impl Things {
             delivery,
             hooked,
             hook,
+            schedule,
         }
     }
 
@@ -182,6 +196,8 @@ impl Things {
             _ if path.starts_with("/projection") => &self.job,
             _ if path.starts_with("/webhooks") => &self.webhook,
             _ if path.starts_with("/hooks") => &self.hook,
+            "/schedules/next" => return "/api/v1/schedules/next?cron=@daily".to_owned(),
+            _ if path.starts_with("/schedules") => &self.schedule,
             _ if path.ends_with("/dismiss") => &self.letter,
             "/workflow/queue" => return "/api/v1/workflow/queue?status=FAILED".to_owned(),
             _ => &self.execution,
@@ -224,6 +240,10 @@ impl Things {
             ("POST", "/events") => json!({ "workspaceId": ours, "events": [made_event("made")] }),
             ("POST", "/bindings") => json!({ "workspaceId": ours, "eventType": "made" }),
             ("PUT", "/bindings/{id}") => json!({ "leaseSeconds": 60 }),
+            ("POST", "/schedules") => {
+                json!({ "workspaceId": ours, "workflowDefinitionId": self.definition, "cron": "0 0 2 1 *" })
+            }
+            ("PUT", "/schedules/{id}") => json!({ "cron": "0 0 3 1 *" }),
             ("POST", "/projection/claim") => json!({ "workspaceId": ours, "workerId": "w-2" }),
             ("POST", "/projection/{id}/fail") => json!({ "claimId": self.claim, "errorMessage": "no" }),
             ("POST", "/projection/{id}/heartbeat" | "/projection/{id}/complete") => json!({ "claimId": self.claim }),
@@ -406,6 +426,7 @@ async fn a_key_of_another_workspace_finds_nothing() {
                     &ours.job,
                     &ours.webhook,
                     &ours.hook,
+                    &ours.schedule,
                 ] {
                     assert!(!reply.text.contains(id.as_str()), "{what}");
                 }

@@ -31,6 +31,7 @@ mod reconciler;
 mod reruns;
 mod retention;
 mod rolling;
+mod schedules;
 mod secrets;
 mod signals;
 mod source_documents;

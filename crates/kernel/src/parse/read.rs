@@ -19,7 +19,8 @@ use crate::event::binding;
 use crate::expression::type_name;
 use crate::fields::{Code, Fields, Problem, Stage, child};
 use crate::ids::{BadName, Label, NodeKey};
-use crate::inputs;
+use crate::inputs::{self, Inputs};
+use crate::schedule;
 use crate::webhook::hook;
 use retry::Retry;
 
@@ -83,7 +84,8 @@ pub(super) fn document(document: &Value, problems: &mut Vec<Problem>) -> Draft {
     definition.concurrency = count(&mut top, "concurrency", MAX_CONCURRENCY);
     definition.key_concurrency = count(&mut top, "key_concurrency", MAX_CONCURRENCY);
     definition.max_attempts = count(&mut top, "max_attempts", MAX_DISPATCH_ATTEMPTS);
-    definition.on = on(&mut top);
+    let starts = Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true));
+    definition.on = on(&mut top, &starts);
     let defaults = defaults(&mut top);
     let readable = nodes(&mut top, defaults, &mut draft) && edges(&mut top, &mut draft);
     // Without its nodes a graph would only seem to have more problems.
@@ -96,16 +98,19 @@ fn is_unseen(c: char) -> bool {
 }
 
 /// What starts it by itself.
-fn on(top: &mut Fields<'_, '_>) -> On {
+fn on(top: &mut Fields<'_, '_>, inputs: &Inputs) -> On {
     let mut on = On::default();
     let (Some(value), at) = (top.get("on"), top.pointer("on")) else { return on };
-    let Some(fields) = Fields::open(value, &at, &["event", "webhook"], Stage::Run, top.problems) else { return on };
-    let (event, webhook) = (fields.get("event"), fields.get("webhook"));
-    if let Some(event) = event {
-        on.event = binding::read(event, &child(&at, "event"), top.problems);
+    let known = &["event", "schedule", "webhook"];
+    let Some(fields) = Fields::open(value, &at, known, Stage::Run, top.problems) else { return on };
+    if let Some(event) = fields.get("event") {
+        on.event = binding::read(event, &fields.pointer("event"), fields.problems);
     }
-    if let Some(webhook) = webhook {
-        on.webhook = hook::read(webhook, &child(&at, "webhook"), top.problems);
+    if let Some(list) = fields.get("schedule") {
+        on.schedule = schedule::read(list, &fields.pointer("schedule"), inputs, fields.problems);
+    }
+    if let Some(webhook) = fields.get("webhook") {
+        on.webhook = hook::read(webhook, &fields.pointer("webhook"), fields.problems);
     }
     on
 }

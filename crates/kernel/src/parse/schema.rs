@@ -14,6 +14,8 @@ use crate::failure::Policy;
 use crate::inputs;
 use crate::kind;
 use crate::kind::schema::{any, duration, early, object};
+use crate::schedule::calendar::MAX_CRON_LEN;
+use crate::schedule::{CatchUp, MAX_IN_DOCUMENT, Overlap};
 use crate::webhook::hook;
 
 /// Where the schema is published, as its own name.
@@ -93,7 +95,18 @@ fn on() -> Value {
         ],
     );
     let webhook = early("A POST to an address of its own: /hooks/TOKEN.", on_webhook());
-    early("What starts it by itself.", object(&[], &[("event", early("A domain event.", event)), ("webhook", webhook)]))
+    let schedules = json!({ "type": "array", "maxItems": MAX_IN_DOCUMENT, "items": schedule() });
+    early(
+        "What starts it by itself.",
+        object(
+            &[],
+            &[
+                ("event", early("A domain event.", event)),
+                ("schedule", early("Times, each a cron expression in a time zone.", schedules)),
+                ("webhook", webhook),
+            ],
+        ),
+    )
 }
 
 /// What is said of the address that starts a workflow.
@@ -120,6 +133,40 @@ fn on_webhook() -> Value {
             ("rate_per_minute", early("How many requests a minute are taken.", count(u64::from(hook::MOST_RATE)))),
             ("signature", early("How requests are signed, HMAC-SHA256.", signature)),
             ("input", any("What the execution starts with, templates in any text; the body if not said.")),
+        ],
+    )
+}
+
+/// One of the times at which a workflow starts by itself.
+fn schedule() -> Value {
+    object(
+        &["cron"],
+        &[
+            (
+                "cron",
+                json!({
+                    "description": "minute hour day month weekday, with seconds before them if there are six.",
+                    "type": "string", "minLength": 1, "maxLength": MAX_CRON_LEN,
+                }),
+            ),
+            ("timezone", early("Of the IANA database; UTC if not said.", json!({ "type": "string" }))),
+            ("input", any("What the execution starts with.")),
+            ("priority", early("1 goes first, 3 is usual, 5 goes last.", count(5))),
+            ("concurrency_key", early("Executions with the same key go one at a time.", text(200))),
+            (
+                "overlap",
+                early(
+                    "What a tick does while an execution that it started before has not ended; skip if not said.",
+                    json!({ "enum": Overlap::ALL.map(Overlap::name) }),
+                ),
+            ),
+            (
+                "catch_up",
+                early(
+                    "Which ticks that were missed are run; the last if not said.",
+                    json!({ "enum": CatchUp::ALL.map(CatchUp::name) }),
+                ),
+            ),
         ],
     )
 }

@@ -109,6 +109,12 @@ table! {
     POOL_WAITING: "database_pool_waiting" Gauge, ["pool"],
         "Calls that wait for a connection of a pool.",
         "Above 0 for long: the pool is too small, or the database too slow.";
+    TICKS: "schedule_ticks_total" Counter, ["outcome"],
+        "Ticks of schedules that this process looked at, by what became of them: started, buffered, skipped, failed, refused. However many were missed in a row, they are one skipped.",
+        "failed: their inputs no longer fit, or nothing is published; `forebay schedule get` says which. refused: a backlog is full. skipped often: runs take longer than the time between ticks.";
+    TICK_LATENESS: "schedule_tick_lateness_seconds" Histogram(SECONDS), [],
+        "From a tick to the commit that started it, those caught up included.",
+        "Above two polls without a restart: the processes that dispatch are too few or too slow to get round.";
     HEARTBEAT_AGE: "process_heartbeat_age_seconds" Gauge, [],
         "Age of this process's last successful heartbeat.",
         "Near process.claims_after_ms: the process is about to give its runs up. Look at the database and the network between.";

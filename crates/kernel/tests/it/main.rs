@@ -12,6 +12,7 @@ mod expressions;
 mod lifecycle;
 mod queue;
 mod run;
+mod schedule;
 mod schema;
 mod signals;
 mod simulation;

@@ -10,8 +10,14 @@ use axum::http::Method;
 use kernel::access::Scope;
 
 /// Where the work of `run` is done.
-const RUN: [&str; 5] =
-    ["/api/v1/workflow/executions", "/api/v1/workflow/queue", "/api/v1/events", "/api/v1/projection", "/rest/v1"];
+const RUN: [&str; 6] = [
+    "/api/v1/workflow/executions",
+    "/api/v1/workflow/queue",
+    "/api/v1/events",
+    "/api/v1/projection",
+    "/api/v1/schedules/{id}/trigger",
+    "/rest/v1",
+];
 /// Requests that are no GET and yet change nothing.
 const LOOKS: [&str; 2] = ["/api/v1/workflow/definitions/validate", "/api/v1/workflow/expressions/evaluate"];
 
@@ -45,6 +51,8 @@ mod tests {
             (Method::POST, "/api/v1/projection/{id}/complete", Scope::Run),
             (Method::PATCH, "/rest/v1/{table}", Scope::Run),
             (Method::POST, "/api/v1/bindings", Scope::Manage),
+            (Method::POST, "/api/v1/schedules/{id}/trigger", Scope::Run),
+            (Method::POST, "/api/v1/schedules/{id}/pause", Scope::Manage),
             (Method::POST, "/api/v1/workflow/definitions", Scope::Manage),
             (Method::DELETE, "/api/v1/keys/{id}", Scope::Manage),
             (Method::PUT, "/api/v1/anything", Scope::Manage),

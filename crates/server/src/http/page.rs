@@ -36,6 +36,8 @@ pub(crate) enum List {
     Webhooks = 40,
     Deliveries = 41,
     Hooks = 42,
+    Schedules = 30,
+    Ticks = 31,
 }
 
 /// How many items are asked for.

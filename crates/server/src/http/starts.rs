@@ -98,7 +98,7 @@ pub(crate) fn read(
 }
 
 /// How often a start is judged anew because another version was published meanwhile.
-const ROUNDS: usize = 5;
+pub(crate) const ROUNDS: usize = 5;
 
 /// Judges the inputs of starts and stores those that are good; answers each on its own, in order. A problem of
 /// them all is an outage.
@@ -191,6 +191,11 @@ pub(crate) async fn accept_rerun(
         ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);
         api.hints.enqueued(start.workspace);
     }
+    told(api, accepted).await
+}
+
+/// What one caller is told of what became of its start.
+pub(crate) async fn told(api: &Api, accepted: Accepted) -> Result<Result<wire::Started, Problem>, Problem> {
     let fate = Fate::Done(accepted);
     let statuses = statuses(api, std::slice::from_ref(&fate)).await?;
     Ok(answer(fate, &statuses))
@@ -235,7 +240,7 @@ fn answer(fate: Fate<Accepted>, statuses: &BTreeMap<ExecutionId, Status>) -> Res
 }
 
 /// The first request with that key is still in its transaction.
-fn busy(error: store::Error, keyed: bool) -> Problem {
+pub(crate) fn busy(error: store::Error, keyed: bool) -> Problem {
     if keyed && error.is_lock_timeout() {
         let problem = Problem::new(Code::Conflict, "another request with this idempotency key is under way");
         return Problem { retry_after_s: Some(1), ..problem };

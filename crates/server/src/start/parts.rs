@@ -80,6 +80,8 @@ pub(super) struct Parts {
     /// There may be webhooks to tell; and with what, in a process that does.
     deliveries: Arc<Notify>,
     teller: Option<webhooks::Teller>,
+    /// A schedule may be due, or sooner than thought.
+    schedules: Arc<Notify>,
 }
 
 impl Parts {
@@ -132,6 +134,7 @@ impl Parts {
             jobs: Arc::new(Notify::new()),
             deliveries: Arc::new(Notify::new()),
             teller,
+            schedules: Arc::new(Notify::new()),
         })
     }
 
@@ -192,6 +195,7 @@ impl Parts {
         self.spawn_dispatch(&starter);
         self.spawn_projector();
         self.spawn_webhooks();
+        self.spawn_schedules();
         let engine = Arc::clone(&starter.engine);
         self.spawn_recovery(starter);
         match self.embedded.clone() {

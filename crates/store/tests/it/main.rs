@@ -30,6 +30,7 @@ mod record;
 mod rest;
 mod retention;
 mod sample;
+mod schedules;
 mod secrets;
 mod source_documents;
 mod sql_contract;

@@ -149,6 +149,7 @@ async fn the_program_explains_itself() {
               projection  List, check and rebuild the jobs of events
               webhook     Tell others when executions end
               hook        Start workflows from outside, by secret addresses
+              schedule    Say when workflows start by themselves
               profile     Keep servers and their keys under names
               completion  Print a script that completes commands in your shell
 

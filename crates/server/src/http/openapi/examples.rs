@@ -24,6 +24,7 @@ pub(super) fn of(name: &str) -> Option<Value> {
         .or_else(|| control(name))
         .or_else(|| events(name))
         .or_else(|| webhooks(name))
+        .or_else(|| schedules(name))
         .or_else(|| looks(name))
 }
 
@@ -237,6 +238,30 @@ fn webhooks(name: &str) -> Option<Value> {
         "CreateHook" => json!({ "workflowDefinitionId": DEFINITION }),
         "Hook" => hook,
         "CreatedHook" => json!({ "hook": hook, "token": "fbh_…", "path": "/hooks/fbh_…" }),
+        _ => return None,
+    })
+}
+
+fn schedules(name: &str) -> Option<Value> {
+    const SCHEDULE: &str = "019a8f00-0000-7000-8000-0000000000d1";
+    let timing = json!({ "cron": "0 6 * * MON-FRI", "timezone": "Europe/Berlin", "input": { "region": "eu" }, "overlap": "skip" });
+    Some(match name {
+        "CreateSchedule" => {
+            let mut body = timing;
+            body["workflowDefinitionId"] = json!(DEFINITION);
+            body
+        }
+        "ChangeSchedule" => timing,
+        "Schedule" => json!({
+            "id": SCHEDULE, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION, "workflowName": "order", "byDefinition": false,
+            "cron": "0 6 * * MON-FRI", "timezone": "Europe/Berlin", "input": { "region": "eu" }, "priority": 3, "overlap": "skip",
+            "catchUp": "last", "status": "ACTIVE", "nextAt": "2026-01-06T05:00:00Z", "createdAt": MORNING, "updatedAt": MORNING,
+        }),
+        "Tick" => json!({
+            "at": "2026-01-05T05:00:00Z", "byHand": false, "status": "STARTED", "executionId": EXECUTION,
+            "decidedAt": "2026-01-05T05:00:00.012Z",
+        }),
+        "NextTicks" => json!({ "items": ["2026-01-06T05:00:00Z", "2026-01-07T05:00:00Z"] }),
         _ => return None,
     })
 }

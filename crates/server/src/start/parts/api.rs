@@ -65,6 +65,7 @@ impl Parts {
             rouse: Arc::clone(&self.rouse),
             jobs: Arc::clone(&self.jobs),
             deliveries: Arc::clone(&self.deliveries),
+            schedules: Arc::clone(&self.schedules),
             rates: http::rates(),
             stop: self.stop.clone(),
         });

@@ -1,6 +1,6 @@
-//! The parts that turn events into executions, in a process that dispatches.
+//! The parts that turn events and times into executions, in a process that dispatches.
 //!
-//! Not here: what they do (`projector`).
+//! Not here: what they do (`projector`, `schedules`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::config::ms;
 use crate::pass::repeat;
 use crate::projector::Projector;
 use crate::projector::recovery::Recovery;
+use crate::schedules::Schedules;
 
 /// How long rings gather: many changes make one look.
 const GATHER: Duration = Duration::from_millis(20);
@@ -48,5 +49,18 @@ impl Parts {
             jobs: Arc::clone(&self.jobs),
         };
         self.spawn_loop("jobs", poll, Arc::new(recovery), |it| async move { it.pass().await });
+    }
+
+    /// From times to executions.
+    pub(super) fn spawn_schedules(&self) {
+        let poll = ms(self.settings.dispatch.poll_interval_ms);
+        let schedules = Schedules {
+            store: self.work.clone(),
+            hints: self.hints.clone(),
+            declared: crate::http::declared(),
+            max_backlog: self.settings.queue.max_backlog,
+        };
+        let (stop, wake) = (self.stop.clone(), Arc::clone(&self.schedules));
+        self.tasks.spawn(async move { repeat("schedules", poll, &wake, &stop, || schedules.pass()).await });
     }
 }

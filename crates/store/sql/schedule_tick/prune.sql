@@ -1,0 +1,4 @@
+-- Ticks behind the newest $2 go; none comes again, for the schedule has moved on.
+DELETE FROM schedule_tick t
+WHERE t.schedule_id = $1::uuid AND t.status <> 'BUFFERED'
+  AND t.tick_at < (SELECT t.tick_at FROM schedule_tick t WHERE t.schedule_id = $1::uuid ORDER BY t.tick_at DESC OFFSET $2::bigint LIMIT 1)

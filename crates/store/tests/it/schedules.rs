@@ -1,0 +1,330 @@
+//! Ticks are taken once whoever looks, with the start they make; what cannot start says so on its tick.
+
+use std::time::Duration;
+
+use kernel::execution;
+use kernel::ids::{DefinitionId, ExecutionId, VersionId, WorkspaceId};
+use kernel::queue::Priority;
+use kernel::schedule::{CatchUp, Overlap, Rule, Status, TickStatus, Timing};
+use serde_json::{Value, json};
+use store::definition::NewVersion;
+use store::enqueue::Accepted;
+use store::schedule::fire::{Due, Fired, Triggered, Verdict};
+use store::workspace::Change;
+use store::{Error, new_id};
+use uuid::Uuid;
+
+use crate::support::{Limits, World, new_version, race, start};
+
+const GOOD: Verdict = Ok((None, None));
+
+fn hourly(overlap: Overlap, catch_up: CatchUp) -> Rule {
+    Rule {
+        timing: Timing::Cron { cron: "0 * * * *".to_owned(), timezone: "UTC".to_owned() },
+        input: None,
+        priority: Priority::default(),
+        concurrency_key: None,
+        overlap,
+        catch_up,
+    }
+}
+
+/// A schedule of which this many ticks are due: the last hours'.
+async fn due(world: &World, workspace: WorkspaceId, definition: DefinitionId, rule: &Rule, ticks: i32) -> Uuid {
+    let later = world.store.now().await.expect("a time") + jiff::SignedDuration::from_hours(1);
+    let id = world.store.create_schedule(workspace, definition, rule, later, "test").await.expect("a schedule");
+    back(world, id, ticks).await;
+    id
+}
+
+/// Lets ticks of the last hours be due.
+async fn back(world: &World, id: Uuid, ticks: i32) {
+    let hours =
+        "UPDATE schedule SET next_at = date_trunc('hour', now()) - make_interval(hours => $2 - 1) WHERE id = $1";
+    world.run_sql(hours, &[&id, &ticks]).await;
+}
+
+async fn looks(world: &World) -> Vec<Due> {
+    world.store.due_schedules(100).await.expect("a look")
+}
+
+async fn fire(world: &World, verdict: &Verdict) -> Vec<TickStatus> {
+    let mut told = Vec::new();
+    for due in looks(world).await {
+        match world.store.fire(&due, verdict, None).await.expect("a tick") {
+            Fired::Done(ticks) => told.extend(ticks.into_iter().map(|(status, _)| status)),
+            other => panic!("{other:?}"),
+        }
+    }
+    told
+}
+
+async fn executions(world: &World) -> Vec<ExecutionId> {
+    let sql = "SELECT array_agg(execution_id ORDER BY tick_at) FROM schedule_tick WHERE status = 'STARTED'";
+    world.get::<Option<Vec<Uuid>>>(sql, &[]).await.unwrap_or_default().into_iter().map(ExecutionId).collect()
+}
+
+use TickStatus::{Buffered, Failed, Refused, Skipped, Started};
+
+#[tokio::test]
+async fn of_eight_who_look_one_takes_each_tick_and_starts_its_execution() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let rule = hourly(Overlap::Allow, CatchUp::All);
+    for _ in 0..10 {
+        due(&world, workspace, definition, &rule, 5).await;
+    }
+    let told = race(&world.store, 8, |_, store| async move {
+        let mut started = 0;
+        for due in store.due_schedules(100).await.expect("a look") {
+            if let Fired::Done(ticks) = store.fire(&due, &GOOD, None).await.expect("a tick") {
+                started += ticks.len();
+            }
+        }
+        started
+    })
+    .await;
+    assert_eq!(told.iter().sum::<usize>(), 50, "{told:?}");
+    assert_eq!((world.count("workflow_execution").await, world.count("execution_queue").await), (50, 50));
+    assert_eq!(world.count("schedule_tick WHERE status = 'STARTED'").await, 50);
+    assert!(looks(&world).await.is_empty(), "all have moved on");
+    let apart = "(SELECT DISTINCT trigger->>'schedule', trigger->>'tick' FROM workflow_execution WHERE trigger->>'type' = 'schedule') x";
+    assert_eq!(world.count(apart).await, 50);
+}
+
+#[tokio::test]
+async fn a_tick_that_was_taken_is_never_taken_again_even_if_its_schedule_is_set_back() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let id = due(&world, workspace, definition, &hourly(Overlap::Allow, CatchUp::Last), 1).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started]);
+    back(&world, id, 1).await;
+    assert_eq!(fire(&world, &GOOD).await, [], "it is known, and passed over");
+    back(&world, id, 1).await;
+    // Without the tick's row, the execution's key still knows it.
+    world.run_sql("DELETE FROM schedule_tick WHERE schedule_id = $1", &[&id]).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started]);
+    assert_eq!(world.count("workflow_execution").await, 1);
+}
+
+#[tokio::test]
+async fn what_was_missed_follows_the_policy_and_is_written_once() {
+    for (catch_up, expected) in
+        [(CatchUp::All, vec![Started, Started, Started]), (CatchUp::Last, vec![Skipped, Started])]
+    {
+        let world = World::new().await;
+        let (workspace, definition) = world.tenant("PRO").await;
+        due(&world, workspace, definition, &hourly(Overlap::Allow, catch_up), 3).await;
+        assert_eq!(fire(&world, &GOOD).await, expected, "{catch_up:?}");
+    }
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let yearly = Rule {
+        timing: Timing::Cron { cron: "0 0 1 1 *".to_owned(), timezone: "Europe/Berlin".to_owned() },
+        ..hourly(Overlap::Allow, CatchUp::Skip)
+    };
+    let id = due(&world, workspace, definition, &yearly, 1).await;
+    world.run_sql("UPDATE schedule SET next_at = now() - interval '5 years' WHERE id = $1", &[&id]).await;
+    assert_eq!(fire(&world, &GOOD).await, [Skipped]);
+    assert_eq!((world.count("workflow_execution").await, world.count("schedule_tick").await), (0, 1));
+    let reason: String = world.get("SELECT reason FROM schedule_tick", &[]).await;
+    assert!(reason.starts_with("missed, with those until "), "{reason}");
+}
+
+#[tokio::test]
+async fn a_tick_beside_an_open_execution_is_skipped_buffered_or_started() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let id = due(&world, workspace, definition, &hourly(Overlap::BufferOne, CatchUp::All), 4).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started, Buffered, Skipped, Skipped]);
+    assert!(looks(&world).await.is_empty(), "it waits for the end of the first");
+    let first = executions(&world).await[0];
+    world.finish(first, execution::Status::Completed).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started], "the buffered one");
+    assert_eq!(world.store.schedule(id, None).await.expect("it").buffered_at, None);
+    let second = executions(&world).await[1];
+    let tick: String = world.get("SELECT trigger->>'tick' FROM workflow_execution WHERE id = $1", &[&second.0]).await;
+    let buffered =
+        world.store.ticks(id, None, 10).await.expect("ticks").into_iter().nth(2).expect("the second of four");
+    assert_eq!((buffered.at.to_string(), buffered.execution), (tick, Some(second)));
+
+    let other = due(&world, workspace, definition, &hourly(Overlap::Skip, CatchUp::All), 2).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started, Skipped], "another schedule's executions are not its own");
+    world.run_sql("DELETE FROM schedule_tick WHERE schedule_id = $1 AND status = 'SKIPPED'", &[&other]).await;
+    back(&world, other, 1).await;
+    assert_eq!(fire(&world, &GOOD).await, [Skipped], "the one it started is open");
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_why_and_the_schedule_goes_on() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let rule = hourly(Overlap::Skip, CatchUp::All);
+    let id = due(&world, workspace, definition, &rule, 2).await;
+    let bad: Verdict = Err("input/region: is missing".to_owned());
+    assert_eq!(fire(&world, &bad).await, [Failed, Failed], "what did not start is not open");
+    let told = world.store.ticks(id, None, 10).await.expect("ticks");
+    assert_eq!(told[0].reason.as_deref(), Some("input/region: is missing"));
+    assert_eq!(world.store.schedule(id, None).await.expect("it").status, Status::Active);
+
+    let change = Change { max_backlog: Some(Some(1)), ..Change::default() };
+    world.store.change_workspace(workspace, &change, "test").await.expect("changed");
+    world.accept_many(workspace, definition, 1).await;
+    due(&world, workspace, definition, &hourly(Overlap::Allow, CatchUp::All), 1).await;
+    assert_eq!(fire(&world, &GOOD).await, [Refused]);
+    assert_eq!(world.count("workflow_execution").await, 1);
+
+    let (draft, _) = world
+        .store
+        .create_definition(workspace, "draft", &new_version(Limits::default()), "test")
+        .await
+        .expect("a draft");
+    due(&world, workspace, draft, &rule, 1).await;
+    assert_eq!(fire(&world, &GOOD).await, [Failed]);
+}
+
+#[tokio::test]
+async fn a_start_judged_by_another_version_is_judged_anew() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    due(&world, workspace, definition, &hourly(Overlap::Allow, CatchUp::All), 2).await;
+    let look = looks(&world).await;
+    let stale: Verdict = Ok((None, Some(VersionId(new_id()))));
+    assert_eq!(world.store.fire(&look[0], &stale, None).await.expect("an answer"), Fired::Moved);
+    assert_eq!((world.count("schedule_tick").await, world.count("workflow_execution").await), (0, 0));
+    assert_eq!(fire(&world, &GOOD).await, [Started, Started]);
+    assert_eq!(
+        world.store.fire(&look[0], &GOOD, None).await.expect("an answer"),
+        Fired::Done(vec![]),
+        "nothing is due"
+    );
+    let changed = Due { revision: 2, ..look[0].clone() };
+    assert_eq!(world.store.fire(&changed, &GOOD, None).await.expect("an answer"), Fired::Lost);
+}
+
+#[tokio::test]
+async fn a_pause_keeps_what_was_missed_and_a_single_time_ends_its_schedule() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let id = due(&world, workspace, definition, &hourly(Overlap::Allow, CatchUp::All), 2).await;
+    assert!(world.store.pause_schedule(id, Some(workspace), true, "test").await.expect("paused"));
+    assert!(!world.store.pause_schedule(id, None, true, "test").await.expect("paused already"));
+    assert!(looks(&world).await.is_empty());
+    assert!(world.store.pause_schedule(id, None, false, "test").await.expect("resumed"));
+    assert_eq!(fire(&world, &GOOD).await, [Started, Started]);
+
+    let at = world.store.now().await.expect("a time");
+    let once = Rule { timing: Timing::At { at }, ..hourly(Overlap::Allow, CatchUp::Last) };
+    let once = world.store.create_schedule(workspace, definition, &once, at, "test").await.expect("a schedule");
+    assert_eq!(fire(&world, &GOOD).await, [Started]);
+    let over = world.store.schedule(once, None).await.expect("it");
+    assert_eq!(
+        (over.status, over.next_at, over.reason.as_deref()),
+        (Status::Ended, None, Some("its time has come and gone"))
+    );
+    assert!(matches!(world.store.pause_schedule(once, None, true, "test").await, Err(Error::Conflict(_))));
+    assert_eq!(world.store.retire_schedules(Duration::from_secs(3600), 10).await.expect("none yet"), 0);
+    assert_eq!(world.store.retire_schedules(Duration::ZERO, 10).await.expect("it goes"), 1);
+}
+
+#[tokio::test]
+async fn a_deleted_definition_ends_its_schedules_and_a_gone_workspace_is_found_at_the_tick() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let id = due(&world, workspace, definition, &hourly(Overlap::BufferOne, CatchUp::All), 2).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started, Buffered]);
+    world.store.delete_definition(workspace, definition, "test").await.expect("deleted");
+    let over = world.store.schedule(id, None).await.expect("it is kept");
+    assert_eq!((over.status, over.buffered_at), (Status::Ended, None));
+    assert_eq!(world.count("schedule_tick WHERE reason = 'the definition was deleted'").await, 1);
+    let (other, definition) = world.tenant("PRO").await;
+    let id = due(&world, other, definition, &hourly(Overlap::Allow, CatchUp::Last), 1).await;
+    world.store.delete_workspace(other, "test").await.expect("deleted");
+    assert_eq!(fire(&world, &GOOD).await, [Failed]);
+    assert_eq!(world.store.schedule(id, None).await.expect("it").status, Status::Ended);
+}
+
+#[tokio::test]
+async fn a_trigger_starts_now_once_a_key_and_counts_as_a_run() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let id = due(&world, workspace, definition, &hourly(Overlap::Skip, CatchUp::Last), 1).await;
+    let look = looks(&world).await.remove(0);
+    let asked = || {
+        let idempotency = Some(("k".to_owned(), vec![1]));
+        store::enqueue::Start { idempotency, ..start(workspace, definition) }
+    };
+    let told = world.store.trigger(&look, asked(), None, None, "key:1").await.expect("an answer");
+    let Triggered::Accepted(Accepted::New { execution, .. }) = told else { panic!("{told:?}") };
+    let again = world.store.trigger(&look, asked(), None, None, "key:1").await.expect("an answer");
+    assert_eq!(again, Triggered::Accepted(Accepted::Existing { execution }));
+    let changed = Due { revision: 9, ..look };
+    assert_eq!(
+        world.store.trigger(&changed, asked(), None, None, "key:1").await.expect("an answer"),
+        Triggered::Changed
+    );
+    let ticks = world.store.ticks(id, None, 10).await.expect("ticks");
+    assert_eq!((ticks.len(), ticks[0].by_hand, ticks[0].execution), (1, true, Some(execution)));
+    assert_eq!(world.count("activity WHERE action = 'schedule.trigger'").await, 1);
+    assert_eq!(fire(&world, &GOOD).await, [Skipped], "it runs already");
+}
+
+async fn published(world: &World, workspace: WorkspaceId, id: DefinitionId, rules: Value) -> Result<String, Error> {
+    let graph = json!({ "nodes": [], "edges": [], "on": { "schedule": rules } });
+    let version = NewVersion { graph, ..new_version(Limits::default()) };
+    let stored = world.store.add_version(workspace, id, &version, "test").await.expect("a version");
+    world.store.publish(workspace, id, stored.id, &version, "test").await
+}
+
+#[tokio::test]
+async fn publishing_replaces_what_a_document_asks_for_and_keeps_the_place_of_what_stays() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let own = due(&world, workspace, definition, &hourly(Overlap::Skip, CatchUp::Last), 1).await;
+    let rule = |cron: &str, zone: &str| json!({ "cron": cron, "timezone": zone });
+    published(&world, workspace, definition, json!([rule("0 6 * * *", "UTC"), rule("0 6 * * *", "Europe/Berlin")]))
+        .await
+        .expect("published");
+    let of = async || world.store.schedules(Some(workspace), Some(definition), None, 10).await.expect("a list");
+    let first: Vec<Uuid> = of().await.iter().filter(|it| it.by_definition).map(|it| it.id).collect();
+    assert_eq!(first.len(), 2);
+    back(&world, first[0], 2).await;
+    let kept = world.store.schedule(first[0], None).await.expect("it").next_at;
+    let more = json!([{ "cron": "0 6 * * *", "timezone": "UTC", "input": { "a": 1 }, "overlap": "allow" }, rule("5 6 * * *", "UTC")]);
+    published(&world, workspace, definition, more).await.expect("published");
+    let now = world.store.schedule(first[0], None).await.expect("it stays");
+    assert_eq!((now.next_at, now.rule.input, now.revision), (kept, Some(json!({ "a": 1 })), 2));
+    assert!(matches!(world.store.schedule(first[1], None).await, Err(Error::NotFound)));
+    for refused in [
+        world.store.delete_schedule(first[0], None, "test").await,
+        world
+            .store
+            .change_schedule(first[0], None, &hourly(Overlap::Skip, CatchUp::Last), now.created_at, "test")
+            .await,
+    ] {
+        assert!(matches!(&refused, Err(Error::Conflict(why)) if why.contains("on: schedule")), "{refused:?}");
+    }
+    published(&world, workspace, definition, json!([])).await.expect("published");
+    assert_eq!(of().await.iter().map(|it| it.id).collect::<Vec<_>>(), [own], "made by hand, it stays");
+    let told = world.count("activity WHERE subject_type = 'schedule'").await;
+    assert_eq!(told, 1 + 3 + 3, "each made and each gone");
+}
+
+#[tokio::test]
+async fn a_workspace_has_only_so_many_and_a_schedule_keeps_only_so_many_ticks() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let rule = hourly(Overlap::Allow, CatchUp::Last);
+    let id = due(&world, workspace, definition, &rule, 1).await;
+    let more = "INSERT INTO schedule (id, workspace_id, workflow_definition_id, cron, timezone, overlap, catch_up, next_at)
+                SELECT gen_random_uuid(), $1, $2, '0 0 * * *', 'UTC', 'skip', 'last', now() + interval '1 day' FROM generate_series(1, $3::int)";
+    let missing = i32::try_from(store::schedule::MOST).expect("a small number") - 1;
+    world.run_sql(more, &[&workspace.0, &definition.0, &missing]).await;
+    let at = world.store.now().await.expect("a time");
+    let refused = world.store.create_schedule(workspace, definition, &rule, at, "test").await;
+    assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
+    let old = "INSERT INTO schedule_tick (schedule_id, tick_at, status, reason) SELECT $1, now() - make_interval(days => n), 'SKIPPED', 'old' FROM generate_series(1, 1200) n";
+    world.run_sql(old, &[&id]).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started]);
+    assert_eq!(world.count("schedule_tick").await, 1001);
+}
