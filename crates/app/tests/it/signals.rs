@@ -163,6 +163,14 @@ impl Watched {
         assert_eq!(self.world.server.anonymous().post("/hooks/none", json!({})).await.status, 404);
     }
 
+    /// A tick that comes.
+    async fn schedules(&self) {
+        let tenant = self.world.tenant("FREE").await;
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(500);
+        let once = json!({ "workflowDefinitionId": tenant.light().await, "runAt": soon });
+        tenant.api.post("schedules", once).await.expect(201);
+    }
+
     /// Things that go missing under an item.
     async fn missing_parts(&self) {
         let (tenant, _) = self.waiting().await;
@@ -227,6 +235,7 @@ async fn every_signal_of_the_table_is_told_by_a_running_service() {
     let watched = Watched::new().await;
     watched.ordinary_life().await;
     watched.webhooks().await;
+    watched.schedules().await;
     watched.missing_parts().await;
     watched.deaths().await;
     for event in events::ALL {

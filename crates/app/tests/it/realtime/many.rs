@@ -148,6 +148,23 @@ async fn facts(client: &Client) -> BTreeMap<String, Vec<String>> {
     rows.iter().map(|row| (row.get(0), row.get::<_, Vec<String>>(1).into_iter().map(status).collect())).collect()
 }
 
+/// Waits until no job is open. Slow is no failure; standing still is.
+async fn all_ended(client: &Client) {
+    let open = "SELECT count(*) FROM workflow_queue_projection WHERE status IN ('pending', 'processing') OR (status = 'failed' AND retry_count < 3)";
+    let mut before = i64::MAX;
+    loop {
+        let still: i64 = client.query_one(open, &[]).await.expect("a count").get(0);
+        if still == 0 {
+            break;
+        }
+        until("fewer are open", async || {
+            let now: i64 = client.query_one(open, &[]).await.expect("a count").get(0);
+            (now < before || now == 0).then(|| before = now)
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn consumers_that_come_and_go_see_each_change_once_in_order_per_row_and_rebuilt_equals_live() {
     let world = World::with(&["projection.retry_after_ms=50"]).await;
@@ -176,20 +193,7 @@ async fn consumers_that_come_and_go_see_each_change_once_in_order_per_row_and_re
         writer.await.expect("a writer");
     }
     let client = world.database.client().await;
-    let open = "SELECT count(*) FROM workflow_queue_projection WHERE status IN ('pending', 'processing') OR (status = 'failed' AND retry_count < 3)";
-    let mut before = i64::MAX;
-    loop {
-        let still: i64 = client.query_one(open, &[]).await.expect("a count").get(0);
-        if still == 0 {
-            break;
-        }
-        // Slow is no failure; standing still is.
-        until("fewer are open", async || {
-            let now: i64 = client.query_one(open, &[]).await.expect("a count").get(0);
-            (now < before || now == 0).then(|| before = now)
-        })
-        .await;
-    }
+    all_ended(&client).await;
     workers.iter().for_each(tokio::task::JoinHandle::abort);
     over.send(true).expect("consumers");
     let facts = facts(&client).await;
