@@ -1350,7 +1350,7 @@ END $$;
 
 CREATE FUNCTION public.fb_log_projection_1() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO '$user', 'public'
+    SET search_path TO 'public', 'pg_temp'
     SET "TimeZone" TO 'UTC'
     AS $$
 BEGIN

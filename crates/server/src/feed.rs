@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kernel::realtime::Change;
 use kernel::realtime::cursor::{Cursor, Place};
 use kernel::signals::metrics;
 use store::Store;
@@ -42,6 +41,9 @@ const BREATH: Duration = Duration::from_millis(3);
 const REST: Duration = Duration::from_millis(500);
 /// The most entries read at once; an entry has the changes of one statement.
 const PAGE: usize = 200;
+/// The most changes that are kept in memory while an older transaction is open. Of more, only the places are: who follows in the settled
+/// order is dropped when they settle, comes back and reads them in the log.
+const MOST_UNSETTLED: usize = 20_000;
 /// How long somebody waits to be let in.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -125,12 +127,15 @@ impl Feed {
     }
 
     /// Hands changes out, each in its order, and says how far that is.
-    fn hand_out(&self, fresh: &[Arc<Shown>], settled: &[Arc<Shown>], low: u64) {
+    fn hand_out(&self, fresh: &[Arc<Shown>], settled: &[Option<Arc<Shown>>], low: u64) {
         let mut state = self.state();
         state.low = Some(low);
-        state.followers.retain(|_, follower| {
-            let theirs = if follower.order == Order::Live { fresh } else { settled };
-            theirs.iter().all(|change| follower.take(change))
+        state.followers.retain(|_, follower| match follower.order {
+            Order::Live => fresh.iter().all(|change| follower.take(change)),
+            Order::Settled => settled.iter().all(|change| match change {
+                Some(change) => follower.take(change),
+                None => follower.leave_behind(),
+            }),
         });
     }
 
@@ -179,12 +184,15 @@ pub(crate) struct Source {
     pub(crate) stop: CancellationToken,
 }
 
+/// What is to be told in the settled order; none: to be read in the log.
+type Reader = Cursor<Option<Arc<Shown>>>;
+
 type Bell = (Client, mpsc::UnboundedReceiver<String>);
 
 impl Source {
     /// Follows while somebody wants it to, until told to stop.
     pub(crate) async fn run(self) {
-        for why in [Gone::Slow, Gone::Lost] {
+        for why in [Gone::Slow, Gone::Behind, Gone::Lost] {
             ::metrics::counter!(metrics::FEED_DROPPED.name, "reason" => why.name()).increment(0);
         }
         loop {
@@ -233,7 +241,7 @@ impl Source {
     }
 
     /// Reads what is new and hands it out; how long may it rest now?
-    async fn look(&self, cursor: &mut Option<Cursor<Arc<Shown>>>) -> Result<Duration, store::Error> {
+    async fn look(&self, cursor: &mut Option<Reader>) -> Result<Duration, store::Error> {
         let Some(reader) = cursor else {
             *cursor = Some(self.begin().await?);
             return Ok(AGAIN);
@@ -248,7 +256,7 @@ impl Source {
                 return Ok(Duration::ZERO);
             }
         };
-        measure(&found, reader);
+        measure(&found, reader.waiting());
         self.feed.hand_out(&found, &settled, reader.low());
         Ok(match found.len() {
             0 => POLL,
@@ -259,7 +267,7 @@ impl Source {
     }
 
     /// Begins at the horizon. What is visible above it already is settled later and is news to nobody.
-    async fn begin(&self) -> Result<Cursor<Arc<Shown>>, store::Error> {
+    async fn begin(&self) -> Result<Reader, store::Error> {
         let mut cursor = Cursor::new(self.store.open_log().await?.horizon);
         while let Some((found, _)) = self.drain(&mut cursor).await? {
             if found.len() < PAGE {
@@ -274,16 +282,22 @@ impl Source {
     /// What is new, and what is settled by it; none if the log is not whole from the cursor on.
     async fn drain(
         &self,
-        cursor: &mut Cursor<Arc<Shown>>,
-    ) -> Result<Option<(Vec<Arc<Shown>>, Vec<Arc<Shown>>)>, store::Error> {
+        cursor: &mut Reader,
+    ) -> Result<Option<(Vec<Arc<Shown>>, Vec<Option<Arc<Shown>>>)>, store::Error> {
         let drained = self.store.drain(cursor.low(), &cursor.drained(), PAGE).await?;
         if drained.extent.gone.is_none_or(|gone| gone >= cursor.low()) {
             return Ok(None);
         }
-        let show = |change: Change| (change.place, Arc::new(Shown::new(change)));
-        let found: Vec<(Place, Arc<Shown>)> = drained.changes.into_iter().map(show).collect();
-        let settled = cursor.take(&found, drained.extent.horizon, drained.all);
-        Ok(Some((found.into_iter().map(|(_, shown)| shown).collect(), settled)))
+        let mut room = MOST_UNSETTLED.saturating_sub(cursor.waiting());
+        let (mut fresh, mut places) = (Vec::new(), Vec::new());
+        for change in drained.changes {
+            let shown = Arc::new(Shown::new(change));
+            places.push((shown.change.place, (room > 0).then(|| Arc::clone(&shown))));
+            room = room.saturating_sub(1);
+            fresh.push(shown);
+        }
+        let settled = cursor.take(&places, drained.extent.horizon, drained.all);
+        Ok(Some((fresh, settled)))
     }
 }
 
@@ -299,7 +313,7 @@ async fn rung(bell: &mut Option<Bell>) {
     }
 }
 
-fn measure(found: &[Arc<Shown>], cursor: &Cursor<Arc<Shown>>) {
+fn measure(found: &[Arc<Shown>], waiting: usize) {
     let now = Timestamp::now();
     for shown in found {
         let lag = now.duration_since(shown.change.at).as_secs_f64();
@@ -307,5 +321,5 @@ fn measure(found: &[Arc<Shown>], cursor: &Cursor<Arc<Shown>>) {
     }
     ::metrics::counter!(metrics::FEED_CHANGES.name).increment(u64::try_from(found.len()).unwrap_or(0));
     #[expect(clippy::cast_precision_loss, reason = "a count for people")]
-    ::metrics::gauge!(metrics::FEED_UNSETTLED.name).set(cursor.drained().len() as f64);
+    ::metrics::gauge!(metrics::FEED_UNSETTLED.name).set(waiting as f64);
 }

@@ -28,7 +28,9 @@ CREATE UNLOGGED TABLE change_log_kept (
     gone xid8 NOT NULL
 );
 
--- Runs as its owner: who may write the table need have no right on the log.
+-- Runs as its owner: who may write the table need have no right on the log. Tables of a session come last in its path, so that
+-- nobody puts one of that name before ours.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 CREATE FUNCTION fb_log_projection_1() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET timezone = 'UTC'
 AS $fn$

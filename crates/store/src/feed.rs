@@ -39,6 +39,14 @@ pub struct Drained {
     pub all: bool,
 }
 
+/// Some of what one who comes back missed.
+#[derive(Debug)]
+pub struct Page {
+    pub changes: Vec<Change>,
+    /// Where to go on; none: that was all.
+    pub next: Option<Place>,
+}
+
 /// Which changes one who comes back asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Missed<'a> {
@@ -79,8 +87,8 @@ impl Store {
         Ok(Drained { extent, changes, all })
     }
 
-    /// What one who comes back missed, in order, at most `most`.
-    pub async fn missed(&self, missed: &Missed<'_>, most: i64) -> Result<Vec<Change>, Error> {
+    /// A page of what one who comes back missed, in order; at most so many entries are looked at for it.
+    pub async fn missed(&self, missed: &Missed<'_>, most: i64) -> Result<Page, Error> {
         let Missed { after, below, workspace, topics, id } = missed;
         let topics: Vec<&str> = topics.iter().map(|topic| topic.name()).collect();
         let (xid, below, workspace) = (after.xid.to_string(), below.to_string(), workspace.map(|id| id.0));
@@ -90,7 +98,18 @@ impl Store {
                 &[&xid, &after.seq, &below, &workspace, &topics, id, &most, &after.entry()],
             )
             .await?;
-        rows.iter().map(change).collect()
+        let first = rows.first().ok_or_else(|| Error::Corrupt("a page answers at least one row".to_owned()))?;
+        let mut changes = Vec::new();
+        for row in &rows {
+            if row.try_get::<_, Option<i64>>("seq")?.is_some() {
+                changes.push(change(row)?);
+            }
+        }
+        let next = match (first.try_get::<_, i64>("entries")? >= most, first.try_get::<_, Option<&str>>("last_xid")?) {
+            (true, Some(xid)) => Some(Place { xid: number(xid)?, seq: first.try_get("last_seq")? }.end_of_entry()),
+            _ => None,
+        };
+        Ok(Page { changes, next })
     }
 
     /// Forgets finished entries older than this, at most `most`; answers how many.

@@ -41,6 +41,11 @@ impl Place {
         self.seq - self.seq % SPAN
     }
 
+    /// The last place that an entry may have.
+    pub fn end_of_entry(self) -> Place {
+        Place { seq: self.entry() + SPAN - 1, ..self }
+    }
+
     /// Is all that follows this place still in a log that was pruned up to `gone`, and ends below `horizon`? A place beyond the
     /// horizon is of another database.
     pub fn is_kept(self, gone: u64, horizon: u64) -> bool {
@@ -80,6 +85,11 @@ impl<T: Clone> Cursor<T> {
 
     pub fn low(&self) -> u64 {
         self.low
+    }
+
+    /// How many changes wait for older transactions to end.
+    pub fn waiting(&self) -> usize {
+        self.unsettled.len()
     }
 
     /// The entries that were drained at or above `low`: not to be read again.

@@ -44,6 +44,9 @@ pub enum Comparison {
     Gte,
 }
 
+/// The most comparisons of one filter: each is made for each change.
+const MOST_TERMS: usize = 20;
+
 /// Where a term is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -70,6 +73,8 @@ pub enum Invalid {
     List(usize),
     #[error("`is` takes null")]
     Is,
+    #[error("a filter has at most {MOST_TERMS} comparisons")]
+    TooMany,
 }
 
 impl Place {
@@ -88,7 +93,11 @@ impl Filter {
         if text.trim().is_empty() {
             return Ok(Filter::default());
         }
-        let terms = split(text).into_iter().map(|term| {
+        let terms = split(text);
+        if terms.len() > MOST_TERMS {
+            return Err(Invalid::TooMany);
+        }
+        let terms = terms.into_iter().map(|term| {
             let (name, rest) = term.split_once('=').ok_or_else(|| Invalid::Shape(term.to_owned()))?;
             Term::read(name.trim(), rest, Place::Filter)?.typed()
         });

@@ -34,6 +34,8 @@ pub(crate) enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Slow,
+    /// Too much waited for one transaction.
+    Behind,
     Lost,
     Stopping,
 }
@@ -42,6 +44,7 @@ impl Gone {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Gone::Slow => "slow",
+            Gone::Behind => "behind",
             Gone::Lost => "lost",
             Gone::Stopping => "stopping",
         }
@@ -51,6 +54,7 @@ impl Gone {
     pub(crate) fn message(self) -> &'static str {
         match self {
             Gone::Slow => "changes were not read fast enough; connect again and look for what is missing",
+            Gone::Behind => "a transaction was open for long, and too much waited for it; connect again and read on",
             Gone::Lost => "changes may have been lost; connect again and look for what is missing",
             Gone::Stopping => "this process is stopping; connect again",
         }
@@ -144,6 +148,13 @@ impl Follower {
         }
         ::metrics::counter!(metrics::FEED_DROPPED.name, "reason" => Gone::Slow.name()).increment(1);
         self.drop_for(Gone::Slow);
+        false
+    }
+
+    /// Drops this follower, because what comes next is in the log alone; false, as `take` says it.
+    pub(super) fn leave_behind(&self) -> bool {
+        ::metrics::counter!(metrics::FEED_DROPPED.name, "reason" => Gone::Behind.name()).increment(1);
+        self.drop_for(Gone::Behind);
         false
     }
 

@@ -26,7 +26,7 @@ use kernel::signals::metrics;
 use serde_json::{Value, json};
 use store::feed::Missed;
 use store::key::Secret;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::auth::{self, Caller};
 use super::body::Id;
@@ -38,8 +38,8 @@ use crate::waiters::Turn;
 const TICK: Duration = Duration::from_secs(1);
 /// How long a stream may be silent.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Changes read at once for one who comes back.
-const PAGE: i64 = 200;
+/// Entries of the log looked at at once for one who comes back.
+const PAGE: i64 = 500;
 
 /// Where the streams are, below `/api/v1`.
 pub(super) const PATHS: [&str; 4] =
@@ -159,12 +159,28 @@ async fn open(
     })?;
     let below = following.from;
     let missed = place.map(|after| Missed { after, below, workspace, topics, id: one });
-    let mut following =
-        Stream { api, secret, view, following, missed, _turn: turn, ready: VecDeque::new(), over: false };
-    if missed.is_none() {
-        let place = Place::before(below);
-        following.ready.push_back(event("ready", place, &json!({})));
+    let told = place.unwrap_or(Place::before(below));
+    let now = Instant::now();
+    let mut ready = VecDeque::from([event("ready", told, &json!({}))]);
+    if let (Some(id), None) = (id, place) {
+        // Asked after it is followed: what changes from now on comes behind this.
+        let status = api.store.execution_status(id, caller.workspace).await?;
+        let data = json!({ "executionId": id, "status": status.name() });
+        ready.push_back(event("execution", told, &data));
     }
+    let following = Stream {
+        api,
+        secret,
+        view,
+        following,
+        missed,
+        told,
+        ready,
+        over: false,
+        checked: now,
+        beaten: now,
+        _turn: turn,
+    };
     ::metrics::gauge!(metrics::FEED_FOLLOWERS.name, "face" => "stream").increment(1);
     let events = stream::unfold(following, async |mut stream| {
         let next = stream.next().await?;
@@ -181,9 +197,14 @@ struct Stream {
     following: Following,
     /// What is to be read of the log before what comes live; none: nothing.
     missed: Option<Missed<'static>>,
+    /// Up to where it was told everything, here or elsewhere: a feed that is behind that tells it nothing again.
+    told: Place,
     ready: VecDeque<Event>,
     /// Nothing follows what is ready.
     over: bool,
+    /// When the key was last looked at, and when something was last sent.
+    checked: Instant,
+    beaten: Instant,
     _turn: Turn,
 }
 
@@ -196,7 +217,11 @@ impl Drop for Stream {
 impl Stream {
     async fn next(&mut self) -> Option<Event> {
         loop {
+            if !self.over && self.checked.elapsed() >= TICK {
+                self.check().await;
+            }
             if let Some(event) = self.ready.pop_front() {
+                self.beaten = Instant::now();
                 return Some(event);
             }
             if self.over {
@@ -206,6 +231,26 @@ impl Stream {
                 Some(missed) => self.catch_up(missed).await,
                 None => self.wait().await,
             }
+        }
+    }
+
+    /// Looks at the key again: however much there is to tell, one that is not valid any more is told nothing.
+    async fn check(&mut self) {
+        self.checked = Instant::now();
+        match self.api.keys.caller(&self.api.store, &self.secret).await {
+            Err(problem) if problem.code == Code::Unauthenticated => {
+                self.ready.clear();
+                self.close("the key is not valid any more");
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Tells of a change, unless it was told before.
+    fn tell(&mut self, change: &Change) {
+        if change.place > self.told {
+            self.told = change.place;
+            self.ready.push_back(told(self.view, change));
         }
     }
 
@@ -219,41 +264,31 @@ impl Stream {
             Ok(read) => read,
             Err(_) => return self.close("the database is not available; connect again"),
         };
-        if !extent.gone.is_some_and(|gone| missed.after.is_kept(gone, missed.below)) {
+        if !extent.gone.is_some_and(|gone| missed.after.is_kept(gone, extent.horizon)) {
             self.missed = None;
             let reason = "what followed that event is not kept any more: look for what is missing, then read on";
-            self.ready.push_back(event("reset", Place::before(missed.below), &json!({ "reason": reason })));
+            self.told = Place::before(missed.below);
+            self.ready.push_back(event("reset", self.told, &json!({ "reason": reason })));
             return;
         }
-        let last = page.last().filter(|_| page.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX));
-        self.missed = last.map(|last| Missed { after: last.place, ..missed });
-        self.ready.extend(page.iter().map(|change| told(self.view, change)));
+        self.missed = page.next.map(|after| Missed { after, ..missed });
+        page.changes.iter().for_each(|change| self.tell(change));
     }
 
+    /// Waits for a change, for the time to look at the key, or until it was silent for too long.
     async fn wait(&mut self) {
-        let mut tick = tokio::time::interval_at(Instant::now() + TICK, TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let silent = tokio::time::sleep(HEARTBEAT);
-        tokio::pin!(silent);
-        loop {
-            tokio::select! {
-                followed = self.following.next() => return match followed {
-                    Ok(shown) => self.ready.push_back(told(self.view, &shown.change)),
-                    Err(gone) => self.close(gone.message()),
-                },
-                () = &mut silent => {
-                    let beat = Event::default().comment("");
-                    let place = self.following.place();
-                    return self.ready.push_back(match place {
-                        Some(place) => beat.id(place.to_string()),
-                        None => beat,
-                    });
-                }
-                _ = tick.tick() => match self.api.keys.caller(&self.api.store, &self.secret).await {
-                    Err(problem) if problem.code == Code::Unauthenticated => return self.close("the key is not valid any more"),
-                    Ok(_) | Err(_) => {}
-                },
+        tokio::select! {
+            followed = self.following.next() => match followed {
+                Ok(shown) => self.tell(&shown.change),
+                Err(gone) => self.close(gone.message()),
+            },
+            () = tokio::time::sleep_until(self.beaten + HEARTBEAT) => {
+                let beat = Event::default().comment("");
+                let place = self.following.place().filter(|place| *place > self.told);
+                self.told = place.unwrap_or(self.told);
+                self.ready.push_back(beat.id(self.told.to_string()));
             }
+            () = tokio::time::sleep_until(self.checked + TICK) => {}
         }
     }
 

@@ -135,9 +135,9 @@ async fn come_back(store: Store, end: Arc<AtomicU64>, from: u64) -> Vec<Place> {
         let below = store.log_extent().await.expect("an extent").horizon;
         let missed = Missed { after, below, workspace: None, topics: &[Topic::Projection], id: None };
         let page = store.missed(&missed, 20).await.expect("a page");
-        told.extend(page.iter().map(|change| change.place));
-        match page.last() {
-            Some(change) => after = change.place,
+        told.extend(page.changes.iter().map(|change| change.place));
+        match page.next.or(page.changes.last().map(|change| change.place)) {
+            Some(next) => after = next,
             None if below > end => return told,
             None => tokio::time::sleep(Duration::from_millis(3)).await,
         }
@@ -245,7 +245,7 @@ async fn who_comes_back_is_told_of_its_own_workspace_topic_and_row_alone() {
     let below = i64::MAX.unsigned_abs();
     let count = async |workspace: Option<WorkspaceId>, topic: Topic, id: Option<Uuid>| {
         let missed = Missed { after: Place::before(0), below, workspace, topics: &[topic], id };
-        world.store.missed(&missed, 100).await.expect("a page").len()
+        world.store.missed(&missed, 100).await.expect("a page").changes.len()
     };
     let found = BTreeMap::from([
         ("ours", count(Some(ours), Topic::Execution, None).await),
@@ -266,4 +266,65 @@ async fn who_comes_back_is_told_of_its_own_workspace_topic_and_row_alone() {
             ("all, to a root key", 3),
         ])
     );
+}
+
+#[tokio::test]
+async fn a_page_looks_at_so_many_entries_whosever_they_are() {
+    let world = World::new().await;
+    let (ours, definition) = world.tenant("PRO").await;
+    let (theirs, other) = world.tenant("PRO").await;
+    for _ in 0..7 {
+        world.accept_many(theirs, other, 2).await;
+    }
+    let id = world.accept_many(ours, definition, 1).await[0];
+    let (mut after, mut pages, mut told) = (Place::before(0), 0, Vec::new());
+    loop {
+        let missed = Missed {
+            after,
+            below: i64::MAX.unsigned_abs(),
+            workspace: Some(ours),
+            topics: &[Topic::Execution],
+            id: None,
+        };
+        let page = world.store.missed(&missed, 3).await.expect("a page");
+        told.extend(page.changes.iter().map(|change| change.id));
+        pages += 1;
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    assert_eq!((told, pages > 2), (vec![id.0], true), "{pages} pages");
+}
+
+#[tokio::test]
+async fn a_log_that_was_restored_from_another_cluster_is_begun_anew() {
+    let world = World::new().await;
+    world.run_sql(INSERT, &[&new_id()]).await;
+    world
+        .client
+        .batch_execute("UPDATE change_log SET xid = '999999999999'; UPDATE change_log_kept SET gone = '999999999999'")
+        .await
+        .expect("a restore");
+    let extent = world.store.open_log().await.expect("a log");
+    assert!(extent.gone.is_some_and(|gone| gone < extent.horizon), "{extent:?}");
+    assert_eq!(all(&world.store).await, []);
+    world.run_sql(INSERT, &[&new_id()]).await;
+    assert_eq!(all(&world.store).await.len(), 1);
+    assert_eq!(world.store.open_log().await.expect("a log").gone, extent.gone, "and stays as it is then");
+}
+
+#[tokio::test]
+async fn a_table_of_a_session_is_not_taken_for_the_log() {
+    let world = World::new().await;
+    world
+        .client
+        .batch_execute("CREATE TEMP TABLE change_log (LIKE public.change_log INCLUDING DEFAULTS)")
+        .await
+        .expect("a table");
+    world.run_sql(INSERT, &[&new_id()]).await;
+    let count = async |table: &str| -> i64 {
+        world.client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.expect("a count").get(0)
+    };
+    assert_eq!((count("pg_temp.change_log").await, count("public.change_log").await), (0, 1));
 }

@@ -9,6 +9,7 @@ use futures_util::StreamExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 use store::connect::Client;
+use tokio::sync::watch;
 
 use crate::support::cli::Cli;
 use crate::support::http::Api;
@@ -85,11 +86,11 @@ async fn work(client: Client, name: String, mut dice: Dice) {
 }
 
 /// What a consumer was told: the place, the row and its status, in the order in which it came.
-type Told = Vec<(String, String, String)>;
+pub(super) type Told = Vec<(String, String, String)>;
 
 /// Reads on from `last`, on one of the servers, until it has had enough; answers where it left.
-async fn read(api: &Api, last: &mut Option<String>, most: usize, quiet: Duration) -> Told {
-    let mut request = api.request(Method::GET, PATH);
+pub(super) async fn read(api: &Api, path: &str, last: &mut Option<String>, most: usize, quiet: Duration) -> Told {
+    let mut request = api.request(Method::GET, path);
     if let Some(id) = &last {
         request = request.header("last-event-id", id);
     }
@@ -104,10 +105,12 @@ async fn read(api: &Api, last: &mut Option<String>, most: usize, quiet: Duration
         {
             let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
             let (name, id) = (field("event:"), field("id:").to_owned());
-            assert!(["", "ready", "projection"].contains(&name), "{event}");
-            if name == "projection" {
-                let data: Value = serde_json::from_str(field("data:")).expect("JSON");
-                told.push((id.clone(), text(&data["id"]), text(&data["record"]["status"])));
+            assert!(["", "ready", "projection", "execution", "closed"].contains(&name), "{event}");
+            let data: Value = serde_json::from_str(field("data:")).unwrap_or_default();
+            match name {
+                "projection" => told.push((id.clone(), text(&data["id"]), text(&data["record"]["status"]))),
+                "execution" => told.push((id.clone(), text(&data["executionId"]), text(&data["status"]))),
+                _ => {}
             }
             if !id.is_empty() {
                 *last = Some(id);
@@ -118,18 +121,20 @@ async fn read(api: &Api, last: &mut Option<String>, most: usize, quiet: Duration
     told
 }
 
-/// Comes and goes until told that all is over; then reads what is left.
-async fn consume(apis: [Api; 2], mut dice: Dice, over: tokio::sync::watch::Receiver<bool>, from: String) -> Told {
+/// Comes and goes until told how many changes there are; then reads what is left, and whether there is more than that.
+async fn consume(apis: [Api; 2], mut dice: Dice, total: watch::Receiver<Option<usize>>, from: String) -> Told {
     let (mut last, mut told) = (Some(from), Vec::new());
     loop {
-        let last_time = *over.borrow();
+        let all = *total.borrow();
         let api = &apis[dice.roll(2) as usize];
-        let most = if last_time { usize::MAX } else { 1 + dice.roll(400) as usize };
-        let quiet = if last_time { Duration::from_secs(3) } else { Duration::from_millis(500) };
-        told.extend(read(api, &mut last, most, quiet).await);
-        if last_time {
+        if let Some(all) = all {
+            // Another test's transaction may hold everybody's up.
+            let left = all.saturating_sub(told.len());
+            told.extend(read(api, PATH, &mut last, left, Duration::from_secs(20)).await);
+            told.extend(read(api, PATH, &mut last, usize::MAX, Duration::from_secs(1)).await);
             return told;
         }
+        told.extend(read(api, PATH, &mut last, 1 + dice.roll(400) as usize, Duration::from_millis(500)).await);
         tokio::time::sleep(Duration::from_millis(dice.roll(100))).await;
     }
 }
@@ -172,12 +177,12 @@ async fn consumers_that_come_and_go_see_each_change_once_in_order_per_row_and_re
     let root = world.server.api();
     root.post("bindings", json!({ "eventType": "load.came" })).await.expect(201);
     let mut from = None;
-    read(&root, &mut from, 1, Duration::from_secs(1)).await;
+    read(&root, PATH, &mut from, 1, Duration::from_secs(1)).await;
     let from = from.expect("a place to begin at");
-    let (over, is_over) = tokio::sync::watch::channel(false);
+    let (total, is_known) = watch::channel(None);
     let apis = [root.clone(), root.at(&other.base)];
     let consumers: Vec<_> =
-        (0..3).map(|n| tokio::spawn(consume(apis.clone(), Dice(n), is_over.clone(), from.clone()))).collect();
+        (0..3).map(|n| tokio::spawn(consume(apis.clone(), Dice(n), is_known.clone(), from.clone()))).collect();
     let left = Arc::new(AtomicUsize::new(size()));
     let mut writers = Vec::new();
     for number in 0..WRITERS {
@@ -195,9 +200,9 @@ async fn consumers_that_come_and_go_see_each_change_once_in_order_per_row_and_re
     let client = world.database.client().await;
     all_ended(&client).await;
     workers.iter().for_each(tokio::task::JoinHandle::abort);
-    over.send(true).expect("consumers");
     let facts = facts(&client).await;
     assert_eq!(facts.len(), size(), "a job for each event");
+    total.send(Some(facts.values().map(Vec::len).sum())).expect("consumers");
     for consumer in consumers {
         let told = consumer.await.expect("a consumer");
         let places: BTreeSet<&String> = told.iter().map(|(place, ..)| place).collect();

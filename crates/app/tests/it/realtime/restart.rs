@@ -1,7 +1,9 @@
 //! The database server itself stops and starts again, in order and by a crash, and whoever follows goes on.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -9,6 +11,7 @@ use serde_json::json;
 use store::connect::Target;
 use store::embedded::{Embedded, Launcher, Options};
 
+use super::many::read;
 use super::{TABLE, all_told, subscribed, watch};
 use crate::support::{Server, until};
 
@@ -39,10 +42,56 @@ async fn insert(database: &Embedded) -> String {
     client.query_one(&row, &[]).await.expect("a row").get(0)
 }
 
-#[tokio::test]
-async fn a_subscription_outlives_a_restart_and_a_crash_of_the_database_server() {
+/// A directory for one, which the server's user may enter.
+fn directory() -> tempfile::TempDir {
     let dir = tempfile::Builder::new().prefix("forebay-restart-").tempdir_in("/tmp").expect("a directory");
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("open to the server's user");
+    dir
+}
+
+/// It holds a transaction open, which everybody on a server waits for: so on one of its own.
+#[tokio::test]
+async fn what_waits_for_one_transaction_in_masses_is_told_all_the_same() {
+    const MANY: usize = 20_100;
+    const EXECUTIONS: &str = "/api/v1/workflow/executions/events";
+    let dir = directory();
+    let database = start(&dir.path().join("data")).await;
+    let server = Server::start(&database.url(), &[]).await;
+    let (root, mut last) = (server.api(), None);
+    read(&root, EXECUTIONS, &mut last, 1, Duration::from_secs(1)).await;
+    let reader = tokio::spawn({
+        let (root, mut last) = (root.clone(), last.clone());
+        async move { (read(&root, EXECUTIONS, &mut last, usize::MAX, Duration::from_secs(60)).await, last) }
+    });
+    let target = Target::new(&database.url()).expect("a URL");
+    let (open, writer) = (target.connect().await.expect("a connection"), target.connect().await.expect("a connection"));
+    let long = "SET idle_in_transaction_session_timeout = 0; BEGIN; SELECT pg_current_xact_id()";
+    open.batch_execute(long).await.expect("a transaction");
+    // As a burst of ends writes it.
+    let entry = "INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(gen_random_uuid()), array_agg(NULL::uuid), 'COMPLETED' FROM generate_series(1, 300)";
+    for _ in 0..MANY / 300 {
+        writer.execute(entry, &[]).await.expect("an entry");
+    }
+    let waiting = format!("feed_unsettled {MANY}");
+    until("all wait", async || server.anonymous().get("/metrics").await.text.contains(&waiting).then_some(())).await;
+    open.batch_execute("COMMIT").await.expect("a commit");
+    let (mut told, mut last) = reader.await.expect("a reader");
+    let closed = server.anonymous().get("/metrics").await.text.contains("feed_dropped_total{reason=\"behind\"} 1");
+    assert!(told.len() < MANY && closed, "{} were told before it was left behind", told.len());
+    while told.len() < MANY {
+        let more = read(&root, EXECUTIONS, &mut last, MANY - told.len(), Duration::from_secs(5)).await;
+        assert!(!more.is_empty(), "{} of {MANY} were told", told.len());
+        told.extend(more);
+    }
+    let rows: BTreeSet<&String> = told.iter().map(|(_, row, _)| row).collect();
+    assert_eq!((told.len(), rows.len()), (MANY, MANY), "each once");
+    database.stop().await.expect("it stops");
+}
+
+#[tokio::test]
+async fn a_subscription_outlives_a_restart_and_a_crash_of_the_database_server() {
+    let dir = directory();
     let data = dir.path().join("data");
     let mut database = start(&data).await;
     let server = Server::start(&database.url(), &[]).await;

@@ -24,6 +24,10 @@ use crate::http::Api;
 
 /// The most channels of one socket.
 const MOST_CHANNELS: usize = 100;
+/// The most bindings of all its channels together: each is asked about each change.
+const MOST_BINDINGS: usize = 200;
+/// The longest name of a channel, in bytes.
+const LONGEST_TOPIC: usize = 255;
 /// The most joins of one socket in a second.
 const MOST_JOINS: u32 = 20;
 /// How often keys are looked at again.
@@ -163,6 +167,13 @@ impl Socket {
         let identity =
             Identity::of(&self.api, &self.secret, token).await.map_err(|denied| denied.message().to_owned())?;
         let (bindings, echoed) = binding::read(&frame.payload).map_err(|refused| refused.to_string())?;
+        if frame.topic.len() > LONGEST_TOPIC {
+            return Err(format!("ConfigurationError: a channel's name has at most {LONGEST_TOPIC} bytes"));
+        }
+        let there: usize = self.channels.lock().values().map(|channel| channel.bindings.len()).sum();
+        if there + bindings.len() > MOST_BINDINGS {
+            return Err(format!("ChannelRateLimitReached: a socket has at most {MOST_BINDINGS} postgres_changes"));
+        }
         let channel = Channel { join_ref: frame.join_ref.clone(), bindings, identity };
         self.channels.lock().insert(frame.topic.clone(), channel);
         if self.following.is_none() && !echoed.is_empty() {
