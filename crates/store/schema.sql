@@ -984,6 +984,7 @@ BEGIN
             IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
                 PERFORM fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
             END IF;
+            p_new.claimed_at := least(p_new.claimed_at, now());
             v_before.claimed_at := p_new.claimed_at;
             v_before.workflow_id := p_new.workflow_id;
             v_before.workflow_run_id := p_new.workflow_run_id;
@@ -1016,6 +1017,21 @@ BEGIN
     PERFORM fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
     RETURN NULL;
 END $$;
+
+CREATE FUNCTION public.fb_jobs_bindings_1() RETURNS SETOF uuid
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    WITH RECURSIVE w AS (
+        (SELECT j.binding_id FROM workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id IS NOT NULL
+          ORDER BY j.binding_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.binding_id FROM workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id > w.binding_id
+                 ORDER BY j.binding_id LIMIT 1)
+          FROM w WHERE w.binding_id IS NOT NULL)
+    SELECT w.binding_id FROM w WHERE w.binding_id IS NOT NULL
+$$;
 
 CREATE FUNCTION public.fb_jobs_claim_1(p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s integer, p_limit integer) RETURNS TABLE(job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamp with time zone)
     LANGUAGE plpgsql
@@ -1056,16 +1072,34 @@ CREATE FUNCTION public.fb_jobs_due_1(p_limit integer) RETURNS TABLE(id uuid, ret
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
+    WITH b AS MATERIALIZED (
+        SELECT b.*, d.workspace_id AS definition_workspace
+          FROM fb_jobs_bindings_1() AS w(id)
+         -- LIMIT 1: always a primary-key probe, never a scan.
+         CROSS JOIN LATERAL (SELECT * FROM event_binding b WHERE b.id = w.id LIMIT 1) b
+         CROSS JOIN LATERAL (SELECT d.workspace_id FROM workflow_definition d WHERE d.id = b.workflow_definition_id LIMIT 1) d
+         CROSS JOIN LATERAL (SELECT j.due_at FROM workflow_queue_job j
+                              WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
+                              ORDER BY j.due_at LIMIT 1) first
+         WHERE b.full_until IS NULL OR b.full_until <= now()
+         ORDER BY first.due_at, b.id LIMIT p_limit),
+    t AS MATERIALIZED (
+        SELECT j.id, j.workspace_id, j.due_at, b.id AS binding_id
+          FROM b
+         CROSS JOIN LATERAL (
+            SELECT j.*, row_number() OVER (ORDER BY j.due_at, j.id) AS turn
+              FROM (SELECT j.id, j.workspace_id, j.due_at FROM workflow_queue_job j
+                     WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
+                     ORDER BY j.due_at, j.id LIMIT p_limit) j) j
+         ORDER BY j.turn, j.due_at, j.id LIMIT p_limit)
     SELECT p.id, p.retry_count, p.event_id, p.event_type, p.event_data, coalesce(e.event_metadata, '{}'), p.stream_id, p.stream_type,
-           e.stream_version, coalesce(e.created_at, p.created_at), j.workspace_id, b.workflow_definition_id, d.workspace_id,
+           e.stream_version, coalesce(e.created_at, p.created_at), t.workspace_id, b.workflow_definition_id, b.definition_workspace,
            b.filter, b.input, b.workflow_id
-      FROM (SELECT j.id, j.workspace_id, j.binding_id, j.due_at FROM workflow_queue_job j
-             WHERE j.due_at <= now() ORDER BY j.due_at, j.id LIMIT p_limit) j
-      JOIN workflow_queue_projection p ON p.id = j.id AND p.status = 'pending'
-      JOIN event_binding b ON b.id = j.binding_id
-      JOIN workflow_definition d ON d.id = b.workflow_definition_id
+      FROM t
+      JOIN b ON b.id = t.binding_id
+      JOIN workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
       LEFT JOIN domain_events e ON e.id = p.event_id
-     ORDER BY j.due_at, j.id
+     ORDER BY t.due_at, t.id
 $$;
 
 CREATE FUNCTION public.fb_jobs_ended_1(p_executions uuid[]) RETURNS integer
@@ -1234,6 +1268,7 @@ DECLARE
     t record;
     taken uuid[];
     begun uuid[];
+    later uuid[] := '{}';
 BEGIN
     SELECT coalesce(array_agg(p.id), '{}') INTO taken FROM (
         SELECT p.id FROM workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
@@ -1264,7 +1299,7 @@ BEGIN
             PERFORM fb_job_take_1(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
             RETURN QUERY SELECT t.id, 'started', t.execution;
         ELSIF t.outcome = 'full' THEN
-            UPDATE workflow_queue_job j SET due_at = now() + interval '5 seconds' WHERE j.id = t.id;
+            later := later || t.id;
             RETURN QUERY SELECT t.id, 'later', NULL::uuid;
         ELSE
             PERFORM fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
@@ -1280,6 +1315,33 @@ BEGIN
         RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
     END LOOP;
     RETURN QUERY SELECT u.id, 'lost', NULL::uuid FROM unnest(p_ids) AS u(id) WHERE NOT u.id = ANY (taken);
+    -- One row, however many jobs wait behind it. Last, and of what nobody else has: it waits for no lock.
+    UPDATE event_binding b SET full_until = now() + interval '5 seconds'
+     WHERE b.id = ANY (ARRAY(
+        SELECT b.id FROM event_binding b
+         WHERE b.id = ANY (ARRAY(SELECT j.binding_id FROM workflow_queue_job j WHERE j.id = ANY (later)))
+           FOR UPDATE SKIP LOCKED));
+END $$;
+
+CREATE FUNCTION public.fb_jobs_unbound_1(p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    done int;
+BEGIN
+    WITH gone AS MATERIALIZED (
+        SELECT w.id FROM fb_jobs_bindings_1() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM event_binding b WHERE b.id = w.id)),
+    t AS MATERIALIZED (
+        SELECT j.id FROM gone
+         CROSS JOIN LATERAL (SELECT j.id FROM workflow_queue_job j
+                              WHERE j.binding_id = gone.id AND j.pending_since IS NOT NULL AND j.due_at IS NOT NULL
+                              LIMIT p_limit FOR UPDATE SKIP LOCKED) j
+         LIMIT p_limit)
+    UPDATE workflow_queue_job j SET due_at = NULL WHERE j.id = ANY (ARRAY(SELECT t.id FROM t)) AND j.due_at IS NOT NULL;
+    GET DIAGNOSTICS done = ROW_COUNT;
+    RETURN done;
 END $$;
 
 CREATE FUNCTION public.fb_left_2(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
@@ -1887,6 +1949,7 @@ CREATE TABLE public.event_binding (
     lease_s integer DEFAULT 900 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    full_until timestamp with time zone,
     CONSTRAINT event_binding_check CHECK (((NOT by_definition) OR (workflow_definition_id IS NOT NULL))),
     CONSTRAINT event_binding_check1 CHECK (((workflow_definition_id IS NOT NULL) OR ((filter IS NULL) AND (input IS NULL) AND (workflow_id IS NULL)))),
     CONSTRAINT event_binding_event_type_check CHECK (((length(event_type) >= 1) AND (length(event_type) <= 200))),
@@ -1976,6 +2039,7 @@ CREATE TABLE public.schedule (
     reason text,
     next_at timestamp with time zone,
     buffered_at timestamp with time zone,
+    retry_at timestamp with time zone,
     revision integer DEFAULT 1 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -2399,9 +2463,9 @@ CREATE INDEX execution_queue_slot ON public.execution_queue USING btree (shard, 
 
 CREATE INDEX hook_of_workspace ON public.hook USING btree (workspace_id, id);
 
-CREATE INDEX schedule_buffered ON public.schedule USING btree (buffered_at, id) WHERE ((status = 'ACTIVE'::text) AND (buffered_at IS NOT NULL));
+CREATE INDEX schedule_buffered ON public.schedule USING btree (id) WHERE ((status = 'ACTIVE'::text) AND (buffered_at IS NOT NULL));
 
-CREATE INDEX schedule_due ON public.schedule USING btree (next_at, id) WHERE (status = 'ACTIVE'::text);
+CREATE INDEX schedule_due ON public.schedule USING btree (GREATEST(next_at, retry_at), id) WHERE (status = 'ACTIVE'::text);
 
 CREATE INDEX schedule_ended ON public.schedule USING btree (updated_at) WHERE (status = 'ENDED'::text);
 
@@ -2410,6 +2474,8 @@ CREATE INDEX schedule_of_definition ON public.schedule USING btree (workflow_def
 CREATE UNIQUE INDEX schedule_of_document ON public.schedule USING btree (workflow_definition_id, cron, timezone) WHERE by_definition;
 
 CREATE INDEX schedule_of_workspace ON public.schedule USING btree (workspace_id, id);
+
+CREATE INDEX schedule_tick_started ON public.schedule_tick USING btree (schedule_id, tick_at) WHERE (status = 'STARTED'::text);
 
 CREATE INDEX webhook_delivery_created ON public.webhook_delivery USING btree (created_at);
 
@@ -2449,11 +2515,9 @@ CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (w
 
 CREATE INDEX workflow_queue_job_claim ON public.workflow_queue_job USING btree (claim_id) WHERE (claim_id IS NOT NULL);
 
-CREATE INDEX workflow_queue_job_due ON public.workflow_queue_job USING btree (due_at, id) WHERE (due_at IS NOT NULL);
-
 CREATE INDEX workflow_queue_job_lease ON public.workflow_queue_job USING btree (lease_until) WHERE (lease_until IS NOT NULL);
 
-CREATE INDEX workflow_queue_job_of_binding ON public.workflow_queue_job USING btree (binding_id) WHERE (pending_since IS NOT NULL);
+CREATE INDEX workflow_queue_job_of_binding ON public.workflow_queue_job USING btree (binding_id, due_at, id) WHERE (pending_since IS NOT NULL);
 
 CREATE INDEX workflow_queue_job_ours ON public.workflow_queue_job USING btree (id) WHERE (held = 'ours'::text);
 

@@ -5,13 +5,17 @@
 //!   every process may look at once and none takes a tick twice.
 //! - A tick's input is judged as a start's is, by the version that is published when it is taken.
 //! - Awake when the next tick is due, when this process changed a schedule, and by the poll otherwise.
-//! - A schedule in trouble keeps no other from its ticks.
+//! - A schedule in trouble keeps no other from its ticks: it is put off, for longer each time.
+//! - Ticks that wait for an execution's end are looked at a page at a time, however many there are.
 //!
 //! What happens if this process dies: before a commit the schedule is due, and the next look takes it; after it, the execution waits in the
 //! queue like any other.
 //!
+//! The place among those that wait is lost with the process: the next begins at the first.
+//!
 //! Not here: the transaction (`store::schedule::fire`).
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kernel::ids::ExecutionId;
@@ -22,6 +26,7 @@ use serde_json::Value;
 use store::Store;
 use store::enqueue::Start;
 use store::schedule::fire::{Due, Fired};
+use uuid::Uuid;
 
 use crate::hints::Hints;
 use crate::http::Problem;
@@ -29,6 +34,8 @@ use crate::http::declared::{Declared, Verdict};
 
 /// Schedules looked at in one pass.
 const BATCH: i64 = 100;
+/// Schedules with a tick that waits, looked at in one pass.
+const PAGE: i64 = 500;
 /// How often a schedule is judged anew because another version was published meanwhile.
 const ROUNDS: usize = 5;
 /// The shortest sleep: what is due and taken by another is gone by then.
@@ -39,28 +46,49 @@ pub(crate) struct Schedules {
     pub(crate) hints: Hints,
     pub(crate) declared: Declared,
     pub(crate) max_backlog: Option<i32>,
+    /// Where the next page of schedules with a tick that waits begins.
+    pub(crate) page_from: Mutex<Option<Uuid>>,
 }
 
 impl Schedules {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let mut troubled = false;
         for due in self.store.due_schedules(BATCH).await? {
-            match self.take(&due).await {
-                Ok(ticks) => self.tell(&due, &ticks),
-                Err(error) if error.is_unavailable() => return Err(error),
-                Err(error) => {
-                    troubled = true;
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(schedule = %due.id, workspace = %due.workspace, error, "A tick could not be taken");
-                }
-            }
+            self.look_at(&due).await?;
         }
-        // What is in trouble stays due: only the poll comes back to it.
-        let next = self.store.next_tick().await?.filter(|_| !troubled);
+        let from = *self.page_from.lock().unwrap_or_else(PoisonError::into_inner);
+        let (turns, next) = self.store.buffered_schedules(from, PAGE).await?;
+        *self.page_from.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        for due in turns {
+            self.look_at(&due).await?;
+        }
+        let next = self.store.next_tick().await?;
         Ok(next.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default().max(SHORTEST)))
     }
 
-    async fn take(&self, due: &Due) -> Result<Vec<(TickStatus, f64)>, store::Error> {
+    /// Takes what is due of a schedule, or puts it off. An error is the database's, not this schedule's.
+    async fn look_at(&self, due: &Due) -> Result<(), store::Error> {
+        match self.take(due).await {
+            Ok(Some(ticks)) => {
+                self.tell(due, &ticks);
+                return Ok(());
+            }
+            Ok(None) => {
+                tracing::warn!(schedule = %due.id, workspace = %due.workspace, "A tick could not be judged; it is tried again later");
+            }
+            Err(error) => {
+                // What only this schedule cannot have, a lock that another keeps, is no reason to stop.
+                if error.is_unavailable() {
+                    self.store.ping().await?;
+                }
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(schedule = %due.id, workspace = %due.workspace, error, "A tick could not be taken; it is tried again later");
+            }
+        }
+        self.store.put_off_schedule(due).await
+    }
+
+    /// The ticks it wrote. None: its start could not be judged.
+    async fn take(&self, due: &Due) -> Result<Option<Vec<(TickStatus, f64)>>, store::Error> {
         for _ in 0..ROUNDS {
             let verdict = match self.declared.judge(&self.store, &[(0, start(due, None))], true).await {
                 Ok(mut verdicts) => verdicts.pop(),
@@ -70,15 +98,15 @@ impl Schedules {
             let verdict = match verdict {
                 Some(Verdict::Good { input, published }) => Ok((input, published)),
                 Some(Verdict::Refused(problem)) => Err(reason(&problem)),
-                None => return Ok(Vec::new()),
+                None => return Ok(None),
             };
             match self.store.fire(due, &verdict, self.max_backlog).await? {
-                Fired::Done(ticks) => return Ok(ticks),
-                Fired::Lost => return Ok(Vec::new()),
+                Fired::Done(ticks) => return Ok(Some(ticks)),
+                Fired::Lost => return Ok(Some(Vec::new())),
                 Fired::Moved => {}
             }
         }
-        Ok(Vec::new())
+        Ok(None)
     }
 
     fn tell(&self, due: &Due, ticks: &[(TickStatus, f64)]) {

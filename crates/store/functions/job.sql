@@ -104,6 +104,7 @@ BEGIN
             IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
                 PERFORM fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
             END IF;
+            p_new.claimed_at := least(p_new.claimed_at, now());
             v_before.claimed_at := p_new.claimed_at;
             v_before.workflow_id := p_new.workflow_id;
             v_before.workflow_run_id := p_new.workflow_run_id;

@@ -1,22 +1,56 @@
 -- Working on jobs: our own worker, workers of the API, and the loops that bring jobs back. Every move is guarded by the status it leaves;
 -- what is held moves only with its claim. Rows are locked projection first, then ours beside it; an execution that ends is locked before both.
 
--- Jobs that our own worker may take, with what it needs to decide about each.
+-- The bindings that pending jobs have, also those that are gone: one probe of an index for each, however many jobs there are.
+CREATE OR REPLACE FUNCTION fb_jobs_bindings_1() RETURNS SETOF uuid
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+    WITH RECURSIVE w AS (
+        (SELECT j.binding_id FROM workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id IS NOT NULL
+          ORDER BY j.binding_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.binding_id FROM workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id > w.binding_id
+                 ORDER BY j.binding_id LIMIT 1)
+          FROM w WHERE w.binding_id IS NOT NULL)
+    SELECT w.binding_id FROM w WHERE w.binding_id IS NOT NULL
+$fn$;
+
+-- Jobs that our own worker may take, with what it needs to decide about each. Bindings take turns: the first job of each, then the
+-- second; of more bindings than p_limit those whose first is due longest. So a crowd of jobs that cannot begin keeps no other
+-- binding's waiting: those whose binding is gone have no turn, nor has a binding whose workspace was full a moment ago.
+-- It reads two index entries for each binding with pending jobs, and at most p_limit jobs of at most p_limit bindings.
 CREATE OR REPLACE FUNCTION fb_jobs_due_1(p_limit int)
 RETURNS TABLE (id uuid, retries int, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid,
     stream_type text, stream_version int, created timestamptz, workspace uuid, definition uuid, definition_workspace uuid,
     filter text, input jsonb, workflow_id text)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+    WITH b AS MATERIALIZED (
+        SELECT b.*, d.workspace_id AS definition_workspace
+          FROM fb_jobs_bindings_1() AS w(id)
+         -- LIMIT 1: always a primary-key probe, never a scan.
+         CROSS JOIN LATERAL (SELECT * FROM event_binding b WHERE b.id = w.id LIMIT 1) b
+         CROSS JOIN LATERAL (SELECT d.workspace_id FROM workflow_definition d WHERE d.id = b.workflow_definition_id LIMIT 1) d
+         CROSS JOIN LATERAL (SELECT j.due_at FROM workflow_queue_job j
+                              WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
+                              ORDER BY j.due_at LIMIT 1) first
+         WHERE b.full_until IS NULL OR b.full_until <= now()
+         ORDER BY first.due_at, b.id LIMIT p_limit),
+    t AS MATERIALIZED (
+        SELECT j.id, j.workspace_id, j.due_at, b.id AS binding_id
+          FROM b
+         CROSS JOIN LATERAL (
+            SELECT j.*, row_number() OVER (ORDER BY j.due_at, j.id) AS turn
+              FROM (SELECT j.id, j.workspace_id, j.due_at FROM workflow_queue_job j
+                     WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
+                     ORDER BY j.due_at, j.id LIMIT p_limit) j) j
+         ORDER BY j.turn, j.due_at, j.id LIMIT p_limit)
     SELECT p.id, p.retry_count, p.event_id, p.event_type, p.event_data, coalesce(e.event_metadata, '{}'), p.stream_id, p.stream_type,
-           e.stream_version, coalesce(e.created_at, p.created_at), j.workspace_id, b.workflow_definition_id, d.workspace_id,
+           e.stream_version, coalesce(e.created_at, p.created_at), t.workspace_id, b.workflow_definition_id, b.definition_workspace,
            b.filter, b.input, b.workflow_id
-      FROM (SELECT j.id, j.workspace_id, j.binding_id, j.due_at FROM workflow_queue_job j
-             WHERE j.due_at <= now() ORDER BY j.due_at, j.id LIMIT p_limit) j
-      JOIN workflow_queue_projection p ON p.id = j.id AND p.status = 'pending'
-      JOIN event_binding b ON b.id = j.binding_id
-      JOIN workflow_definition d ON d.id = b.workflow_definition_id
+      FROM t
+      JOIN b ON b.id = t.binding_id
+      JOIN workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
       LEFT JOIN domain_events e ON e.id = p.event_id
-     ORDER BY j.due_at, j.id
+     ORDER BY t.due_at, t.id
 $fn$;
 
 -- Claims jobs for our own worker and enqueues their executions, in one transaction: a job that another took meanwhile starts nothing.
@@ -33,6 +67,7 @@ DECLARE
     t record;
     taken uuid[];
     begun uuid[];
+    later uuid[] := '{}';
 BEGIN
     SELECT coalesce(array_agg(p.id), '{}') INTO taken FROM (
         SELECT p.id FROM workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
@@ -63,7 +98,7 @@ BEGIN
             PERFORM fb_job_take_1(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
             RETURN QUERY SELECT t.id, 'started', t.execution;
         ELSIF t.outcome = 'full' THEN
-            UPDATE workflow_queue_job j SET due_at = now() + interval '5 seconds' WHERE j.id = t.id;
+            later := later || t.id;
             RETURN QUERY SELECT t.id, 'later', NULL::uuid;
         ELSE
             PERFORM fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
@@ -79,6 +114,12 @@ BEGIN
         RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
     END LOOP;
     RETURN QUERY SELECT u.id, 'lost', NULL::uuid FROM unnest(p_ids) AS u(id) WHERE NOT u.id = ANY (taken);
+    -- One row, however many jobs wait behind it. Last, and of what nobody else has: it waits for no lock.
+    UPDATE event_binding b SET full_until = now() + interval '5 seconds'
+     WHERE b.id = ANY (ARRAY(
+        SELECT b.id FROM event_binding b
+         WHERE b.id = ANY (ARRAY(SELECT j.binding_id FROM workflow_queue_job j WHERE j.id = ANY (later)))
+           FOR UPDATE SKIP LOCKED));
 END $fn$;
 
 -- A pending job that this transaction has locked becomes our own worker's.
@@ -268,6 +309,26 @@ BEGIN
         done := done + 1;
     END LOOP;
     PERFORM set_config('forebay.claim', '', true);
+    RETURN done;
+END $fn$;
+
+-- Due jobs whose binding is gone are nobody's of ours: deleting a definition, or publishing it with another event type, leaves them so,
+-- and so does an event that was folded while its binding went. A binding that is gone does not come back. p_limit at most.
+CREATE OR REPLACE FUNCTION fb_jobs_unbound_1(p_limit int) RETURNS int LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+DECLARE
+    done int;
+BEGIN
+    WITH gone AS MATERIALIZED (
+        SELECT w.id FROM fb_jobs_bindings_1() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM event_binding b WHERE b.id = w.id)),
+    t AS MATERIALIZED (
+        SELECT j.id FROM gone
+         CROSS JOIN LATERAL (SELECT j.id FROM workflow_queue_job j
+                              WHERE j.binding_id = gone.id AND j.pending_since IS NOT NULL AND j.due_at IS NOT NULL
+                              LIMIT p_limit FOR UPDATE SKIP LOCKED) j
+         LIMIT p_limit)
+    UPDATE workflow_queue_job j SET due_at = NULL WHERE j.id = ANY (ARRAY(SELECT t.id FROM t)) AND j.due_at IS NOT NULL;
+    GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $fn$;
 

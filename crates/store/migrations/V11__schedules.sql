@@ -22,6 +22,8 @@ CREATE TABLE schedule (
     next_at timestamptz,
     -- A tick that waits for the end of an execution that this schedule started.
     buffered_at timestamptz,
+    -- It was in trouble: not looked at before then.
+    retry_at timestamptz,
     -- Counts changes of what it starts: a start is judged by what it was judged for.
     revision int NOT NULL DEFAULT 1,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -31,8 +33,8 @@ CREATE TABLE schedule (
     CHECK (buffered_at IS NULL OR status <> 'ENDED'),
     CHECK (NOT by_definition OR cron IS NOT NULL)
 );
-CREATE INDEX schedule_due ON schedule (next_at, id) WHERE status = 'ACTIVE';
-CREATE INDEX schedule_buffered ON schedule (buffered_at, id) WHERE status = 'ACTIVE' AND buffered_at IS NOT NULL;
+CREATE INDEX schedule_due ON schedule (greatest(next_at, retry_at), id) WHERE status = 'ACTIVE';
+CREATE INDEX schedule_buffered ON schedule (id) WHERE status = 'ACTIVE' AND buffered_at IS NOT NULL;
 CREATE INDEX schedule_of_workspace ON schedule (workspace_id, id);
 CREATE INDEX schedule_of_definition ON schedule (workflow_definition_id);
 CREATE INDEX schedule_ended ON schedule (updated_at) WHERE status = 'ENDED';
@@ -52,3 +54,11 @@ CREATE TABLE schedule_tick (
     CHECK ((status = 'STARTED') = (execution_id IS NOT NULL)),
     CHECK (status IN ('STARTED', 'BUFFERED') OR reason IS NOT NULL)
 );
+-- Those whose executions may be open, behind however many that started nothing.
+CREATE INDEX schedule_tick_started ON schedule_tick (schedule_id, tick_at) WHERE status = 'STARTED';
+
+-- Jobs are taken by turns of their bindings; one whose workspace is full has none until then.
+ALTER TABLE event_binding ADD COLUMN full_until timestamptz;
+DROP INDEX workflow_queue_job_due;
+DROP INDEX workflow_queue_job_of_binding;
+CREATE INDEX workflow_queue_job_of_binding ON workflow_queue_job (binding_id, due_at, id) WHERE pending_since IS NOT NULL;

@@ -207,6 +207,11 @@ impl Store {
         Ok(self.one(sql!("workflow_queue_projection/recover"), &[&most]).await?.try_get(0)?)
     }
 
+    /// Jobs whose binding is gone wait for our own worker no more; answers how many.
+    pub async fn unbound_jobs(&self, most: i32) -> Result<i32, Error> {
+        Ok(self.one(sql!("workflow_queue_projection/unbound"), &[&most]).await?.try_get(0)?)
+    }
+
     /// Our own worker's jobs whose execution is over or gone follow it; answers how many.
     pub async fn reconcile_jobs(&self, most: i32) -> Result<i32, Error> {
         Ok(self.one(sql!("workflow_queue_projection/reconcile"), &[&most]).await?.try_get(0)?)

@@ -29,6 +29,8 @@ use crate::{Error, Store, new_id, parsed};
 pub const MOST: i64 = 1_000;
 /// Why the schedules of a deleted definition ended.
 const DELETED: &str = "the definition was deleted";
+/// Why a tick that waited has no turn.
+const CHANGED: &str = "the schedule was changed while it waited";
 
 /// A schedule as stored.
 #[derive(Clone, Debug)]
@@ -109,6 +111,7 @@ impl Store {
         params.push(&next_at);
         let row = transaction.query_opt(sql!("schedule/change"), &params).await?.ok_or(Error::NotFound)?;
         let owner = WorkspaceId(row.try_get(0)?);
+        transaction.execute(sql!("schedule_tick/drop"), &[&id, &CHANGED]).await?;
         bounded(&transaction, owner).await?;
         let detail = json!({ "when": rule.timing });
         audit(&transaction, Some(owner), actor, "schedule.update", "schedule", id, &detail).await?;

@@ -98,6 +98,30 @@ async fn a_buffered_tick_starts_when_the_one_before_it_has_ended() {
 }
 
 #[tokio::test]
+async fn schedules_in_trouble_keep_no_other_from_its_ticks() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let definition = tenant.light().await;
+    let fine = create(&tenant, &definition, json!({ "cron": "0 * * * *", "overlap": "allow" })).await;
+    // More than one look has, all due before it, and none can have a tick.
+    let troubled =
+        "INSERT INTO schedule (id, workspace_id, workflow_definition_id, cron, timezone, overlap, catch_up, next_at)
+        SELECT gen_random_uuid(), workspace_id, workflow_definition_id, cron, timezone, overlap, catch_up, next_at
+          FROM schedule CROSS JOIN generate_series(1, 120)";
+    world.run_sql(troubled).await;
+    world.run_sql(&format!("ALTER TABLE schedule_tick ADD CONSTRAINT trouble CHECK (schedule_id = '{fine}')")).await;
+    world.run_sql(&back(3)).await;
+    world.run_sql(&format!("{} WHERE id = '{fine}'", back(0))).await;
+    let first = come(&tenant, &fine, 1).await.remove(0);
+    tenant.completed(&text(&first["executionId"])).await;
+    until("all others are put off", async || {
+        (world.count("schedule WHERE retry_at > now() + interval '5 minutes'").await == 120).then_some(())
+    })
+    .await;
+    assert_eq!(world.count("schedule_tick").await, 1);
+}
+
+#[tokio::test]
 async fn a_pause_a_trigger_and_a_single_time_by_the_command_line() {
     let world = World::new().await;
     let tenant = world.tenant("PRO").await;

@@ -1,4 +1,5 @@
-//! Jobs that come back: failed ones when their wait is over, and those whose worker is gone.
+//! Jobs that come back: failed ones when their wait is over, and those whose worker is gone; and those that are no more ours, because
+//! their binding is gone.
 //!
 //! Invariants
 //! - One process at a time, by a lease; two would only find less to do, because every move is guarded by the status it leaves.
@@ -47,9 +48,13 @@ impl Recovery {
         let retried = self.store.retry_jobs(self.retry_after, BATCH).await?;
         let recovered = self.store.recover_jobs(BATCH).await?;
         let reconciled = self.store.reconcile_jobs(BATCH).await?;
+        let unbound = self.store.unbound_jobs(BATCH).await?;
+        if unbound > 0 {
+            tracing::info!(unbound, "Jobs whose binding is gone wait for our own worker no more");
+        }
         if recovered + reconciled > 0 {
             tracing::info!(recovered, reconciled, "Jobs whose worker was gone came back");
         }
-        Ok(retried.max(recovered).max(reconciled))
+        Ok(retried.max(recovered).max(reconciled).max(unbound))
     }
 }

@@ -60,7 +60,7 @@ pub enum Begun {
     Started(ExecutionId),
     Skipped,
     Failed,
-    /// Its workspace's backlog is full: it is looked at again.
+    /// Its workspace's backlog is full: its binding is looked at again in a moment.
     Later,
     /// Somebody else took it.
     Lost,

@@ -80,19 +80,31 @@ struct Taken<'a> {
 }
 
 impl Store {
-    /// Schedules with something to do, the longest due first.
+    /// Schedules with a tick to look at, the longest due first.
     pub async fn due_schedules(&self, limit: i64) -> Result<Vec<Due>, Error> {
         let rows = self.query(sql!("schedule/due"), &[&limit]).await?;
-        let due = |row: &tokio_postgres::Row| {
-            Ok(Due {
-                id: row.try_get("id")?,
-                workspace: WorkspaceId(row.try_get("workspace_id")?),
-                definition: DefinitionId(row.try_get("workflow_definition_id")?),
-                input: row.try_get("input")?,
-                revision: row.try_get("revision")?,
-            })
-        };
-        rows.iter().map(due).collect()
+        rows.iter().map(due_of).collect()
+    }
+
+    /// Of the next `most` schedules after a place with a tick that waits, those whose turn has come; and the place to go on from,
+    /// none when that is the beginning.
+    pub async fn buffered_schedules(&self, after: Option<Uuid>, most: i64) -> Result<(Vec<Due>, Option<Uuid>), Error> {
+        let rows = self.query(sql!("schedule/buffered"), &[&after.unwrap_or(Uuid::nil()), &most]).await?;
+        let (mut turns, mut place) = (Vec::new(), None);
+        for row in &rows {
+            if row.try_get::<_, i64>("looked_at")? >= most {
+                place = row.try_get("last")?;
+            }
+            if row.try_get::<_, Option<Uuid>>("id")?.is_some() {
+                turns.push(due_of(row)?);
+            }
+        }
+        Ok((turns, place))
+    }
+
+    /// Lets a schedule in trouble be, for a while that grows.
+    pub async fn put_off_schedule(&self, due: &Due) -> Result<(), Error> {
+        self.execute(sql!("schedule/put_off"), &[&due.id, &due.revision]).await.map(drop)
     }
 
     /// How many seconds until the next tick of any schedule; none without one.
@@ -113,9 +125,13 @@ impl Store {
         let mut taken = Taken { due, rule, verdict, max_backlog, now, written: Vec::new(), gone: false };
         let plan = schedule::due(&calendar, taken.rule.catch_up, next_at, now);
         let plan = unknown(&transaction, due.id, plan).await?;
-        let Some(buffered) = taken.ticks(&transaction, &plan, buffered).await? else { return Ok(Fired::Moved) };
-        let (next, buffered) = if taken.gone { (None, None) } else { (plan.next_at, buffered) };
+        let Some(mut buffered) = taken.ticks(&transaction, &plan, buffered).await? else { return Ok(Fired::Moved) };
+        let next = if taken.gone { None } else { plan.next_at };
         let over = next.is_none().then_some(if taken.gone { GONE } else { "its time has come and gone" });
+        if let (Some(over), Some(at)) = (over, buffered) {
+            taken.write(&transaction, at, Made::skipped(over)).await?;
+            buffered = None;
+        }
         let moved = transaction.execute(sql!("schedule/settle"), &[&due.id, &next_at, &next, &buffered, &over]).await?;
         if moved != 1 {
             return Ok(Fired::Lost);
@@ -154,6 +170,7 @@ impl Store {
             transaction
                 .execute(sql!("schedule_tick/add"), &[&due.id, &now, &true, &status, &none, &Some(execution.0)])
                 .await?;
+            transaction.execute(sql!("schedule_tick/prune"), &[&due.id, &KEPT]).await?;
             let detail = json!({ "executionId": execution });
             audit(&transaction, Some(due.workspace), actor, "schedule.trigger", "schedule", due.id, &detail).await?;
             transaction.commit().await?;
@@ -291,6 +308,16 @@ async fn unknown(transaction: &Transaction<'_>, id: Uuid, plan: schedule::Due) -
         missed: plan.missed.filter(|(from, _)| !known.contains(from)),
         run: plan.run.into_iter().filter(|tick| !known.contains(tick)).collect(),
         next_at: plan.next_at,
+    })
+}
+
+fn due_of(row: &tokio_postgres::Row) -> Result<Due, Error> {
+    Ok(Due {
+        id: row.try_get("id")?,
+        workspace: WorkspaceId(row.try_get("workspace_id")?),
+        definition: DefinitionId(row.try_get("workflow_definition_id")?),
+        input: row.try_get("input")?,
+        revision: row.try_get("revision")?,
     })
 }
 

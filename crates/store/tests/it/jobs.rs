@@ -179,6 +179,12 @@ async fn a_silent_worker_loses_its_job_and_one_that_is_heard_of_does_not() {
         let past = "UPDATE workflow_queue_projection SET claimed_at = now() - interval '1 hour', updated_at = now() - interval '20 minutes' WHERE id = $1";
         assert_eq!(sql(&world, past, job).await, Ok(1));
     }
+    // A clock ahead of ours makes no lease longer.
+    let ahead =
+        "UPDATE workflow_queue_projection SET claimed_at = '2999-01-01', updated_at = '2999-01-01' WHERE id = $1";
+    assert_eq!(sql(&world, ahead, alive).await, Ok(1));
+    let until = "(SELECT 1 FROM workflow_queue_job WHERE lease_until > now() + interval '900 s') x";
+    assert_eq!(world.count(until).await, 0);
     let touch = "UPDATE workflow_queue_projection SET updated_at = now() WHERE id = $1";
     assert_eq!(sql(&world, touch, alive).await, Ok(1));
     assert_eq!(world.store.recover_jobs(10).await.expect("a pass"), 1);
@@ -286,7 +292,7 @@ async fn claimers_of_every_sort_at_once_take_each_job_once() {
 }
 
 /// A binding to a definition, and events of its type: jobs of our own worker.
-async fn our_jobs(world: &World, count: usize) -> WorkspaceId {
+pub(crate) async fn our_jobs(world: &World, count: usize) -> WorkspaceId {
     let (workspace, definition) = world.tenant("ENTERPRISE").await;
     world.store.bind(Some(workspace), Some(definition), &rule("ours.*"), "test").await.expect("a binding");
     let events: Vec<NewEvent> =
@@ -295,7 +301,7 @@ async fn our_jobs(world: &World, count: usize) -> WorkspaceId {
     workspace
 }
 
-async fn begins(store: &store::Store, what: impl Fn(usize) -> What) -> Vec<Begin> {
+pub(crate) async fn begins(store: &store::Store, what: impl Fn(usize) -> What) -> Vec<Begin> {
     let due = store.due_jobs(1_000).await.expect("due jobs");
     let begin = |(at, due): (usize, store::projection::ours::Due)| Begin {
         job: due.id,
@@ -308,7 +314,7 @@ async fn begins(store: &store::Store, what: impl Fn(usize) -> What) -> Vec<Begin
     due.into_iter().enumerate().map(begin).collect()
 }
 
-fn start(_: usize) -> What {
+pub(crate) fn start(_: usize) -> What {
     let trigger = json!({ "type": "event" });
     What::Start { input: json!({ "a": 1 }), trigger, workflow_id: Some("wf".to_owned()) }
 }

@@ -39,4 +39,5 @@ mod support;
 mod taken;
 mod takeover;
 mod terminate;
+mod turns;
 mod webhooks;

@@ -70,7 +70,7 @@ async fn wait(world: &World, workspace: WorkspaceId, definition: DefinitionId, s
 }
 
 /// How many buffers a call touches once its session is warm.
-async fn touched(world: &World, sql: &str, params: &[&(dyn ToSql + Sync)]) -> i64 {
+pub(crate) async fn touched(world: &World, sql: &str, params: &[&(dyn ToSql + Sync)]) -> i64 {
     let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}");
     let mut touched = 0;
     for _ in 0..2 {

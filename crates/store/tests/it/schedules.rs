@@ -45,7 +45,9 @@ async fn back(world: &World, id: Uuid, ticks: i32) {
 }
 
 async fn looks(world: &World) -> Vec<Due> {
-    world.store.due_schedules(100).await.expect("a look")
+    let mut due = world.store.due_schedules(100).await.expect("a look");
+    due.extend(world.store.buffered_schedules(None, 100).await.expect("a page").0);
+    due
 }
 
 async fn fire(world: &World, verdict: &Verdict) -> Vec<TickStatus> {
@@ -327,4 +329,133 @@ async fn a_workspace_has_only_so_many_and_a_schedule_keeps_only_so_many_ticks() 
     world.run_sql(old, &[&id]).await;
     assert_eq!(fire(&world, &GOOD).await, [Started]);
     assert_eq!(world.count("schedule_tick").await, 1001);
+}
+
+#[tokio::test]
+async fn a_changed_schedule_leaves_no_tick_waiting_and_comes_to_its_time() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let id = due(&world, workspace, definition, &hourly(Overlap::BufferOne, CatchUp::All), 2).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started, Buffered]);
+    let at = world.store.now().await.expect("a time");
+    let once = Rule { timing: Timing::At { at }, ..hourly(Overlap::Allow, CatchUp::Last) };
+    world.store.change_schedule(id, None, &once, at, "test").await.expect("changed");
+    let changed = world.store.schedule(id, None).await.expect("it");
+    assert_eq!((changed.buffered_at, world.count("schedule_tick WHERE status = 'BUFFERED'").await), (None, 0));
+    assert_eq!(world.count("schedule_tick WHERE reason = 'the schedule was changed while it waited'").await, 1);
+    assert_eq!(fire(&world, &GOOD).await, [Started]);
+    assert_eq!(world.store.schedule(id, None).await.expect("it").status, Status::Ended);
+
+    // The last tick of all has nothing to wait for.
+    let at = world.store.now().await.expect("a time");
+    let last = Rule { timing: Timing::At { at }, ..hourly(Overlap::BufferOne, CatchUp::Last) };
+    world.store.change_schedule(id, None, &last, at, "test").await.expect("changed");
+    assert_eq!(fire(&world, &GOOD).await, [Buffered, Skipped]);
+    assert_eq!(world.store.schedule(id, None).await.expect("it").status, Status::Ended);
+    assert_eq!(world.count("schedule_tick WHERE status = 'BUFFERED'").await, 0);
+}
+
+#[tokio::test]
+async fn a_schedule_in_trouble_is_put_off_for_longer_each_time_and_keeps_no_other_waiting() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let rule = hourly(Overlap::Allow, CatchUp::Last);
+    let mut troubled = Vec::new();
+    for _ in 0..3 {
+        troubled.push(due(&world, workspace, definition, &rule, 2).await);
+    }
+    let fine = due(&world, workspace, definition, &rule, 1).await;
+    let look = async || world.store.due_schedules(3).await.expect("a look");
+    let first = look().await;
+    assert_eq!(first.iter().filter(|due| troubled.contains(&due.id)).count(), 3, "they fill the look");
+    for due in &first {
+        world.store.put_off_schedule(due).await.expect("put off");
+    }
+    assert_eq!(look().await.iter().map(|due| due.id).collect::<Vec<_>>(), [fine]);
+    let wait = "SELECT extract(epoch FROM retry_at - now())::float8 FROM schedule WHERE id = $1";
+    let longest: f64 = world.get(wait, &[&troubled[0]]).await;
+    assert!((590.0..=600.0).contains(&longest), "an hour late, it waits the most there is: {longest}");
+    assert!(world.store.next_tick().await.expect("a time").is_some_and(|seconds| seconds < 0.0), "the fine one is due");
+    assert_eq!(fire(&world, &GOOD).await, [Started]);
+    let next = world.store.next_tick().await.expect("a time").expect("one");
+    assert!(next > 0.0, "nothing is due: {next}");
+
+    world
+        .run_sql(
+            "UPDATE schedule SET next_at = now() - interval '1 s', retry_at = now() WHERE id = $1",
+            &[&troubled[0]],
+        )
+        .await;
+    let again = look().await.remove(0);
+    world.store.put_off_schedule(&again).await.expect("put off");
+    let shortest: f64 = world.get(wait, &[&troubled[0]]).await;
+    assert!((4.0..=5.0).contains(&shortest), "{shortest}");
+    world.run_sql("UPDATE schedule SET retry_at = now() - interval '1 s' WHERE id = $1", &[&troubled[0]]).await;
+    let stale = Due { revision: 9, ..again.clone() };
+    world.store.put_off_schedule(&stale).await.expect("nothing to put off");
+    assert_eq!(look().await.len(), 1, "what was changed since is not");
+    back(&world, troubled[0], 1).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started]);
+    let off: bool = world.get("SELECT retry_at IS NULL FROM schedule WHERE id = $1", &[&troubled[0]]).await;
+    assert!(off, "it is out of trouble");
+}
+
+#[tokio::test]
+async fn an_open_execution_is_known_behind_thousands_of_ticks() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let id = due(&world, workspace, definition, &hourly(Overlap::Skip, CatchUp::Last), 1).await;
+    assert_eq!(fire(&world, &GOOD).await, [Started]);
+    let open = executions(&world).await[0];
+    world.run_sql("UPDATE schedule_tick SET tick_at = now() - interval '90 days'", &[]).await;
+    let ticks = "INSERT INTO schedule_tick (schedule_id, tick_at, status, reason, execution_id)
+        SELECT $1, now() - make_interval(hours => n + 1), CASE WHEN n % 2 = 0 THEN 'SKIPPED' ELSE 'STARTED' END,
+               CASE WHEN n % 2 = 0 THEN 'x' END, CASE WHEN n % 2 = 1 THEN gen_random_uuid() END
+          FROM generate_series(1, 1500) n";
+    world.run_sql(ticks, &[&id]).await;
+    back(&world, id, 1).await;
+    assert_eq!(fire(&world, &GOOD).await, [Skipped], "the one it started is open");
+    assert_eq!(world.count("schedule_tick").await, 1001 + 1, "and its tick is kept");
+    back(&world, id, 1).await;
+    world.run_sql("DELETE FROM schedule_tick WHERE tick_at >= date_trunc('hour', now())", &[]).await;
+    assert_eq!(fire(&world, &GOOD).await, [Skipped], "again");
+
+    world.finish(open, execution::Status::Completed).await;
+    back(&world, id, 1).await;
+    let look = looks(&world).await.remove(0);
+    let told = world.store.trigger(&look, start(workspace, definition), None, None, "key:1").await.expect("an answer");
+    assert!(matches!(told, Triggered::Accepted(Accepted::New { .. })), "{told:?}");
+    assert_eq!(world.count("schedule_tick").await, 1001, "a trigger prunes too");
+}
+
+#[tokio::test]
+async fn ticks_that_wait_are_looked_at_a_page_at_a_time_and_none_is_left_out() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("ENTERPRISE").await;
+    for _ in 0..5 {
+        due(&world, workspace, definition, &hourly(Overlap::BufferOne, CatchUp::All), 2).await;
+    }
+    assert_eq!(fire(&world, &GOOD).await.len(), 10);
+    let page = async |from| world.store.buffered_schedules(from, 2).await.expect("a page");
+    let pages = async || {
+        let (mut turns, mut from) = (Vec::new(), None);
+        for at in 0.. {
+            let (some, next) = page(from).await;
+            turns.extend(some);
+            if next.is_none() {
+                return (turns, at + 1);
+            }
+            from = next;
+        }
+        unreachable!("pages end");
+    };
+    let (turns, count) = pages().await;
+    assert_eq!((turns.len(), count), (0, 3), "all wait");
+    for execution in executions(&world).await.into_iter().take(3) {
+        world.finish(execution, execution::Status::Completed).await;
+    }
+    let (turns, count) = pages().await;
+    assert_eq!((turns.len(), count), (3, 3));
+    world.store.put_off_schedule(&turns[0]).await.expect("put off");
+    assert_eq!(pages().await.0.len(), 2, "one is in trouble");
 }

@@ -59,6 +59,7 @@ impl Parts {
             hints: self.hints.clone(),
             declared: crate::http::declared(),
             max_backlog: self.settings.queue.max_backlog,
+            page_from: std::sync::Mutex::default(),
         };
         let (stop, wake) = (self.stop.clone(), Arc::clone(&self.schedules));
         self.tasks.spawn(async move { repeat("schedules", poll, &wake, &stop, || schedules.pass()).await });

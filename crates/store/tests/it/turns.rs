@@ -1,0 +1,134 @@
+//! Whose job is taken next: bindings take turns, so that none's jobs wait for another's that cannot begin.
+
+use kernel::ids::{DefinitionId, WorkspaceId};
+use serde_json::json;
+use store::definition::NewVersion;
+use store::event::NewEvent;
+use store::projection::ours::Begun;
+use store::workspace::Change;
+
+use crate::events::event;
+use crate::jobs::{begins, our_jobs, start};
+use crate::plans::touched;
+use crate::support::{Limits, World, new_version};
+
+/// A definition binds a type by itself.
+async fn published(world: &World, workspace: WorkspaceId, id: DefinitionId, event_type: &str) {
+    let graph = json!({ "nodes": [], "edges": [], "on": { "event": { "type": event_type } } });
+    let version = NewVersion { graph, ..new_version(Limits::default()) };
+    let stored = world.store.add_version(workspace, id, &version, "test").await.expect("a version");
+    world.store.publish(workspace, id, stored.id, &version, "test").await.expect("published");
+}
+
+async fn append(world: &World, workspace: WorkspaceId, event_type: &str, count: usize) {
+    let events: Vec<NewEvent> =
+        (0..count).map(|_| NewEvent { workspace: Some(workspace), ..event(event_type) }).collect();
+    world.store.append(&events).await.expect("an append");
+}
+
+async fn due(world: &World, limit: i32) -> Vec<WorkspaceId> {
+    world.store.due_jobs(limit).await.expect("due jobs").into_iter().map(|due| due.workspace).collect()
+}
+
+#[tokio::test]
+async fn jobs_whose_binding_is_gone_keep_nobody_waiting_and_are_put_aside() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    published(&world, workspace, definition, "old.placed").await;
+    append(&world, workspace, "old.placed", 5).await;
+    published(&world, workspace, definition, "new.placed").await;
+    append(&world, workspace, "new.placed", 5).await;
+    assert_eq!(due(&world, 100).await.len(), 5, "those of the type it has now");
+    world.store.delete_definition(workspace, definition, "test").await.expect("deleted");
+    let quiet = our_jobs(&world, 1).await;
+    assert_eq!(due(&world, 3).await, [quiet], "ten that nobody runs are due longer");
+
+    for moved in [4, 4, 2, 0] {
+        assert_eq!(world.store.unbound_jobs(4).await.expect("a pass"), moved);
+    }
+    assert_eq!(world.count("workflow_queue_job WHERE due_at IS NOT NULL").await, 1);
+    assert_eq!(
+        world.count("workflow_queue_projection WHERE status = 'pending'").await,
+        11,
+        "others may still take them"
+    );
+    assert_eq!(due(&world, 3).await, [quiet]);
+}
+
+#[tokio::test]
+async fn an_event_folded_while_its_binding_went_is_put_aside() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    published(&world, workspace, definition, "old.placed").await;
+    let mut client = world.database.client().await;
+    let slow = client.transaction().await.expect("a transaction");
+    let insert =
+        "INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data)
+                  VALUES ($1, gen_random_uuid(), 'order', 1, 'old.placed', '{}')";
+    slow.execute(insert, &[&workspace.0]).await.expect("an event");
+    world.store.delete_definition(workspace, definition, "test").await.expect("deleted");
+    assert_eq!(world.store.unbound_jobs(10).await.expect("a pass"), 0);
+    slow.commit().await.expect("committed after");
+    assert_eq!(world.count("workflow_queue_job WHERE due_at IS NOT NULL").await, 1);
+    assert_eq!(world.store.unbound_jobs(10).await.expect("a pass"), 1);
+    assert_eq!(world.count("workflow_queue_job WHERE due_at IS NOT NULL").await, 0);
+}
+
+#[tokio::test]
+async fn a_workspace_that_is_full_delays_its_own_jobs_only() {
+    let world = World::new().await;
+    let full = our_jobs(&world, 40).await;
+    let change = Change { max_backlog: Some(Some(1)), ..Change::default() };
+    world.store.change_workspace(full, &change, "test").await.expect("changed");
+    let quiet = our_jobs(&world, 2).await;
+    let first = due(&world, 4).await;
+    assert_eq!(
+        first.iter().filter(|workspace| **workspace == quiet).count(),
+        2,
+        "by turns, though all of the other are older"
+    );
+
+    let begins = begins(&world.store, start).await;
+    let begun = world.store.begin_jobs(&begins, "host-1", None).await.expect("begun");
+    let count = |what: fn(&Begun) -> bool| begun.iter().filter(|begun| what(begun)).count();
+    assert_eq!(
+        (count(|it| matches!(it, Begun::Started(_))), count(|it| matches!(it, Begun::Later))),
+        (3, 39),
+        "one had room"
+    );
+    append(&world, quiet, "ours.placed", 1).await;
+    assert_eq!(due(&world, 100).await, [quiet], "none of the 39 is looked at");
+    assert_eq!(world.count("event_binding WHERE full_until > now()").await, 1);
+
+    world.run_sql("UPDATE event_binding SET full_until = now()", &[]).await;
+    assert_eq!(due(&world, 100).await.len(), 40, "their time has come again");
+}
+
+#[tokio::test]
+async fn a_look_for_jobs_costs_what_it_takes_and_not_what_waits() {
+    let world = World::new().await;
+    our_jobs(&world, 1).await;
+    our_jobs(&world, 1).await;
+    world.client.batch_execute("ALTER TABLE workflow_queue_job SET (autovacuum_enabled = off)").await.expect("none");
+    // Of a binding whose jobs are not due yet, of one that is gone, and of none.
+    let crowd = "INSERT INTO workflow_queue_job (id, binding_id, version, pending_since, due_at)
+        SELECT gen_random_uuid(), b.id, 1, now(), b.at
+          FROM generate_series(1, 20000) n
+         CROSS JOIN (SELECT min(binding_id::text)::uuid, now() + interval '1 day' FROM workflow_queue_job
+                     UNION ALL SELECT '00000000-0000-0000-0000-000000000001', now() - interval '1 day'
+                     UNION ALL SELECT NULL, NULL) b(id, at)";
+    world.run_sql(crowd, &[]).await;
+    for analysed in [false, true] {
+        if analysed {
+            world.client.batch_execute("ANALYZE").await.expect("statistics");
+        }
+        for (what, sql, bound) in [
+            ("a look", "SELECT * FROM fb_jobs_due_1(100)", 100),
+            ("what is put aside", "SELECT fb_jobs_unbound_1(10)", 400),
+        ] {
+            let buffers = touched(&world, sql, &[]).await;
+            assert!(buffers < bound, "{what}: {buffers} buffers, analysed: {analysed}");
+        }
+    }
+    assert_eq!(due(&world, 100).await.len(), 2);
+}
