@@ -393,7 +393,7 @@ CREATE FUNCTION public.fb_deliveries_claim_1(p_claim uuid, p_after uuid, p_each 
 #variable_conflict use_column
 DECLARE
     v_place uuid := p_after;
-    v_room int;
+    v_sending int;
     v_left int := p_limit;
     v_claimed int;
 BEGIN
@@ -402,8 +402,9 @@ BEGIN
         v_place := (SELECT d.workspace_id FROM webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
                      ORDER BY d.workspace_id LIMIT 1);
         EXIT WHEN v_place IS NULL;
-        v_room := p_each - (SELECT count(*) FROM webhook_delivery d
-                             WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(7004, hashtext(v_place::text));
+        v_sending := (SELECT count(*) FROM webhook_delivery d
+                       WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
         RETURN QUERY
         UPDATE webhook_delivery d
            SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
@@ -411,7 +412,7 @@ BEGIN
          WHERE d.id = ANY (ARRAY(
                SELECT d.id FROM webhook_delivery d
                 WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
-                ORDER BY d.due_at, d.id LIMIT least(greatest(v_room, 0), v_left) FOR UPDATE SKIP LOCKED))
+                ORDER BY d.due_at, d.id LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0) FOR UPDATE SKIP LOCKED))
            AND d.status IN ('PENDING', 'SENDING')
         RETURNING d.id, NULL::uuid;
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
@@ -2518,6 +2519,8 @@ CREATE INDEX workflow_queue_job_claim ON public.workflow_queue_job USING btree (
 CREATE INDEX workflow_queue_job_lease ON public.workflow_queue_job USING btree (lease_until) WHERE (lease_until IS NOT NULL);
 
 CREATE INDEX workflow_queue_job_of_binding ON public.workflow_queue_job USING btree (binding_id, due_at, id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_of_workspace ON public.workflow_queue_job USING btree (workspace_id, id);
 
 CREATE INDEX workflow_queue_job_ours ON public.workflow_queue_job USING btree (id) WHERE (held = 'ours'::text);
 

@@ -152,6 +152,11 @@ impl Inner {
             let answer = self.exchange(&hop, request.partition).await?;
             let Some(location) = redirect_of(&answer).filter(|_| request.follows) else {
                 let host = hop.target.host();
+                if request.cuts {
+                    return Ok(
+                        response::excerpt_of(answer, request.max_response_bytes, request.secrets.as_deref()).await
+                    );
+                }
                 let read = response::read(answer, request.max_response_bytes, request.secrets.as_deref()).await;
                 return read.map_err(|refused| refused.failure(host, |error| broken(host, error)));
             };

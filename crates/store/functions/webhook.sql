@@ -13,9 +13,11 @@ LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     ON CONFLICT DO NOTHING
 $fn$;
 
--- Claims deliveries that are due: from workspace to workspace behind p_after, so many of each that p_each are being sent, until there
--- are p_limit or p_steps workspaces were looked at. Those of a sender whose time is up are due. A row a delivery, and a last one
--- without: where to go on, null at the end.
+-- Claims deliveries that are due: from workspace to workspace behind p_after, so many of each that p_each are being sent, and that it
+-- has a quarter of what the others leave free, but one always; until there are p_limit or p_steps workspaces were looked at. Those of
+-- a sender whose time is up are due. A row a delivery, and a last one without: where to go on, null at the end.
+--
+-- A workspace that another claims for right now is passed over: that one's claim could not be counted yet.
 CREATE OR REPLACE FUNCTION fb_deliveries_claim_1(
     p_claim uuid, p_after uuid, p_each int, p_limit int, p_steps int, p_lease_s float8)
 RETURNS TABLE (delivery uuid, place uuid)
@@ -24,7 +26,7 @@ AS $fn$
 #variable_conflict use_column
 DECLARE
     v_place uuid := p_after;
-    v_room int;
+    v_sending int;
     v_left int := p_limit;
     v_claimed int;
 BEGIN
@@ -33,8 +35,9 @@ BEGIN
         v_place := (SELECT d.workspace_id FROM webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
                      ORDER BY d.workspace_id LIMIT 1);
         EXIT WHEN v_place IS NULL;
-        v_room := p_each - (SELECT count(*) FROM webhook_delivery d
-                             WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(7004, hashtext(v_place::text));
+        v_sending := (SELECT count(*) FROM webhook_delivery d
+                       WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
         RETURN QUERY
         UPDATE webhook_delivery d
            SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
@@ -42,7 +45,7 @@ BEGIN
          WHERE d.id = ANY (ARRAY(
                SELECT d.id FROM webhook_delivery d
                 WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
-                ORDER BY d.due_at, d.id LIMIT least(greatest(v_room, 0), v_left) FOR UPDATE SKIP LOCKED))
+                ORDER BY d.due_at, d.id LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0) FOR UPDATE SKIP LOCKED))
            AND d.status IN ('PENDING', 'SENDING')
         RETURNING d.id, NULL::uuid;
         GET DIAGNOSTICS v_claimed = ROW_COUNT;

@@ -90,3 +90,6 @@ CREATE TABLE hook (
     CHECK ((previous_hash IS NULL) = (previous_until IS NULL))
 );
 CREATE INDEX hook_of_workspace ON hook (workspace_id, id);
+
+-- What a workspace that reads its jobs begins with, so that it pays for its own and not for everybody's.
+CREATE INDEX workflow_queue_job_of_workspace ON workflow_queue_job (workspace_id, id);

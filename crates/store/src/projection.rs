@@ -15,6 +15,7 @@ use kernel::event::{self, Status};
 use kernel::ids::WorkspaceId;
 use serde_json::{Value, json};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::listing::Place;
@@ -109,14 +110,16 @@ impl Difference {
 impl Store {
     /// Jobs, the newest first.
     pub async fn jobs(&self, which: Which<'_>, limit: i64) -> Result<Vec<Job>, Error> {
-        let (workspace, status) = (which.workspace.map(|id| id.0), which.status.map(Status::name));
+        let status = which.status.map(Status::name);
         let (at, id) = (which.after.map(|place| place.at), which.after.map_or(Uuid::max(), |place| place.id));
-        let rows = self
-            .query(
-                sql!("workflow_queue_projection/list"),
-                &[&workspace, &status, &which.event_type, &which.stream_id, &at, &id, &limit],
-            )
-            .await?;
+        let asked: [&(dyn ToSql + Sync); 6] = [&status, &which.event_type, &which.stream_id, &at, &id, &limit];
+        let rows = match which.workspace {
+            None => self.query(sql!("workflow_queue_projection/list"), &asked).await?,
+            Some(WorkspaceId(workspace)) => {
+                let asked: Vec<&(dyn ToSql + Sync)> = std::iter::once(&workspace as _).chain(asked).collect();
+                self.query(sql!("workflow_queue_projection/list_of"), &asked).await?
+            }
+        };
         rows.iter().map(job_of).collect()
     }
 

@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! - Names come out of the kernel's list of columns and are quoted; every value is a parameter, cast to its column's type.
-//! - The workspace is a condition of its own, beside what the client asks.
+//! - The workspace is a condition of its own, beside what the client asks. A workspace pays for its own rows, not for everybody's.
+//! - A change reads, locks and tells no more than a bound, however many rows its filters name.
 //! - A change that is refused after it was made is rolled back, and one that this process does not live to commit never was.
 //!
 //! Not here: what may be asked (`kernel::rest`), which changes are legal (`functions/job.sql`).
@@ -13,9 +14,9 @@
 use kernel::ids::WorkspaceId;
 use kernel::realtime::column::Column;
 use kernel::realtime::filter::{Comparison, Term, Test};
-use kernel::rest::Refused;
 use kernel::rest::header::{Verdict, Wanted};
 use kernel::rest::query::{By, Query};
+use kernel::rest::{MOST_ROWS, Refused};
 use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -28,6 +29,7 @@ use crate::{Error, Store};
 pub struct Rows {
     /// A JSON array.
     pub body: String,
+    /// How many it holds; of a change whose rows are not told, how many it changed.
     pub count: u64,
     /// How many there are in all, if that was asked.
     pub total: Option<u64>,
@@ -50,7 +52,7 @@ impl Store {
         let (limit, offset) = (i64::from(query.limit), i64::from(query.offset));
         let mut values: Vec<Parameter> =
             vec![Box::new(workspace.map(|id| id.0)), Box::new(limit), Box::new(offset), Box::new(wanted.count)];
-        let text = filled(sql!("workflow_queue_projection/ask"), &parts(query, &[], &mut values));
+        let text = filled(sql!("workflow_queue_projection/ask"), &parts(query, &[], workspace, &mut values));
         let client = self.pool.get().await?;
         rows(&client.query_one(&text, &borrowed(&values)).await?)
     }
@@ -61,12 +63,19 @@ impl Store {
         change: &Change<'_>,
         workspace: Option<WorkspaceId>,
     ) -> Result<Result<Rows, Refused>, Error> {
-        let mut values: Vec<Parameter> = vec![Box::new(workspace.map(|id| id.0)), Box::new(change.body.clone())];
-        let text = filled(sql!("workflow_queue_projection/set"), &parts(change.query, change.set, &mut values));
+        let mut values: Vec<Parameter> = vec![
+            Box::new(workspace.map(|id| id.0)),
+            Box::new(change.body.clone()),
+            Box::new(i64::from(MOST_ROWS)),
+            Box::new(change.wanted.rows),
+        ];
+        let parts = parts(change.query, change.set, workspace, &mut values);
+        let text = filled(sql!("workflow_queue_projection/set"), &parts);
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        let rows = rows(&transaction.query_one(&text, &borrowed(&values)).await?)?;
-        match change.wanted.judge(rows.count) {
+        let row = transaction.query_one(&text, &borrowed(&values)).await?;
+        let rows = rows(&row)?;
+        match change.wanted.judge(number(row.try_get("changed")?)?) {
             Ok(Verdict::Keep) => transaction.commit().await?,
             Ok(Verdict::Undo) => transaction.rollback().await?,
             Err(refused) => {
@@ -79,7 +88,6 @@ impl Store {
 }
 
 fn rows(row: &Row) -> Result<Rows, Error> {
-    let number = |count: i64| u64::try_from(count).map_err(|_| Error::Corrupt(format!("a count is {count}")));
     Ok(Rows {
         body: row.try_get("body")?,
         count: number(row.try_get("rows")?)?,
@@ -87,21 +95,39 @@ fn rows(row: &Row) -> Result<Rows, Error> {
     })
 }
 
+fn number(count: i64) -> Result<u64, Error> {
+    u64::try_from(count).map_err(|_| Error::Corrupt(format!("a count is {count}")))
+}
+
 fn borrowed(values: &[Parameter]) -> Vec<&(dyn ToSql + Sync)> {
     values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect()
 }
 
 /// What stands for the examples of a statement. The values of filters are added to those that it has.
-fn parts(query: &Query, set: &[Column], values: &mut Vec<Parameter>) -> [(&'static str, String); 4] {
+fn parts(
+    query: &Query,
+    set: &[Column],
+    workspace: Option<WorkspaceId>,
+    values: &mut Vec<Parameter>,
+) -> [(&'static str, String); 5] {
     let listed =
         |columns: &[Column], as_text: fn(&Column) -> String| columns.iter().map(as_text).collect::<Vec<_>>().join(", ");
     let terms: Vec<String> = query.terms.iter().map(|term| condition(term, values)).collect();
     [
+        ("whose", whose(workspace)),
         ("columns", listed(&query.columns, named)),
         ("set", listed(set, |column| format!("\"{0}\" = (SELECT s.\"{0}\" FROM s)", column.name))),
         ("where", if terms.is_empty() { "true".to_owned() } else { terms.join(" AND ") }),
         ("order", order(&query.order)),
     ]
+}
+
+/// A condition without OR, so that whoever plans it can begin with the workspace's own.
+fn whose(workspace: Option<WorkspaceId>) -> String {
+    match workspace {
+        Some(_) => "p.id IN (SELECT j.id FROM workflow_queue_job j WHERE j.workspace_id = $1::uuid)".to_owned(),
+        None => "$1::uuid IS NULL".to_owned(),
+    }
 }
 
 fn named(column: &Column) -> String {

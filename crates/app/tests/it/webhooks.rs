@@ -137,6 +137,59 @@ async fn what_is_not_taken_is_tried_again_when_it_is_asked_for_and_shown_meanwhi
 }
 
 #[tokio::test]
+async fn an_answer_is_judged_by_its_status_however_long_it_is() {
+    let scene = Scene::new().await;
+    let (webhook, _) = scene.webhook(json!({ "url": scene.inbox.url("/in") })).await;
+    scene.inbox.answer_with(503, &[("retry-after", "600")], "busy ".repeat(1 << 19));
+    scene.inbox.answer_with(200, &[], "taken ".repeat(1 << 19));
+    scene.tenant.start(&scene.tenant.light().await).await;
+    let waits = |items: &[Value]| items.len() == 1 && items[0]["lastStatus"] == 503 && items[0]["status"] == "PENDING";
+    let items = scene.until_deliveries(&webhook, "it is tried again", waits).await;
+    let error = text(&items[0]["lastError"]);
+    assert!(error.contains("answered 503: busy busy") && error.len() < 600, "{error}");
+    let retry = format!("webhooks/{webhook}/deliveries/{}/retry", text(&items[0]["id"]));
+    scene.tenant.api.post(&retry, json!({})).await.expect(202);
+    let items = scene.until_deliveries(&webhook, "it is delivered", all("DELIVERED", 1)).await;
+    assert_eq!((&items[0]["attempts"], &items[0]["lastStatus"]), (&json!(2), &json!(200)));
+}
+
+#[tokio::test]
+async fn receivers_of_four_workspaces_that_hang_keep_no_fifth_from_being_told() {
+    let (database, hanging, quick) = (Database::new().await, Inbox::start().await, Inbox::start().await);
+    let settings = [KEY.to_owned(), format!("outbound.allow={},{}", hanging.address, quick.address)];
+    let server = Server::start(&database.url, &settings).await;
+    hanging.hold(true);
+    for _ in 0..4 {
+        let tenant = Tenant::new(server.api(), "PRO").await;
+        tenant.api.post("webhooks", json!({ "url": hanging.url("/in") })).await.expect(201);
+        tenant.start_many(&tenant.light().await, 10).await;
+    }
+    hanging.until(32).await;
+    let asked = std::time::Instant::now();
+    let fifth = Tenant::new(server.api(), "PRO").await;
+    fifth.api.post("webhooks", json!({ "url": quick.url("/in") })).await.expect(201);
+    fifth.start(&fifth.light().await).await;
+    quick.until(1).await;
+    assert_eq!(hanging.messages().len(), 32, "eight of each, and none given up meanwhile");
+    assert!(asked.elapsed() < std::time::Duration::from_secs(12), "it did not wait for their time to be up");
+}
+
+#[tokio::test]
+async fn a_key_that_only_reads_is_shown_where_a_webhook_is_and_not_what_its_url_holds() {
+    let scene = Scene::new().await;
+    let url = "https://ann:pass@x.example:8443/services/T0/hidden?token=hidden#hidden";
+    let (webhook, _) = scene.webhook(json!({ "url": url })).await;
+    let key = scene.tenant.api.post("keys", json!({ "name": "r", "scopes": ["read", "run"] })).await.expect(201);
+    let reader = scene.tenant.api.with_key(&text(&key["key"]));
+    for path in ["webhooks".to_owned(), format!("webhooks/{webhook}")] {
+        let shown = reader.get(&path).await;
+        assert!(shown.text.contains("\"https://x.example:8443\""), "{}", shown.text);
+        assert!(!shown.text.contains("hidden") && !shown.text.contains("pass"), "{}", shown.text);
+        assert!(scene.tenant.api.get(&path).await.text.contains(url), "who may change it sees it");
+    }
+}
+
+#[tokio::test]
 async fn an_address_that_is_not_public_is_refused_and_the_reason_is_kept() {
     let scene = Scene::new().await;
     let (webhook, _) = scene.webhook(json!({ "url": "http://127.0.0.1:9/x?token=hidden" })).await;

@@ -115,6 +115,8 @@ pub struct Request {
     pub secrets: Option<Arc<Mask>>,
     /// Whether redirects are followed; if not, one is an answer.
     pub follows: bool,
+    /// Whether an answer beyond the bounds is cut short rather than refused: for whoever wants its status, and of the rest an excerpt.
+    pub cuts: bool,
 }
 
 impl Request {
@@ -134,6 +136,7 @@ impl Request {
             partition,
             secrets: None,
             follows: true,
+            cuts: false,
         }
     }
 }

@@ -6,7 +6,7 @@
 //!   `{"base64": "…"}`. So nothing is lost, and nothing is guessed.
 //! - Header names are in lower case; values of one name are joined by `, ` (of `set-cookie` by a
 //!   new line, for a cookie may hold a comma).
-//!
+//! - An excerpt is an answer whatever its length, and whatever becomes of its body: it has the status, and what else there is.
 //! - Secrets of the request are taken out before anything is cut short or encoded, so that no half of one is left.
 //!
 //! Not here: whether a status fails a node (its kind decides), what is looked for (`mask`), what can be stored.
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::failure::{Class, Failure};
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -28,6 +28,8 @@ const MAX_HEADER_BYTES: usize = 65_536;
 
 /// How much of a body a failure quotes.
 const MAX_EXCERPT_CHARS: usize = 500;
+/// How long an excerpt is waited for.
+const EXCERPT_WAIT: Duration = Duration::from_secs(1);
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +94,30 @@ pub(super) async fn read(
     let masked = |text: String| secrets.text(&text).unwrap_or(text);
     let headers = headers.into_iter().map(|(name, value)| (masked(name), masked(value))).collect();
     Ok(Response { status, headers, body, url: masked(url) })
+}
+
+/// Takes an answer's status, when to come back, and the start of its body as text. With secrets there is no body: a cut may leave half
+/// of one.
+pub(super) async fn excerpt_of(mut answer: reqwest::Response, max_bytes: usize, secrets: Option<&Mask>) -> Response {
+    let (status, url) = (answer.status().as_u16(), answer.url().to_string());
+    let wait = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let headers = wait.map(|wait| (RETRY_AFTER.as_str().to_owned(), wait.to_owned())).into_iter().collect();
+    if let Some(secrets) = secrets {
+        return Response { status, headers, body: Value::Null, url: secrets.text(&url).unwrap_or(url) };
+    }
+    let mut bytes = Vec::new();
+    let fill = async {
+        while let Ok(Some(chunk)) = answer.chunk().await {
+            let room = max_bytes - bytes.len();
+            bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if chunk.len() > room {
+                break;
+            }
+        }
+    };
+    // What has come by then is the excerpt.
+    let _over = tokio::time::timeout(EXCERPT_WAIT, fill).await.is_err();
+    Response { status, headers, body: Value::String(String::from_utf8_lossy(&bytes).into_owned()), url }
 }
 
 /// Why an answer is not taken.

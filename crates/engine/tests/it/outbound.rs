@@ -389,6 +389,40 @@ async fn too_many_headers_are_refused() {
 }
 
 #[tokio::test]
+async fn an_excerpt_has_the_status_whatever_else_the_answer_is() {
+    let server = Server::start(|request| match request {
+        _ if request.starts_with("GET /long") => reply("503 Busy", &[("retry-after", "7")], &"é".repeat(1 << 20)),
+        _ if request.starts_with("GET /bomb") => gzipped(&bomb()),
+        _ if request.starts_with("GET /headers") => {
+            let mut headers = vec![("x-a", "b"); 200];
+            headers.push(("retry-after", "7"));
+            reply("503 Busy", &headers, "no")
+        }
+        _ if request.starts_with("GET /half") => b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf".to_vec(),
+        _ => b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\nhalf".to_vec(),
+    })
+    .await;
+    let outbound = outbound(&[server.entry()], &[]);
+    for (path, status, length, wait) in [
+        ("/long", 503, 1_000, Some(7)),
+        ("/bomb", 200, 1_000, None),
+        ("/headers", 503, 2, Some(7)),
+        ("/half", 200, 4, None),
+        ("/undecodable", 200, 0, None),
+    ] {
+        let mut request = get(server.url(path));
+        (request.max_response_bytes, request.cuts) = (1_000, true);
+        let response = outbound.send(request).await.expect(path);
+        let body = response.body.as_str().expect("text").len();
+        assert_eq!((response.status, body), (status, length), "{path}");
+        assert_eq!(engine::outbound::wanted_wait(&response), wait.map(Duration::from_secs), "{path}");
+    }
+    let mut request = get(server.url("/long"));
+    (request.cuts, request.secrets) = (true, Some(Arc::new(engine::mask::Mask::new(["é"]))));
+    assert_eq!(outbound.send(request).await.expect("an answer").body, Value::Null);
+}
+
+#[tokio::test]
 async fn a_call_ends_within_its_timeout() {
     let server = Server::start(|request| match request {
         _ if request.starts_with("GET /silent") => Vec::new(),

@@ -1,7 +1,8 @@
 //! Webhooks: who is told of ends, what was told, and telling it again.
 //!
 //! Invariants
-//! - A secret is shown by the answer that makes it, and by no other.
+//! - A secret is shown by the answer that makes it, and by no other. A URL's path and query may hold one of the receiver's: only who may
+//!   change webhooks is shown them.
 //! - A workspace's key sees its own webhooks, and narrows them to its own workflows.
 //!
 //! Not here: telling (`crate::webhooks`), what comes in (`hooks`).
@@ -13,6 +14,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use engine::vault;
+use kernel::access::Scope;
 use kernel::execution;
 use kernel::ids::WorkspaceId;
 use kernel::webhook::{ENDS, MAX_URL_LEN, Status, secret};
@@ -20,6 +22,7 @@ use serde::Deserialize;
 use store::definition::Which;
 use store::secret::Sealed;
 use store::webhook::{Change, NewWebhook, delivery, secret_name};
+use url::Url;
 use utoipa::IntoParams;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -90,7 +93,7 @@ pub(crate) async fn create(
     };
     let (secret, sealed) = sealed(&api, workspace, new.id, 1)?;
     api.store.create_webhook(&new, &sealed, &caller.actor).await.map_err(not_found)?;
-    let webhook = wire(api.store.webhook(new.id, caller.workspace).await?);
+    let webhook = wire(api.store.webhook(new.id, caller.workspace).await?, &caller);
     Ok((StatusCode::CREATED, Reply(CreatedWebhook { webhook, secret: secret.to_string() })))
 }
 
@@ -105,7 +108,7 @@ pub(crate) async fn list(
     let after = page::read(page::List::Webhooks, params.cursor.as_deref(), page::uuid_of)?;
     let rows = api.store.webhooks(caller.sees(params.workspace_id)?, after, limit + 1).await?;
     let cursor = |row: &store::webhook::Webhook| page::write(page::List::Webhooks, row.id.as_bytes());
-    Ok(Reply(page::page(rows, limit, cursor, wire)))
+    Ok(Reply(page::page(rows, limit, cursor, |row| wire(row, &caller))))
 }
 
 /// One webhook.
@@ -115,7 +118,7 @@ pub(crate) async fn get(
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
 ) -> Result<Reply<Webhook>, Problem> {
-    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?)))
+    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?, &caller)))
 }
 
 /// Changes a webhook, turns it off, or on again.
@@ -131,7 +134,7 @@ pub(crate) async fn change(
     let ChangeWebhook { url, events, description, enabled } = body;
     let change = Change { url, events: events.map(distinct), description, enabled };
     api.store.change_webhook(id, caller.workspace, &change, &caller.actor).await.map_err(unknown)?;
-    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?)))
+    Ok(Reply(wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?, &caller)))
 }
 
 /// Deletes a webhook and its secret. What was still to be told is not.
@@ -158,7 +161,7 @@ pub(crate) async fn rotate(
     let known = api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
     let (secret, sealed) = sealed(&api, known.workspace, id, known.secret_version.saturating_add(1))?;
     api.store.rotate_webhook(id, &sealed, overlap, &caller.actor).await.map_err(unknown)?;
-    let webhook = wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?);
+    let webhook = wire(api.store.webhook(id, caller.workspace).await.map_err(unknown)?, &caller);
     Ok(Reply(CreatedWebhook { webhook, secret: secret.to_string() }))
 }
 
@@ -254,12 +257,18 @@ fn unknown(error: store::Error) -> Problem {
     }
 }
 
-fn wire(webhook: store::webhook::Webhook) -> Webhook {
+/// Scheme and host of a URL.
+fn origin(url: &str) -> String {
+    Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
+}
+
+fn wire(webhook: store::webhook::Webhook, caller: &Caller) -> Webhook {
+    let manages = caller.scopes.allow(Scope::Manage);
     let (disabled_at, disabled_reason) = webhook.disabled.unzip();
     Webhook {
         id: webhook.id,
         workspace_id: webhook.workspace,
-        url: webhook.url,
+        url: if manages { webhook.url } else { origin(&webhook.url) },
         events: webhook.events,
         workflow_definition_id: webhook.definition,
         workflow_name: webhook.definition_name,

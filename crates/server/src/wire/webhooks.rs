@@ -56,6 +56,7 @@ pub struct ChangeWebhook {
 pub struct Webhook {
     pub id: Uuid,
     pub workspace_id: WorkspaceId,
+    /// Without the scope `manage`, its scheme and host only.
     pub url: String,
     pub events: Vec<execution::Status>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

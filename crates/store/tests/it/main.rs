@@ -16,6 +16,7 @@ mod events;
 mod explain;
 mod feed;
 mod gates;
+mod grants;
 mod jobs;
 mod keys;
 mod leases;

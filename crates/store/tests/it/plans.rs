@@ -294,3 +294,52 @@ async fn a_backlog_limit_costs_an_enqueue_no_count_whether_there_is_room_or_not(
         assert!(buffers < 200, "{buffers} buffers under a limit of {limit}");
     }
 }
+
+/// Jobs of nobody's and one's own: so many, and five.
+async fn jobs(world: &World, workspace: WorkspaceId) {
+    let fill = "ALTER TABLE workflow_queue_projection DISABLE TRIGGER USER;
+        INSERT INTO workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type, created_at)
+        SELECT gen_random_uuid(), gen_random_uuid(), 'x', '{}', gen_random_uuid(), 's', now() - n * interval '1 s'
+          FROM generate_series(1, 40000) n;
+        INSERT INTO workflow_queue_job (id, workspace_id, version, pending_since)
+        SELECT p.id, NULL, 1, p.created_at FROM workflow_queue_projection p;
+        ALTER TABLE workflow_queue_projection ENABLE TRIGGER USER;
+        ALTER TABLE workflow_queue_projection SET (autovacuum_enabled = off);
+        ALTER TABLE workflow_queue_job SET (autovacuum_enabled = off)";
+    world.client.batch_execute(fill).await.expect("jobs");
+    let own = "UPDATE workflow_queue_job SET workspace_id = $1
+        WHERE id IN (SELECT id FROM workflow_queue_projection ORDER BY created_at OFFSET 20000 LIMIT 5)";
+    world.run_sql(own, &[&workspace.0]).await;
+    // As every connection of the store has it.
+    world
+        .client
+        .batch_execute("SET enable_seqscan = off; SET random_page_cost = 1.1; SET jit = off")
+        .await
+        .expect("settings");
+}
+
+#[tokio::test]
+async fn a_workspace_that_reads_its_jobs_touches_none_of_the_others() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    jobs(&world, workspace).await;
+    let (of, none, at) = (Some(workspace.0), None::<uuid::Uuid>, None::<jiff::Timestamp>);
+    let (anything, last) = (None::<&str>, uuid::Uuid::max());
+    // With statistics, as any table of this size has them: which end to begin at is for them to say, since a workspace may also
+    // be the one that has nearly all jobs.
+    world.client.batch_execute("ANALYZE").await.expect("statistics");
+    for mode in ["force_custom_plan", "force_generic_plan"] {
+        world.client.batch_execute(&format!("SET plan_cache_mode = {mode}")).await.expect("a mode");
+        for count in [false, true] {
+            let ask = sql!("workflow_queue_projection/ask");
+            let buffers = touched(&world, ask, &[&of, &1_000_i64, &0_i64, &count]).await;
+            assert!(buffers < 100, "{buffers} buffers to ask, counted: {count}, {mode}");
+        }
+        let set = sql!("workflow_queue_projection/set");
+        let buffers = touched(&world, set, &[&of, &json!({ "status": "pending" }), &1_000_i64, &true]).await;
+        assert!(buffers < 500, "{buffers} buffers to change five, {mode}");
+        let list = sql!("workflow_queue_projection/list_of");
+        let buffers = touched(&world, list, &[&of, &anything, &anything, &none, &at, &last, &50_i64]).await;
+        assert!(buffers < 100, "{buffers} buffers to list, {mode}");
+    }
+}

@@ -1,16 +1,36 @@
 //! The table as clients of PostgREST ask and change it: every column in every place that the dialect has for it.
 
 use kernel::realtime::column::{COLUMNS, Type};
+use kernel::rest::Refused;
 use kernel::rest::decode::pairs;
 use kernel::rest::header::Wanted;
 use kernel::rest::query::Query;
 use serde_json::{Value, json};
 use store::Error;
-use store::rest::Change;
+use store::rest::{Change, Rows};
 use store::testing::Database;
 
 fn query(text: &str) -> Query {
     Query::read(&pairs(text).expect("pairs")).expect("a query")
+}
+
+/// The changed rows are to be told.
+fn rows_wanted() -> Wanted {
+    Wanted::read(None, ["return=representation"].into_iter()).expect("headers")
+}
+
+/// Pending rows of nobody, each with so many bytes.
+async fn pending(database: &Database, rows: i32, bytes: i32) {
+    let insert = "INSERT INTO workflow_queue_projection (event_id, event_type, event_data, stream_id, stream_type)
+        SELECT gen_random_uuid(), 'x', to_jsonb(repeat('x', $2::int)), gen_random_uuid(), 's' FROM generate_series(1, $1::int)";
+    database.client().await.execute(insert, &[&rows, &bytes]).await.expect("rows");
+}
+
+async fn touch(database: &Database, text: &str, wanted: Wanted) -> Result<Rows, Refused> {
+    let (query, body) = (query(text), json!({ "updated_at": "now" }));
+    let set = kernel::rest::change::columns(&body).expect("columns");
+    let asked = Change { query: &query, set: &set, body: &body, wanted };
+    database.store.change_rows(&asked, None).await.expect("an answer")
 }
 
 /// A value of each type, as a row of ours has none.
@@ -55,7 +75,7 @@ async fn a_change_sets_what_it_names_and_the_guard_refuses_the_rest() {
     let id: String = client.query_one(row, &[]).await.expect("a row").get(0);
     let change = async |body: Value, text: &str| {
         let (query, set) = (query(text), kernel::rest::change::columns(&body).expect("columns"));
-        let asked = Change { query: &query, set: &set, body: &body, wanted: Wanted::default() };
+        let asked = Change { query: &query, set: &set, body: &body, wanted: rows_wanted() };
         database.store.change_rows(&asked, None).await.map(|rows| rows.expect("rows"))
     };
     let by_id = format!("id=eq.{id}&select=status,worker_id,workflow_id,result,retry_count");
@@ -80,4 +100,57 @@ async fn a_change_sets_what_it_names_and_the_guard_refuses_the_rest() {
     let set = kernel::rest::change::columns(&done).expect("columns");
     let seen = database.store.change_rows(&Change { set: &set, ..scoped }, nobody).await.expect("an answer");
     assert_eq!(seen.expect("rows").count, 0, "a row of no workspace is no workspace's");
+}
+
+#[tokio::test]
+async fn a_change_of_too_many_rows_looks_at_one_too_many_and_writes_nothing() {
+    let database = Database::new().await;
+    pending(&database, 1_500, 10).await;
+    let refused = touch(&database, "status=eq.pending", Wanted::default()).await.expect_err("too many");
+    assert_eq!(refused, Refused::TooMany { rows: 1_001, most: 1_000 });
+    // Sequence numbers are not given back: whoever drew some wrote something, and took it back.
+    let drawn = "SELECT last_value, (SELECT max(sequence) FROM domain_events) FROM domain_events_sequence_seq";
+    let row = database.client().await.query_one(drawn, &[]).await.expect("a sequence");
+    assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1), "not a fact was written");
+    let few = "status=eq.pending&event_type=eq.x&id=lt.80000000-0000-0000-0000-000000000000";
+    let touched = touch(&database, few, Wanted::default()).await.expect("few enough");
+    assert!((600..=900).contains(&touched.count), "{}", touched.count);
+    assert_eq!(touched.body, "[]", "nobody asked for the rows");
+}
+
+#[tokio::test]
+async fn changed_rows_are_told_up_to_the_bound_of_a_read() {
+    let database = Database::new().await;
+    pending(&database, 20, 1 << 20).await;
+    let told = touch(&database, "status=eq.pending", rows_wanted()).await.expect("a change");
+    let listed: Vec<Value> = serde_json::from_str(&told.body).expect("JSON");
+    assert_eq!((told.count, listed.len()), (16, 16), "none begins after 16 MiB");
+    let changed = "SELECT count(*) FROM domain_events WHERE event_type = 'workflow.queue.touched'";
+    let changed: i64 = database.client().await.query_one(changed, &[]).await.expect("a count").get(0);
+    assert_eq!(changed, 20);
+}
+
+#[tokio::test]
+async fn of_many_who_claim_the_same_rows_at_once_each_row_has_one() {
+    let database = Database::new().await;
+    pending(&database, 20, 10).await;
+    let claims = (0..8).map(|racer| {
+        let store = database.store.clone();
+        tokio::spawn(async move {
+            let body = json!({ "status": "processing", "worker_id": format!("w{racer}") });
+            let set = kernel::rest::change::columns(&body).expect("columns");
+            let query = query("status=eq.pending");
+            let asked = Change { query: &query, set: &set, body: &body, wanted: Wanted::default() };
+            store.change_rows(&asked, None).await
+        })
+    });
+    let mut claimed = 0;
+    for claim in claims.collect::<Vec<_>>() {
+        // Two that lock each other's rows in turn may deadlock, and one is told to come again; none is refused by the guard.
+        match claim.await.expect("it ends") {
+            Ok(rows) => claimed += rows.expect("rows").count,
+            Err(error) => assert!(matches!(error, Error::Unavailable(_)), "{error:?}"),
+        }
+    }
+    assert_eq!(claimed, 20);
 }

@@ -166,14 +166,57 @@ async fn many_claimers_at_once_claim_each_delivery_once_and_go_around_the_worksp
     ids.dedup();
     assert_eq!(ids.len(), told.len(), "none twice");
     assert_eq!(told.iter().filter(|delivery| delivery.workspace == quiet.0).count(), 1, "the quiet one has its turn");
-    let sending = told.len() - 1;
-    assert!((8..40).contains(&sending), "each racer sees what is committed; never all of them: {sending}");
-    assert!(claim(&world).await.is_empty(), "so many of one workspace at once");
+    assert_eq!(told.len() - 1, 8, "so many of one workspace at once, however many claim at the same time");
+    assert!(claim(&world).await.is_empty(), "and no more of it later");
     let one = Room { limit: 1, ..ROOM };
     all_due(&world).await;
     let first = world.store.claim_deliveries(None, one).await.expect("a claim");
     let second = world.store.claim_deliveries(first.next, one).await.expect("a claim");
     assert_ne!(first.deliveries[0].workspace, second.deliveries[0].workspace, "it goes on behind the last");
+}
+
+#[tokio::test]
+async fn while_one_claims_for_a_workspace_nobody_counts_without_what_it_claims() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    webhook(&world, workspace, &[Status::Canceled], None).await;
+    for execution in world.accept_many(workspace, definition, 20).await {
+        world.finish(execution, Status::Canceled).await;
+    }
+    let mut client = world.database.client().await;
+    let claiming = client.transaction().await.expect("a transaction");
+    let sql = "SELECT count(delivery) FROM fb_deliveries_claim_1(gen_random_uuid(), $1, 8, 20, 100, 60)";
+    let first: i64 = claiming.query_one(sql, &[&Uuid::nil()]).await.expect("a claim").get(0);
+    let beside = claim(&world).await.len();
+    claiming.commit().await.expect("a commit");
+    assert_eq!((first, beside), (5, 0));
+    assert_eq!(claim(&world).await.len(), 3, "once it is over, what is left of the eight");
+}
+
+#[tokio::test]
+async fn a_workspace_leaves_three_quarters_of_what_is_free_to_others() {
+    let world = World::new().await;
+    let mut workspaces = Vec::new();
+    for _ in 0..10 {
+        let (workspace, definition) = world.tenant("PRO").await;
+        webhook(&world, workspace, &[Status::Canceled], None).await;
+        for execution in world.accept_many(workspace, definition, 9).await {
+            world.finish(execution, Status::Canceled).await;
+        }
+        workspaces.push(workspace);
+    }
+    workspaces.sort();
+    let claimed = claim(&world).await;
+    let of = |workspace: &WorkspaceId| claimed.iter().filter(|delivery| delivery.workspace == *workspace).count();
+    assert_eq!(workspaces.iter().map(of).collect::<Vec<_>>(), [8, 6, 4, 3, 2, 2, 1, 1, 1, 1]);
+    let rest = Room { limit: 3, ..ROOM };
+    let more = world.store.claim_deliveries(None, rest).await.expect("a claim").deliveries;
+    assert!(more.is_empty(), "what is left is for those who have none under way");
+    let (workspace, definition) = world.tenant("PRO").await;
+    webhook(&world, workspace, &[Status::Canceled], None).await;
+    end_some(&world, (workspace, definition), &[Status::Canceled]).await;
+    let late = world.store.claim_deliveries(None, rest).await.expect("a claim").deliveries;
+    assert_eq!(late.iter().map(|delivery| delivery.workspace).collect::<Vec<_>>(), [workspace]);
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ pub(super) async fn python(code: &str, stdin: &str) -> Result<String, String> {
     }
 }
 
-type Answer = (u16, Vec<(&'static str, String)>);
+type Answer = (u16, Vec<(&'static str, String)>, String);
 
 #[derive(Clone)]
 pub(super) struct Inbox {
@@ -89,8 +89,13 @@ impl Inbox {
 
     /// The next messages are answered so, in order; the others with 200.
     pub(super) fn answer(&self, status: u16, headers: &[(&'static str, &str)]) {
+        self.answer_with(status, headers, "taken".to_owned());
+    }
+
+    /// The same, with this body.
+    pub(super) fn answer_with(&self, status: u16, headers: &[(&'static str, &str)], body: String) {
         let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push_back((status, headers));
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push_back((status, headers, body));
     }
 
     /// Keeps senders waiting for their answers, or lets them go.
@@ -119,8 +124,8 @@ async fn take(State(inbox): State<Inbox>, headers: HeaderMap, body: Bytes) -> Re
     let mut held = inbox.held.subscribe();
     let _let_go = held.wait_for(|held| !held).await.is_ok();
     let answer = inbox.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let (status, headers) = answer.unwrap_or((200, Vec::new()));
-    let mut response = (StatusCode::from_u16(status).expect("a status"), "taken").into_response();
+    let (status, headers, body) = answer.unwrap_or((200, Vec::new(), "taken".to_owned()));
+    let mut response = (StatusCode::from_u16(status).expect("a status"), body).into_response();
     response.headers_mut().extend(
         headers.into_iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().expect("a value"))),
     );
