@@ -705,7 +705,8 @@ BEGIN
              WHERE p.id = p_id AND p.status = 'processing';
         END IF;
         RETURN QUERY
-        UPDATE workflow_queue_job j SET lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
+        UPDATE workflow_queue_job j
+           SET lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.claim_lease_s, j.lease_s))
          WHERE j.id = p_id AND j.held = 'api' AND j.claim_id = p_claim RETURNING 'held', j.lease_until;
         RETURN;
     END IF;
@@ -724,6 +725,7 @@ CREATE TABLE public.workflow_queue_job (
     claim_id uuid,
     lease_until timestamp with time zone,
     retry_from timestamp with time zone,
+    claim_lease_s integer,
     CONSTRAINT workflow_queue_job_check CHECK (((held IS DISTINCT FROM 'sql'::text) OR (claim_id IS NULL))),
     CONSTRAINT workflow_queue_job_check1 CHECK (((pending_since IS NULL) OR ((held IS NULL) AND (claim_id IS NULL) AND (retry_from IS NULL)))),
     CONSTRAINT workflow_queue_job_held_check CHECK ((held = ANY (ARRAY['sql'::text, 'api'::text, 'ours'::text])))
@@ -1046,13 +1048,15 @@ BEGIN
     FOR t IN
         SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
          WHERE j.pending_since IS NOT NULL AND p.status = 'pending' AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
-           AND (p_types IS NULL OR p.event_type = ANY (p_types)) AND (p_id IS NULL OR j.id = p_id)
+           AND (p_types IS NULL OR p.event_type = ANY (p_types)
+                OR EXISTS (SELECT 1 FROM unnest(p_types) AS t(type) WHERE t.type LIKE '%.*' AND starts_with(p.event_type, left(t.type, -1))))
+           AND (p_id IS NULL OR j.id = p_id)
          ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
         UPDATE workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
          WHERE p.id = t.id AND p.status = 'pending';
         UPDATE workflow_queue_job j
-           SET held = 'api', claim_id = gen_random_uuid(),
+           SET held = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, j.lease_s),
                lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
          WHERE j.id = t.id AND j.held = 'sql';
         RETURN QUERY SELECT p, j.workspace_id, j.claim_id, j.lease_until
@@ -1259,7 +1263,7 @@ BEGIN
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_start_1(p_ids uuid[], p_retries integer[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(id uuid, answer text, execution uuid)
+CREATE FUNCTION public.fb_jobs_start_2(p_ids uuid[], p_retries integer[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(id uuid, answer text, execution uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1268,6 +1272,7 @@ CREATE FUNCTION public.fb_jobs_start_1(p_ids uuid[], p_retries integer[], p_exec
 DECLARE
     t record;
     taken uuid[];
+    moved uuid[];
     begun uuid[];
     later uuid[] := '{}';
 BEGIN
@@ -1275,6 +1280,11 @@ BEGIN
         SELECT p.id FROM workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
          WHERE p.status = 'pending' AND p.retry_count = t.retries
          ORDER BY p.id FOR UPDATE OF p SKIP LOCKED) p;
+    -- What was judged by a version that is published no more stays as it is.
+    SELECT coalesce(array_agg(t.id), '{}') INTO moved FROM unnest(p_ids, p_definitions, p_versions) AS t(id, definition, version)
+      JOIN workflow_definition d ON d.id = t.definition
+     WHERE t.id = ANY (taken) AND t.version IS NOT NULL AND d.published_version IS DISTINCT FROM t.version;
+    taken := ARRAY(SELECT t.id FROM unnest(taken) AS t(id) WHERE NOT t.id = ANY (moved));
     -- Only what begins has an execution.
     SELECT coalesce(array_agg(t.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS t(id, skip, error)
      WHERE t.id = ANY (taken) AND NOT t.skip AND t.error IS NULL;
@@ -1282,19 +1292,19 @@ BEGIN
     FOR t IN
         WITH s AS MATERIALIZED (
             SELECT u.*, 'event:' || p.event_id || '/' || u.retries AS key
-              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_inputs, p_triggers, p_workflow_ids)
-                   AS u(id, retries, execution, workspace, definition, input, trig, workflow_id)
+              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers, p_workflow_ids)
+                   AS u(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
               JOIN workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
         a AS MATERIALIZED (
             SELECT array_agg(s.id) AS ids, array_agg(s.execution) AS executions, array_agg(s.workspace) AS workspaces,
                    array_agg(s.definition) AS definitions, array_agg(s.input) AS inputs, array_agg(3::smallint) AS priorities,
                    array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(s.key) AS keys,
                    array_agg(sha256(convert_to(s.key, 'UTF8'))) AS prints, array_agg(s.trig) AS triggers,
-                   array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
+                   array_agg(s.version) AS versions, array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
               FROM s HAVING count(*) > 0)
         SELECT a.ids[e.ord] AS id, e.outcome, e.execution, a.workflow_ids[e.ord] AS workflow_id
           FROM a CROSS JOIN LATERAL fb_enqueue_many_2(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
-               a.none, a.keys, a.prints, a.triggers, a.none, a.nobody, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
+               a.none, a.keys, a.prints, a.triggers, a.none, a.versions, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
     LOOP
         IF t.outcome IN ('accepted', 'existing') THEN
             PERFORM fb_job_take_1(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
@@ -1315,7 +1325,8 @@ BEGIN
         PERFORM fb_job_finish_1(t.id, '{"skipped": true}', t.error, t.error, true);
         RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
     END LOOP;
-    RETURN QUERY SELECT u.id, 'lost', NULL::uuid FROM unnest(p_ids) AS u(id) WHERE NOT u.id = ANY (taken);
+    RETURN QUERY SELECT u.id, CASE WHEN u.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid FROM unnest(p_ids) AS u(id)
+     WHERE NOT u.id = ANY (taken);
     -- One row, however many jobs wait behind it. Last, and of what nobody else has: it waits for no lock.
     UPDATE event_binding b SET full_until = now() + interval '5 seconds'
      WHERE b.id = ANY (ARRAY(

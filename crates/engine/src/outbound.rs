@@ -84,6 +84,12 @@ impl Default for Settings {
 #[error("set up outbound HTTP")]
 pub struct Error(#[from] reqwest::Error);
 
+/// Why a URL is never called, where the URL alone tells: what is behind a name shows only when it is called.
+pub fn refusal(allow: &[Allow], url: &str) -> Option<String> {
+    let guard = Guard { allow: allow.to_vec(), deny: Vec::new() };
+    guard.parse(url).err().map(|denied| denied.to_string())
+}
+
 /// Makes calls for tenants. A clone shares connections with its original.
 #[derive(Clone)]
 pub struct Outbound {

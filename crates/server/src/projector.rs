@@ -3,6 +3,8 @@
 //! Invariants
 //! - Look, decide, do: what is to become of a job is the kernel's (`kernel::event::binding`); claiming it and enqueueing its execution are one
 //!   transaction, so a job that somebody else took meanwhile starts nothing.
+//! - The input is judged as a start's is, by the version that is published then, and that version is run. One that does not fit fails its
+//!   job like anything else that keeps it from beginning: a try that counts, and the next may find another version or another binding.
 //! - Woken when this process appended events, when anybody's change rings the bell, and by the poll in any case; safe to run twice and in every process at once.
 //! - A job that spoils its batch ends alone, with its reason.
 //!
@@ -18,18 +20,25 @@ use std::time::Duration;
 
 use kernel::event::binding::{Decision, decide};
 use kernel::ids::ExecutionId;
+use kernel::queue::Priority;
+use serde_json::Value;
 use store::Store;
 use store::batch::{Fate, by_halves};
+use store::enqueue::Start;
 use store::projection::ours::{Begin, Begun, Due, What};
 
 use crate::hints::Hints;
+use crate::http::declared::{Declared, Verdict, reason};
 
 /// Jobs looked at in one commit.
 const BATCH: i32 = 100;
+/// How often a job is judged anew because another version was published meanwhile; then the poll comes back to it.
+const ROUNDS: usize = 5;
 
 pub(crate) struct Projector {
     pub(crate) store: Store,
     pub(crate) hints: Hints,
+    pub(crate) declared: Declared,
     /// Whom the projection names: `{hostname}-{pid}`.
     pub(crate) worker: String,
     pub(crate) max_backlog: Option<i32>,
@@ -37,35 +46,67 @@ pub(crate) struct Projector {
 
 impl Projector {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let due = self.store.due_jobs(BATCH).await?;
-        if due.is_empty() {
-            return Ok(None);
+        let mut open = self.store.due_jobs(BATCH).await?;
+        let full = open.len() >= usize::try_from(BATCH).unwrap_or(usize::MAX);
+        for _ in 0..ROUNDS {
+            if open.is_empty() {
+                break;
+            }
+            open = self.take(open).await?;
         }
-        let full = due.len() >= usize::try_from(BATCH).unwrap_or(usize::MAX);
-        let begins: Vec<Begin> = due.into_iter().map(begin).collect();
+        Ok(full.then_some(Duration::ZERO))
+    }
+
+    /// Takes jobs; answers those that must be judged anew.
+    async fn take(&self, due: Vec<Due>) -> Result<Vec<Due>, store::Error> {
+        let begins = self.judged(due.iter().map(begin).collect()).await?;
         let call = |some| self.store.begin_jobs(some, &self.worker, self.max_backlog);
-        let mut enqueued = BTreeSet::new();
-        for (begin, fate) in begins.iter().zip(by_halves(&begins, call).await?) {
+        let (mut enqueued, mut moved) = (BTreeSet::new(), Vec::new());
+        for ((begin, due), fate) in begins.iter().zip(due).zip(by_halves(&begins, call).await?) {
             match fate {
                 Fate::Done(Begun::Started(_)) => drop(enqueued.insert(begin.workspace)),
+                Fate::Done(Begun::Moved) => moved.push(due),
                 Fate::Done(Begun::Skipped | Begun::Failed | Begun::Later | Begun::Lost) => {}
                 Fate::Refused(error) => self.spoilt(begin, &error).await?,
             }
         }
         enqueued.into_iter().for_each(|workspace| self.hints.enqueued(workspace));
-        Ok(full.then_some(Duration::ZERO))
+        Ok(moved)
+    }
+
+    /// The same with inputs as the published versions want them, or why they do not fit.
+    async fn judged(&self, mut begins: Vec<Begin>) -> Result<Vec<Begin>, store::Error> {
+        let starts: Vec<(usize, Start)> =
+            begins.iter().enumerate().filter_map(|(at, begin)| Some((at, start(begin)?))).collect();
+        let Ok(verdicts) = self.declared.judge(&self.store, &starts, true).await else {
+            // The database is away: asking it says so.
+            self.store.ping().await?;
+            return Err(store::Error::Corrupt("what definitions declare could not be read".to_owned()));
+        };
+        for ((at, _), verdict) in starts.into_iter().zip(verdicts) {
+            let begin = &mut begins[at];
+            match (verdict, &mut begin.what) {
+                (Verdict::Good { input: Some(filled), published }, What::Start { input, .. }) => {
+                    *input = filled;
+                    begin.published = published;
+                }
+                (Verdict::Refused(problem), what) => *what = What::Fail(reason(&problem)),
+                (Verdict::Good { .. }, _) => {}
+            }
+        }
+        Ok(begins)
     }
 
     /// The database cannot hold what this job would start: it fails instead.
     async fn spoilt(&self, begin: &Begin, error: &store::Error) -> Result<(), store::Error> {
         tracing::warn!(job = %begin.job, error = %error, "A job's execution cannot be stored");
         let what = What::Fail("the database cannot hold what this event would start".to_owned());
-        let failed = Begin { what, ..begin.clone() };
+        let failed = Begin { what, published: None, ..begin.clone() };
         self.store.begin_jobs(&[failed], &self.worker, self.max_backlog).await.map(drop)
     }
 }
 
-fn begin(due: Due) -> Begin {
+fn begin(due: &Due) -> Begin {
     let execution = ExecutionId(store::new_id());
     let what = match decide(&due.rule, &due.event, execution, due.retry_count) {
         Ok(Decision::Start { input, trigger, workflow_id }) => What::Start { input, trigger, workflow_id },
@@ -78,6 +119,26 @@ fn begin(due: Due) -> Begin {
         execution,
         workspace: due.workspace,
         definition: due.definition,
+        published: None,
         what,
     }
+}
+
+/// What a job would start, to be judged.
+fn start(begin: &Begin) -> Option<Start> {
+    let What::Start { input, .. } = &begin.what else { return None };
+    Some(Start {
+        execution: begin.execution,
+        workspace: begin.workspace,
+        definition: begin.definition,
+        input: Some(input.clone()),
+        priority: Priority::default(),
+        run_at: None,
+        concurrency_key: None,
+        idempotency: None,
+        trigger: Value::Null,
+        trace: None,
+        version: None,
+        rerun_of: None,
+    })
 }

@@ -29,8 +29,7 @@ use store::schedule::fire::{Due, Fired};
 use uuid::Uuid;
 
 use crate::hints::Hints;
-use crate::http::Problem;
-use crate::http::declared::{Declared, Verdict};
+use crate::http::declared::{Declared, Verdict, reason};
 
 /// Schedules looked at in one pass.
 const BATCH: i64 = 100;
@@ -144,10 +143,4 @@ pub(crate) fn start(due: &Due, idempotency: Option<(String, Vec<u8>)>) -> Start 
         version: None,
         rerun_of: None,
     }
-}
-
-/// What a start would have been told, as one line.
-fn reason(problem: &Problem) -> String {
-    let all: Vec<String> = problem.problems.iter().take(5).map(ToString::to_string).collect();
-    if all.is_empty() { problem.detail.clone() } else { all.join("; ") }
 }

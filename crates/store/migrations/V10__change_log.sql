@@ -48,3 +48,6 @@ END $fn$;
 
 CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR UPDATE OR DELETE ON workflow_queue_projection
     FOR EACH ROW EXECUTE FUNCTION fb_log_projection_1();
+
+-- What the API's claim asked for: a heartbeat that says nothing else repeats it.
+ALTER TABLE workflow_queue_job ADD COLUMN claim_lease_s int;

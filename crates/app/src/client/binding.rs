@@ -4,11 +4,12 @@ use server::wire;
 use uuid::Uuid;
 
 use super::api::Answer;
+use super::confirm::Sure;
 use super::connection::{Place, Session};
 use super::page::Paging;
 use super::{Act, On, definition, input};
 use crate::exit::Exit;
-use crate::output::Cell;
+use crate::output::{self, Cell};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -60,11 +61,13 @@ pub(crate) struct List {
     place: Place,
 }
 
-/// Take a binding away; jobs that it made stay
+/// Take a binding away, after asking; jobs that it made stay
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  forebay binding delete 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a")]
+#[command(after_help = "Example:\n  forebay binding delete 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --yes")]
 pub(crate) struct Delete {
     id: Uuid,
+    #[command(flatten)]
+    sure: Sure,
 }
 
 impl Command {
@@ -93,7 +96,7 @@ impl Act for Create {
             lease_seconds: self.lease,
         };
         let made: Answer<wire::Binding> = session.api.post("bindings", &body).await?;
-        session.show(&made, |made| crate::output::line(made.id))?;
+        session.show(&made, |made| output::line(made.id))?;
         Ok(Exit::Done)
     }
 }
@@ -121,6 +124,10 @@ fn row(binding: &wire::Binding) -> Vec<Cell> {
 
 impl Act for Delete {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+        if !self.sure.confirm(&format!("Delete binding {}? Its events make no job any more.", self.id))? {
+            output::note("nothing was done")?;
+            return Ok(Exit::Error);
+        }
         session.api.delete(&format!("bindings/{}", self.id)).await?;
         session.tell(format!("{}: deleted", self.id))?;
         Ok(Exit::Done)

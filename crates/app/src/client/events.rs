@@ -104,7 +104,8 @@ impl Act for Append {
         if self.expected_version.is_some_and(|version| version < 0) {
             return Err(usage("--expected-version: 0 or more"));
         }
-        let data = input::assemble(self.data.as_deref(), &self.set)?;
+        let data = self.data.as_deref().map(|data| input::read_of("--data", data)).transpose()?;
+        let data = input::overlay(data, &self.set)?;
         let event = wire::NewEvent {
             id: Some(self.id.unwrap_or_else(store::new_id)),
             kind: self.kind,

@@ -77,13 +77,19 @@ fn read_value(text: &str) -> Value {
 
 /// Reads an input: JSON, `@FILE`, or `-` for stdin.
 pub(crate) fn read(input: &str) -> anyhow::Result<Value> {
-    read_any(input).map_err(|error| as_usage(&error))
+    read_of("--input", input)
 }
 
-fn read_any(input: &str) -> anyhow::Result<Value> {
+/// The same, given as another flag.
+pub(crate) fn read_of(flag: &str, input: &str) -> anyhow::Result<Value> {
+    read_any(flag, input).map_err(|error| as_usage(&error))
+}
+
+fn read_any(flag: &str, input: &str) -> anyhow::Result<Value> {
     let file = if input == "-" { Some("-") } else { input.strip_prefix('@') };
     let Some(file) = file else {
-        return serde_json::from_str(input).context("read --input as JSON (@FILE reads a file, - reads stdin)");
+        let told = || format!("read {flag} as JSON (@FILE reads a file, - reads stdin)");
+        return serde_json::from_str(input).with_context(told);
     };
     let document = Document::load(file)?;
     document.parse().map_err(|finding| anyhow::anyhow!(draw::plain(document.shown(), &finding)))

@@ -11,6 +11,7 @@ use server::wire;
 use uuid::Uuid;
 
 use super::api::Answer;
+use super::confirm::Sure;
 use super::connection::{Place, Session};
 use super::input::{self, Setting};
 use super::page::Paging;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
 
 /// Start a workflow at times, or at one
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("when").required(true).args(["cron", "at"])))]
 #[command(after_help = "\
 A cron expression has five fields: minute hour day month weekday. With six, the first is the second; ticks are at least \
 ten seconds apart. * is every, 1-5 a range, 1,3 a list, */15 a step; names (MON, JAN), L (last), 15W (the weekday nearest) \
@@ -55,10 +57,10 @@ pub(crate) struct Create {
     #[arg(value_name = "WORKFLOW")]
     workflow: String,
     /// Again and again: minute hour day month weekday
-    #[arg(long, value_name = "CRON", required_unless_present = "at", conflicts_with = "at")]
+    #[arg(long, value_name = "CRON")]
     cron: Option<String>,
     /// Whose clock, such as Europe/Berlin [default: UTC]
-    #[arg(long, value_name = "ZONE", requires = "cron")]
+    #[arg(long, value_name = "ZONE", conflicts_with = "at")]
     timezone: Option<String>,
     /// Once: 2030-01-31T09:00:00Z, or how long from now, such as 10m
     #[arg(long, value_name = "TIME", value_parser = input::read_time)]
@@ -76,7 +78,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "KEY")]
     concurrency_key: Option<String>,
     /// skip, buffer_one or allow [default: skip]
-    #[arg(long, value_name = "POLICY", value_parser = read_overlap, requires = "cron")]
+    #[arg(long, value_name = "POLICY", value_parser = read_overlap, conflicts_with = "at")]
     overlap: Option<Overlap>,
     /// skip, last or all [default: last]
     #[arg(long, value_name = "POLICY", value_parser = read_catch_up)]
@@ -166,15 +168,17 @@ pub(crate) struct Trigger {
     idempotency_key: Option<String>,
 }
 
-/// Take a schedule away with its ticks; what it started goes on
+/// Take a schedule away with its ticks, after asking; what it started goes on
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 One that a workflow file made goes with the file's next version.
 
 Example:
-  forebay schedule rm 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a")]
+  forebay schedule rm 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --yes")]
 pub(crate) struct Remove {
     id: Uuid,
+    #[command(flatten)]
+    sure: Sure,
 }
 
 fn read_overlap(text: &str) -> Result<Overlap, String> {
@@ -349,6 +353,10 @@ impl Act for Trigger {
 
 impl Act for Remove {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+        if !self.sure.confirm(&format!("Delete schedule {}? What became of its ticks goes with it.", self.id))? {
+            output::note("nothing was done")?;
+            return Ok(Exit::Error);
+        }
         session.api.delete(&format!("schedules/{}", self.id)).await?;
         session.tell(format!("{}: deleted", self.id))?;
         Ok(Exit::Done)

@@ -97,6 +97,72 @@ async fn a_failing_workflow_is_tried_three_times_and_its_stack_tells_the_chain()
 }
 
 #[tokio::test]
+async fn an_events_input_is_judged_by_what_the_published_version_declares() {
+    let world = World::with(&["projection.retry_after_ms=1"]).await;
+    let tenant = world.tenant("PRO").await;
+    let apply = async |required: bool| {
+        let document = json!({
+            "name": "order", "on": { "event": { "type": "order.placed", "input": "${{ trigger.event.data }}" } },
+            "inputs": { "total": { "type": "number", "required": required }, "currency": { "type": "string", "default": "EUR" } },
+            "nodes": { "say": { "kind": "LOG", "with": { "message": "${{ inputs.currency }}" } } },
+            "outputs": { "currency": "${{ nodes.say.output.message }}" } });
+        tenant.api.post("workflow/definitions/apply", json!({ "document": document })).await.expect(200)
+    };
+    let append = async |data: Value| {
+        let event = json!({ "type": "order.placed", "streamId": store::new_id(), "streamType": "order", "data": data });
+        text(&tenant.api.post("events", json!({ "events": [event] })).await.expect(200)["events"][0]["id"])
+    };
+    apply(true).await;
+    let good = append(json!({ "total": 20 })).await;
+    assert_eq!(
+        job(&tenant.api, &good, "completed").await["result"],
+        json!({ "currency": "EUR" }),
+        "defaults are there"
+    );
+    let table = [(json!({ "id": "A1" }), "/input: total is missing"), (json!({ "total": "many" }), "/input/total: ")];
+    for (data, told) in table {
+        let bad = append(data).await;
+        let dead = until("three failures", async || {
+            let job = job(&tenant.api, &bad, "failed").await;
+            (job["retryCount"] == 3).then_some(job)
+        })
+        .await;
+        let why = text(&dead["errorMessage"]);
+        assert!(why.starts_with(told), "{why}");
+    }
+    let ran = tenant.api.get("workflow/executions").await.expect(200);
+    assert_eq!(ran["items"].as_array().map(Vec::len), Some(1), "what does not fit starts nothing");
+    apply(false).await;
+    let lenient = append(json!({})).await;
+    job(&tenant.api, &lenient, "completed").await;
+}
+
+#[tokio::test]
+async fn a_rule_that_looks_where_nothing_is_is_refused_wherever_it_is_given() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let definition = tenant.light().await;
+    for (filter, told) in [
+        ("secrets.KEY == 'x'", "the event is trigger.event"),
+        ("nodes.a.output.x == 1", "the event is trigger.event"),
+        ("inputs.total > 1", "the event is trigger.event"),
+        ("trigger.event.streamId == 'x'", "did you mean stream_id?"),
+    ] {
+        let body = json!({ "eventType": "order.*", "workflowDefinitionId": definition, "filter": filter });
+        let refused = tenant.api.post("bindings", body).await.expect(422);
+        assert!(text(&refused["detail"]).contains(told), "{refused}");
+        let document = json!({ "name": "x", "on": { "event": { "type": "order.*", "filter": filter } },
+            "nodes": { "say": { "kind": "LOG", "with": { "message": "hello" } } } });
+        for path in ["validate", "apply"] {
+            let body = json!({ "document": document });
+            let refused = tenant.api.post(&format!("workflow/definitions/{path}"), body).await.expect(422);
+            assert_eq!(refused["problems"][0]["pointer"], "/on/event/filter", "{refused}");
+            assert!(text(&refused["problems"][0]["message"]).contains(told), "{refused}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_worker_of_the_api_holds_a_job_by_its_claim_and_loses_it_with_its_lease() {
     let world = World::new().await;
     let tenant = world.tenant("PRO").await;
@@ -105,9 +171,12 @@ async fn a_worker_of_the_api_holds_a_job_by_its_claim_and_loses_it_with_its_leas
         json!({ "type": "invoice.due", "streamId": store::new_id(), "streamType": "invoice", "expectedVersion": 0 });
     let appended = tenant.api.post("events", json!({ "events": [event] })).await.expect(200);
     let claim = async |lease: i32| {
-        let body = json!({ "workerId": "w-1", "leaseSeconds": lease, "limit": 10, "eventTypes": ["invoice.due"] });
+        let body = json!({ "workerId": "w-1", "leaseSeconds": lease, "limit": 10, "eventTypes": ["invoice.*"] });
         tenant.api.post("projection/claim", body).await.expect(200)["items"].clone()
     };
+    let odd = json!({ "workerId": "w-1", "eventTypes": ["invoice*"] });
+    let odd = tenant.api.post("projection/claim", odd).await.expect(422);
+    assert!(text(&odd["detail"]).contains("order.*"), "{odd}");
     let first = claim(1).await;
     assert_eq!(
         (first[0]["job"]["status"].as_str(), first[0]["job"]["workerId"].as_str()),

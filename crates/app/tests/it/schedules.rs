@@ -175,7 +175,7 @@ async fn a_pause_a_trigger_and_a_single_time_by_the_command_line() {
     assert_eq!(ticks(&tenant, once.trim()).await.len(), 1);
     let listed = cli.ok(&["schedule", "ls", "--workspace", name, "--workflow", "light"]).await;
     assert!(listed.contains(id) && listed.contains(once.trim()), "{listed}");
-    cli.ok(&["schedule", "rm", id]).await;
+    cli.ok(&["schedule", "rm", id, "--yes"]).await;
     assert_eq!(tenant.api.get(&format!("schedules/{id}")).await.problem(404), "not_found");
     let told = tenant.api.get("activity").await.expect(200).to_string();
     for action in ["schedule.create", "schedule.pause", "schedule.resume", "schedule.trigger", "schedule.delete"] {

@@ -1,7 +1,8 @@
 //! Which events make a job, and what becomes of it: a rule, checked when it is made, decided for each event.
 //!
 //! Invariants
-//! - A rule sees its event as `trigger.event` and as `inputs.event`, and nothing else.
+//! - A rule sees its event as `trigger.event` and as `inputs.event`, and nothing else: one that looks elsewhere is refused, for there it would
+//!   only ever find nothing.
 //! - An event type ends in `.*` for every type below it, or holds no star; the queue's own facts cannot be bound.
 //! - A workflow id is text with `{…}` in it: `executionId`, `eventId`, `streamId`, `retryCount`, or a field of the event's data.
 //!
@@ -14,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Event;
-use crate::expression::{Expression, Scope};
+use crate::expression::{Expression, Path, Root, Scope, Segment};
 use crate::failure::{Class, Failure};
-use crate::fields::{Code, Fields, Problem, Stage, unreadable};
+use crate::fields::{Code, Fields, Problem, Stage, unknown_word, unreadable};
 use crate::ids::ExecutionId;
-use crate::template::Template;
+use crate::template::{self, Template};
 
 /// The longest event type.
 pub const MAX_TYPE_LEN: usize = 200;
@@ -26,6 +27,12 @@ const MAX_WORKFLOW_ID_LEN: usize = 500;
 const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// What the facts of jobs begin with.
 const FACTS: &str = "workflow.queue.";
+/// What a rule sees: beside `trigger` and `inputs`, and of the event; `decide` and [`Event::scope`] make them.
+const TRIGGER: [&str; 3] = ["type", "event", "retry_count"];
+const INPUTS: [&str; 1] = ["event"];
+const FIELDS: [&str; 8] =
+    ["id", "type", "data", "metadata", "stream_id", "stream_type", "stream_version", "created_at"];
+const SEEN: &str = "the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count";
 
 /// What is to be done with events of a type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,17 +104,50 @@ pub fn check(rule: &Rule) -> Vec<Problem> {
     if rule.lease_s.is_some_and(|lease| !(1..=LONGEST_LEASE.as_secs()).contains(&u64::from(lease))) {
         wrong("/lease_s", format!("must be 1 to {}", LONGEST_LEASE.as_secs()));
     }
-    if let Some(Err(error)) = rule.filter.as_deref().map(Expression::parse) {
-        problems.push(unreadable("/filter".to_owned(), &error));
+    match rule.filter.as_deref().map(Expression::parse) {
+        Some(Err(error)) => problems.push(unreadable("/filter".to_owned(), &error)),
+        Some(Ok(filter)) => {
+            problems.extend(filter.references().into_iter().filter_map(|path| elsewhere(path, "/filter".to_owned())));
+            problems.extend(filter.looks_at_statuses().then(|| no_nodes("/filter")));
+        }
+        None => {}
     }
-    if let Some(Err(errors)) = rule.input.as_ref().map(Template::parse) {
-        problems.extend(errors.iter().map(|(pointer, error)| unreadable(format!("/input{pointer}"), error)));
+    if let Some(input) = &rule.input {
+        let survey = template::survey(input);
+        problems.extend(survey.errors.iter().map(|(pointer, error)| unreadable(format!("/input{pointer}"), error)));
+        let looks = |(pointer, path): &(String, Path)| elsewhere(path, format!("/input{pointer}"));
+        problems.extend(survey.paths.iter().filter_map(looks));
+        problems.extend(survey.statuses.then(|| no_nodes("/input")));
     }
     problems
 }
 
-/// What is wrong with a type to bind, if anything.
-fn bad_type(text: &str) -> Option<&'static str> {
+/// Refuses a path that leads to nothing that a rule can see.
+fn elsewhere(path: &Path, pointer: String) -> Option<Problem> {
+    let refused = |code| Some(Problem::new(code, pointer.clone(), format!("{path} cannot be used here: {SEEN}")));
+    let (known, way): (&[&str], _) = match path.root() {
+        Ok((Root::Trigger, way)) => (&TRIGGER, way),
+        Ok((Root::Inputs, way)) => (&INPUTS, way),
+        Ok((Root::Secret { .. }, _)) => return refused(Code::MisplacedSecret),
+        _ => return refused(Code::UnknownRoot),
+    };
+    match way {
+        [Segment::Field(first), ..] if !known.contains(&first.as_str()) => refused(Code::UnknownField),
+        [Segment::Field(first), Segment::Field(field), ..] if first == "event" && !FIELDS.contains(&field.as_str()) => {
+            let (message, meant) = unknown_word("field of an event", field, FIELDS.into_iter());
+            Some(Problem::new(Code::UnknownField, pointer, format!("{path}: {message}")).suggest(meant))
+        }
+        _ => None,
+    }
+}
+
+fn no_nodes(pointer: &str) -> Problem {
+    let told = "success() and failure() ask about nodes, and none has run yet";
+    Problem::new(Code::BadValue, pointer.to_owned(), told.to_owned())
+}
+
+/// What is wrong with a type to bind, or to ask for jobs of, if anything.
+pub fn bad_type(text: &str) -> Option<&'static str> {
     let body = text.strip_suffix(".*").unwrap_or(text);
     if body.is_empty() || text.len() > MAX_TYPE_LEN || body.chars().any(|c| c.is_control() || c == '*') {
         return Some("must be an event type, or the beginning of some and .* (order.*), of at most 200 bytes");
@@ -195,6 +235,7 @@ fn name(pattern: &str, event: &Event, execution: ExecutionId, retry_count: i32) 
 mod tests {
     use super::*;
     use jiff::Timestamp;
+    use std::collections::BTreeSet;
     use uuid::Uuid;
 
     fn rule(event_type: &str) -> Rule {
@@ -242,6 +283,38 @@ mod tests {
         };
         let pointers: Vec<String> = check(&bad).into_iter().map(|problem| problem.pointer).collect();
         assert_eq!(pointers, ["/workflow_id", "/lease_s", "/filter", "/input/a/0"]);
+    }
+
+    #[test]
+    fn a_rule_that_looks_where_nothing_is_is_refused() {
+        let told = |filter: &str, input: Value| {
+            let rule = Rule { filter: Some(filter.to_owned()), input: Some(input), ..rule("x") };
+            check(&rule).iter().map(|problem| format!("{problem}\n")).collect::<String>()
+        };
+        let all = "trigger.type == 'event' && trigger.retry_count < 2 && trigger.event['data'].a[0].b == inputs.event.stream_id";
+        assert_eq!(told(all, json!({ "all": "${{ inputs }}", "one": "${{ trigger }}" })), "");
+        expect_test::expect![[r#"
+            /filter: secrets.KEY cannot be used here: the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count
+            /filter: nodes.a.output.x cannot be used here: the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count
+            /filter: inputs.total cannot be used here: the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count
+            /filter: success() and failure() ask about nodes, and none has run yet
+            /input/a/0: trigger.event.streamId: unknown field of an event streamId, did you mean stream_id?
+            /input/b: inputs.event.payload.x: unknown field of an event payload: use one of id, type, data, metadata, stream_id, stream_type, stream_version, created_at
+            /input/c: vars.y cannot be used here: the event is trigger.event (also inputs.event), beside it are trigger.type and trigger.retry_count
+        "#]]
+        .assert_eq(&told(
+            "secrets.KEY == nodes.a.output.x && inputs.total > 1 && success()",
+            json!({ "a": ["${{ trigger.event.streamId }}"], "b": "${{ inputs.event.payload.x }}", "c": "${{ vars.y }}" }),
+        ));
+    }
+
+    #[test]
+    fn what_a_rule_may_name_is_what_there_is() {
+        let Ok(Decision::Start { input, trigger, .. }) = decided(&rule("x")) else { panic!("a start") };
+        let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<BTreeSet<_>>();
+        let listed = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!((names(&trigger), names(&input)), (listed(&TRIGGER), listed(&INPUTS)));
+        assert_eq!(names(&trigger["event"]), listed(&FIELDS));
     }
 
     #[test]

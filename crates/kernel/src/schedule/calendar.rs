@@ -216,18 +216,40 @@ fn expression(text: &str) -> Result<Cron, Bad> {
         return Err(bad(format!("{c:?} means nothing in a cron expression")));
     }
     let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-    let cron = parser.parse(text).map_err(|error| bad(told(&error)))?;
-    if closest(&cron.pattern.seconds.values()) < LEAST_SECONDS {
+    let cron = parser.parse(text).map_err(|error| bad(out_of_bounds(text).unwrap_or_else(|| told(&error))))?;
+    if closest(&cron.pattern.seconds.values(), &cron.pattern.minutes.values()) < LEAST_SECONDS {
         return Err(bad(format!("comes too often: ticks lie at least {LEAST_SECONDS} seconds apart")));
     }
     Ok(cron)
 }
 
-/// How near two of these seconds come, the next minute's included.
-fn closest(seconds: &[u16]) -> u16 {
-    let around = seconds.first().zip(seconds.last()).map(|(first, last)| first + 60 - last);
+/// How near two of these seconds come, the next minute's included where two of these minutes are neighbours.
+fn closest(seconds: &[u16], minutes: &[u16]) -> u16 {
+    let neighbours = minutes.iter().any(|minute| minutes.contains(&((minute + 1) % 60)));
+    let around = seconds.first().zip(seconds.last()).map(|(first, last)| first + 60 - last).filter(|_| neighbours);
     let within = seconds.windows(2).filter_map(|pair| Some(pair.last()? - pair.first()?));
     within.chain(around).min().unwrap_or(60)
+}
+
+/// The fields of an expression, the seconds first, and what may stand in each.
+const FIELDS: [(&str, u32, u32); 6] =
+    [("second", 0, 59), ("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7)];
+
+/// Which number is too large or too small for its field, if one is. What follows a / or # is no number of the field.
+fn out_of_bounds(text: &str) -> Option<String> {
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let known = FIELDS.get(FIELDS.len().checked_sub(fields.len())?..).filter(|known| known.len() >= 5)?;
+    for (field, (name, least, most)) in fields.iter().zip(known) {
+        let parts = field
+            .split(',')
+            .flat_map(|part| part.split(['/', '#']).next().into_iter().flat_map(|part| part.split('-')));
+        for number in parts.filter(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit())) {
+            if !number.parse().is_ok_and(|number: u32| (*least..=*most).contains(&number)) {
+                return Some(format!("{number} is no {name}: the field of {name}s takes {least} to {most}"));
+            }
+        }
+    }
+    None
 }
 
 /// What is wrong, in our words where the reader's would mislead.

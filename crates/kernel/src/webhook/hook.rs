@@ -192,6 +192,9 @@ fn signature(value: &Value, at: &str, problems: &mut Vec<Problem>) -> Option<Sig
         let times = pattern.matches("{timestamp}").count();
         if pattern.matches("{body}").count() != 1 || times != usize::from(timestamp_header.is_some()) {
             fields.wrong("signed", "must hold {body} once, and {timestamp} once if timestamp_header is given");
+        } else if let Some(other) = other_placeholder(pattern) {
+            fields
+                .wrong("signed", format!("{other} is nothing that is filled in: only {{body}} and {{timestamp}} are"));
         }
     }
     Some(Signature {
@@ -202,6 +205,20 @@ fn signature(value: &Value, at: &str, problems: &mut Vec<Problem>) -> Option<Sig
         timestamp_header,
         signed,
     })
+}
+
+/// The first `{…}` that is neither the body nor the time.
+fn other_placeholder(pattern: &str) -> Option<&str> {
+    let mut rest = pattern;
+    while let Some(open) = rest.find('{') {
+        let close = rest[open..].find('}').map_or(rest.len(), |close| open + close + 1);
+        let found = &rest[open..close];
+        if found != "{body}" && found != "{timestamp}" {
+            return Some(found);
+        }
+        rest = &rest[close..];
+    }
+    None
 }
 
 fn is_secret_name(c: char) -> bool {

@@ -359,6 +359,16 @@ const NO_EXPRESSIONS: &[&str] = &[
 ];
 
 #[test]
+fn seconds_of_two_minutes_are_near_only_where_the_minutes_are() {
+    for taken in ["0,59 0 0 * * *", "5,55 */2 * * * *", "0,50 59 * * * *"] {
+        assert_eq!(refusal(taken, "UTC"), None, "{taken}");
+    }
+    for refused in ["0,59 0,1 0 * * *", "0,59 0,59 * * * *", "0,5 0 0 * * *"] {
+        assert!(refusal(refused, "UTC").is_some_and(|why| why.contains("too often")), "{refused}");
+    }
+}
+
+#[test]
 fn what_is_no_expression_is_refused_with_its_reason() {
     let list = (0..60).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
     let huge = format!("{list},{list} * * * *");
@@ -375,7 +385,7 @@ fn what_is_no_expression_is_refused_with_its_reason() {
         " ": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
         "* * * *": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
         "* * * * * * *": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
-        "* * * * * 2027": /cron: cannot be read: number out of bounds
+        "* * * * * 2027": /cron: 2027 is no weekday: the field of weekdays takes 0 to 7
         "* * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
         "*/5 * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
         "0,1 * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
@@ -383,12 +393,12 @@ fn what_is_no_expression_is_refused_with_its_reason() {
         "0 0 31 2 *": /cron: never comes: no day is all that it asks for
         "0 0 30 2 *": /cron: never comes: no day is all that it asks for
         "0 0 31 4,6,9,11 *": /cron: never comes: no day is all that it asks for
-        "60 * * * *": /cron: cannot be read: number out of bounds
-        "* 24 * * *": /cron: cannot be read: number out of bounds
-        "0 0 0 * *": /cron: cannot be read: number out of bounds
-        "0 0 32 * *": /cron: cannot be read: number out of bounds
-        "0 0 * 13 *": /cron: cannot be read: number out of bounds
-        "0 0 * * 8": /cron: cannot be read: number out of bounds
+        "60 * * * *": /cron: 60 is no minute: the field of minutes takes 0 to 59
+        "* 24 * * *": /cron: 24 is no hour: the field of hours takes 0 to 23
+        "0 0 0 * *": /cron: 0 is no day: the field of days takes 1 to 31
+        "0 0 32 * *": /cron: 32 is no day: the field of days takes 1 to 31
+        "0 0 * 13 *": /cron: 13 is no month: the field of months takes 1 to 12
+        "0 0 * * 8": /cron: 8 is no weekday: the field of weekdays takes 0 to 7
         "0 0 * * MON#6": /cron: cannot be read: nth specifier out of bounds
         "0 0 * * MON#0": /cron: cannot be read: nth specifier out of bounds
         "0 0 32W * *": /cron: cannot be read: day for closest weekday out of bounds
@@ -400,7 +410,7 @@ fn what_is_no_expression_is_refused_with_its_reason() {
         "-1 * * * *": /cron: cannot be read: invalid start of range
         "1--2 * * * *": /cron: cannot be read: invalid range syntax
         "*/99999999999999999999 * * * *": /cron: cannot be read: invalid step
-        "99999999999 * * * *": /cron: cannot be read: invalid number
+        "99999999999 * * * *": /cron: 99999999999 is no minute: the field of minutes takes 0 to 59
         "@never": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
         "@reboot": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
         "a b c d e": /cron: cannot be read: it holds illegal character 'a' in part 'a'

@@ -159,3 +159,9 @@ fn refusal(problems: Vec<parse::Problem>) -> Problem {
     };
     Problem { problems, ..Problem::new(Code::ValidationFailed, detail) }
 }
+
+/// What a start would have been told, as one line.
+pub(crate) fn reason(problem: &Problem) -> String {
+    let all: Vec<String> = problem.problems.iter().take(5).map(ToString::to_string).collect();
+    if all.is_empty() { problem.detail.clone() } else { all.join("; ") }
+}

@@ -8,7 +8,7 @@
 
 use axum::extract::State;
 use axum::{Extension, Json as Reply};
-use kernel::event::Status;
+use kernel::event::{Status, binding};
 use kernel::ids::WorkspaceId;
 use serde::Deserialize;
 use serde_json::json;
@@ -88,6 +88,7 @@ pub(crate) async fn claim(
     }
     check_lease(body.lease_seconds)?;
     check_text("workerId", Some(&body.worker_id), 200)?;
+    check_types(body.event_types.as_deref())?;
     let wanted = Wanted {
         workspace: caller.sees(body.workspace_id)?,
         event_types: body.event_types.as_deref(),
@@ -173,6 +174,14 @@ fn check_lease(lease: Option<i32>) -> Result<(), Problem> {
     match lease.is_none_or(|lease| (1..=LONGEST_LEASE).contains(&lease)) {
         true => Ok(()),
         false => Err(Problem::new(Code::ValidationFailed, format!("leaseSeconds: 1 to {LONGEST_LEASE}"))),
+    }
+}
+
+fn check_types(types: Option<&[String]>) -> Result<(), Problem> {
+    let mut wrong = types.into_iter().flatten().filter_map(|text| Some((text, binding::bad_type(text)?)));
+    match wrong.next() {
+        None => Ok(()),
+        Some((text, why)) => Err(Problem::new(Code::ValidationFailed, format!("eventTypes: {text:?} {why}"))),
     }
 }
 

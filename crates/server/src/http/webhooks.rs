@@ -3,6 +3,7 @@
 //! Invariants
 //! - A secret is shown by the answer that makes it, and by no other. A URL's path and query may hold one of the receiver's: only who may
 //!   change webhooks is shown them.
+//! - A URL that the guard would refuse whatever it resolves to is refused here.
 //! - A workspace's key sees its own webhooks, and narrows them to its own workflows.
 //!
 //! Not here: telling (`crate::webhooks`), what comes in (`hooks`).
@@ -13,7 +14,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
-use engine::vault;
+use engine::{outbound, vault};
 use kernel::access::Scope;
 use kernel::execution;
 use kernel::ids::WorkspaceId;
@@ -75,7 +76,7 @@ pub(crate) async fn create(
 ) -> Result<impl IntoResponse, Problem> {
     let workspace = caller.workspace(body.workspace_id)?;
     let events = body.events.unwrap_or_else(|| ENDS.to_vec());
-    check(Some(&body.url), Some(&events), body.description.as_deref())?;
+    check(&api, Some(&body.url), Some(&events), body.description.as_deref())?;
     if let Some(definition) = body.workflow_definition_id {
         let known = api.store.definition(Which::Id(definition), Some(workspace)).await;
         known.map_err(|error| match error {
@@ -130,7 +131,7 @@ pub(crate) async fn change(
     Id(id): Id<Uuid>,
     Json(body): Json<ChangeWebhook>,
 ) -> Result<Reply<Webhook>, Problem> {
-    check(body.url.as_deref(), body.events.as_deref(), body.description.as_deref())?;
+    check(&api, body.url.as_deref(), body.events.as_deref(), body.description.as_deref())?;
     let ChangeWebhook { url, events, description, enabled } = body;
     let change = Change { url, events: events.map(distinct), description, enabled };
     api.store.change_webhook(id, caller.workspace, &change, &caller.actor).await.map_err(unknown)?;
@@ -227,12 +228,21 @@ pub(super) fn overlap(body: &Rotate, usual: u32) -> Result<Duration, Problem> {
     }
 }
 
-fn check(url: Option<&str>, events: Option<&[execution::Status]>, description: Option<&str>) -> Result<(), Problem> {
+fn check(
+    api: &Api,
+    url: Option<&str>,
+    events: Option<&[execution::Status]>,
+    description: Option<&str>,
+) -> Result<(), Problem> {
     let wrong = |message: String| Err(Problem::new(Code::ValidationFailed, message));
     if let Some(url) = url {
         let schemed = url.starts_with("https://") || url.starts_with("http://");
         if !schemed || url.len() > MAX_URL_LEN || url.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return wrong(format!("url: write https://…, of at most {MAX_URL_LEN} bytes"));
+        }
+        // Every message to it would be refused: better now than in the deliveries.
+        if let Some(why) = outbound::refusal(&api.settings.outbound.allow, url) {
+            return wrong(format!("url: {why}"));
         }
     }
     if events.is_some_and(|events| events.is_empty() || !events.iter().all(|event| event.is_terminal())) {

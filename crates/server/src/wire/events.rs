@@ -215,7 +215,7 @@ pub struct ClaimJobs {
     /// Whom the jobs name, such as `{hostname}-{pid}`.
     #[schema(min_length = 1, max_length = 200)]
     pub worker_id: String,
-    /// Only these types, exactly.
+    /// Only these types, exact or by a prefix: `order.*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 100)]
     pub event_types: Option<Vec<String>>,
@@ -226,7 +226,7 @@ pub struct ClaimJobs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub limit: Option<i32>,
-    /// How long until the next heartbeat; the binding's lease if not said.
+    /// How long until the next heartbeat, and from each to the next; the binding's lease if not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 604_800)]
     pub lease_seconds: Option<i32>,
@@ -253,6 +253,7 @@ pub struct ClaimedJob {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeepJob {
     pub claim_id: Uuid,
+    /// How long until the next heartbeat, this once; the claim's lease if not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 604_800)]
     pub lease_seconds: Option<i32>,

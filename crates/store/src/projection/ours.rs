@@ -3,6 +3,7 @@
 //! Invariants
 //! - Claiming a job and enqueueing its execution are one transaction, keyed by (event, retry_count): dying before the commit leaves
 //!   the job pending; after it, the execution's end is the job's.
+//! - An execution runs the version that its input was judged by; if another is published by then, nothing is done.
 //!
 //! Not here: what is to become of a job (`kernel::event::binding`), when to look (`server::projector`).
 
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 
 use kernel::event::Event;
 use kernel::event::binding::Rule;
-use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
+use kernel::ids::{DefinitionId, ExecutionId, VersionId, WorkspaceId};
 use kernel::queue::PRIORITY_STEP_MS;
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -39,6 +40,8 @@ pub struct Begin {
     pub execution: ExecutionId,
     pub workspace: WorkspaceId,
     pub definition: DefinitionId,
+    /// The published version that its input was judged by, if it was.
+    pub published: Option<VersionId>,
     pub what: What,
 }
 
@@ -62,6 +65,8 @@ pub enum Begun {
     Failed,
     /// Its workspace's backlog is full: its binding is looked at again in a moment.
     Later,
+    /// Another version is published than the one it was judged by; nothing was done.
+    Moved,
     /// Somebody else took it.
     Lost,
 }
@@ -85,6 +90,7 @@ impl Store {
         let executions: Vec<Uuid> = begins.iter().map(|begin| begin.execution.0).collect();
         let workspaces: Vec<Uuid> = begins.iter().map(|begin| begin.workspace.0).collect();
         let definitions: Vec<Uuid> = begins.iter().map(|begin| begin.definition.0).collect();
+        let versions: Vec<Option<Uuid>> = begins.iter().map(|begin| begin.published.map(|version| version.0)).collect();
         let (mut inputs, mut triggers, mut names) = (Vec::new(), Vec::new(), Vec::new());
         let (mut skips, mut errors) = (Vec::new(), Vec::new());
         for begin in begins {
@@ -108,6 +114,7 @@ impl Store {
                     &executions,
                     &workspaces,
                     &definitions,
+                    &versions,
                     &inputs,
                     &triggers,
                     &names,
@@ -135,6 +142,7 @@ fn begun(row: &Row) -> Result<Begun, Error> {
         ("skipped", _) => Begun::Skipped,
         ("failed", _) => Begun::Failed,
         ("later", _) => Begun::Later,
+        ("moved", _) => Begun::Moved,
         ("lost", _) => Begun::Lost,
         (other, _) => return Err(Error::Corrupt(format!("the start of a job answered {other}"))),
     })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kernel::event::{Status, Step};
 use kernel::execution;
-use kernel::ids::{ExecutionId, WorkspaceId};
+use kernel::ids::{ExecutionId, VersionId, WorkspaceId};
 use serde_json::{Value, json};
 use store::event::NewEvent;
 use store::projection::ours::{Begin, Begun, What};
@@ -211,6 +211,34 @@ async fn a_silent_worker_loses_its_job_and_one_that_is_heard_of_does_not() {
 }
 
 #[tokio::test]
+async fn a_heartbeat_repeats_the_lease_of_its_claim_unless_it_says_another() {
+    let world = World::new().await;
+    jobs(&world, 1).await;
+    let claim = one_claim(&world, 10).await;
+    for (said, expected) in [(None, 10), (Some(60), 60), (None, 10)] {
+        let until = world.store.keep_job(claim, said, None, None).await.expect("it is its");
+        let left = until.duration_since(jiff::Timestamp::now()).as_secs();
+        assert!((expected - 5..=expected).contains(&left), "{said:?}: {left} s");
+    }
+}
+
+#[tokio::test]
+async fn jobs_are_claimed_by_exact_types_and_by_prefixes() {
+    let world = World::new().await;
+    let job = jobs(&world, 1).await[0];
+    let claim = async |types: &[&str]| {
+        let types: Vec<String> = types.iter().map(|text| (*text).to_owned()).collect();
+        let wanted =
+            Wanted { workspace: None, event_types: Some(&types), id: None, worker: "api-1", lease_s: None, limit: 1 };
+        world.store.claim_jobs(&wanted).await.expect("a claim").into_iter().map(|held| held.job.id).collect::<Vec<_>>()
+    };
+    for other in ["order", "orde.*", "order.placed.*", "order_*", "invoice.*"] {
+        assert_eq!(claim(&[other]).await, [] as [Uuid; 0], "{other}");
+    }
+    assert_eq!(claim(&["invoice.due", "order.*"]).await, [job]);
+}
+
+#[tokio::test]
 async fn what_is_held_under_a_claim_moves_only_with_it() {
     let world = World::new().await;
     let job = jobs(&world, 1).await[0];
@@ -309,6 +337,7 @@ pub(crate) async fn begins(store: &store::Store, what: impl Fn(usize) -> What) -
         execution: ExecutionId(new_id()),
         workspace: due.workspace,
         definition: due.definition,
+        published: None,
         what: what(at),
     };
     due.into_iter().enumerate().map(begin).collect()
@@ -468,6 +497,26 @@ async fn a_job_may_be_skipped_or_unable_to_begin() {
     assert_eq!(row(2).await.error_message.as_deref(), Some("the definition or its workspace is gone"));
     assert_eq!(world.count("workflow_execution").await, 0);
     is_rebuilt_alike(&world).await;
+}
+
+#[tokio::test]
+async fn a_job_judged_by_another_version_is_judged_anew() {
+    let world = World::new().await;
+    our_jobs(&world, 1).await;
+    let published: Uuid = world.get("SELECT published_version FROM workflow_definition", &[]).await;
+    let judged = async |version: Uuid| {
+        let begins = begins(&world.store, start).await;
+        let begins: Vec<Begin> =
+            begins.into_iter().map(|begin| Begin { published: Some(VersionId(version)), ..begin }).collect();
+        (begins[0].job, world.store.begin_jobs(&begins, "host-1", None).await.expect("begun"))
+    };
+    let (job, begun) = judged(new_id()).await;
+    assert_eq!((begun, status(&world, job).await), (vec![Begun::Moved], "pending 0".to_owned()));
+    assert_eq!(world.count("workflow_execution").await, 0);
+    let (_, begun) = judged(published).await;
+    assert!(matches!(begun[..], [Begun::Started(_)]), "{begun:?}");
+    let ran: Uuid = world.get("SELECT version_id FROM workflow_execution", &[]).await;
+    assert_eq!(ran, published);
 }
 
 #[tokio::test]

@@ -37,6 +37,29 @@ async fn wrong_usage_ends_with_two() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_is_told_in_the_names_of_flags() {
+    let cli = Cli::of("http://127.0.0.1:1", "fbk_x");
+    let id = "019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a";
+    let table: [(&[&str], &[&str]); 5] = [
+        (&["events", "append", "a.b", "--stream-type", "a", "--data", "{x"], &["--data as JSON"]),
+        (&["schedule", "create", "w"], &["--cron", "--at"]),
+        (
+            &["schedule", "create", "w", "--at", "10m", "--overlap", "skip"],
+            &["--overlap", "cannot be used with", "--at"],
+        ),
+        (&["schedule", "rm", id], &["give --yes"]),
+        (&["binding", "delete", id], &["give --yes"]),
+    ];
+    for (command, told) in table {
+        let output = cli.run(command).await;
+        assert_eq!(output.code, 2, "{command:?}: {output:?}");
+        for part in told {
+            assert!(output.stderr.contains(part), "{part}: {output:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn errors_for_scripts_are_objects_with_a_stable_code() {
     let world = World::new().await;
     let tenant = world.tenant("FREE").await;

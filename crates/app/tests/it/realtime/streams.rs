@@ -62,7 +62,7 @@ impl Stream {
             id: field(block, "id"),
             data: serde_json::from_str(&field(block, "data")).unwrap_or_default(),
         };
-        let told = |event: &Event| !event.name.is_empty() && !(self.back && event.name == "ready");
+        let told = |event: &Event| !(event.name.is_empty() || self.back && event.name == "ready");
         whole.split("\n\n").map(read).filter(told).collect()
     }
 

@@ -48,6 +48,12 @@ fn what_cannot_be_is_told_with_its_place() {
         "/on/webhook/input/a",
     ];
     assert_eq!(bad.expect_err("problems"), pointers);
+    for (pattern, good) in
+        [("v0:{body}", true), ("v0:{body}:{id}", false), ("{body}{", false), ("{ts}.{body}", false), ("}{body}", true)]
+    {
+        let rule = parsed(json!({ "signature": { "header": "X-S", "secret": "K", "signed": pattern } }));
+        assert_eq!(rule.is_ok(), good, "{pattern}");
+    }
     assert_eq!(parsed(json!({ "signature": {} })).expect_err("problems"), ["/on/webhook/signature"; 2]);
     assert_eq!(parsed(json!(true)).expect_err("problems"), ["/on/webhook"]);
 }

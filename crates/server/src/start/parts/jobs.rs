@@ -37,6 +37,7 @@ impl Parts {
         let projector = Projector {
             store: self.work.clone(),
             hints: self.hints.clone(),
+            declared: crate::http::declared(),
             worker: format!("{}-{}", host(), std::process::id()),
             max_backlog: self.settings.queue.max_backlog,
         };
