@@ -282,6 +282,13 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_has_so_many_comparisons_and_no_more() {
+        let of = |count: usize| Filter::parse(&vec!["status=neq.x"; count].join(","));
+        assert!(of(MOST_TERMS).is_ok());
+        assert_eq!(of(MOST_TERMS + 1), Err(Invalid::TooMany));
+    }
+
+    #[test]
     fn what_cannot_be_read_is_refused_with_the_reason() {
         for (filter, reason) in [
             ("status", "filter \"status\" is not of the form column=operator.value"),
