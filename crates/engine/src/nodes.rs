@@ -84,6 +84,9 @@ pub fn work(config: Config, scope: &Scope) -> Result<Work, Failure> {
             Work::Done(Done::plain(output))
         }
         Config::Fail(config) => return Err(config.failure()),
+        Config::Workflow(_) | Config::ForEach(_) | Config::WaitForEvent(_) | Config::Task(_) => {
+            return Err(Failure::new(Class::ValidationError, "this engine cannot perform this kind of node"));
+        }
     })
 }
 

@@ -28,11 +28,15 @@ pub enum Kind {
     Fail,
     Switch,
     EmitEvent,
+    Workflow,
+    ForEach,
+    WaitForEvent,
+    Task,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are listed to people.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 12] = [
         Kind::HttpRequest,
         Kind::Condition,
         Kind::Switch,
@@ -41,6 +45,10 @@ impl Kind {
         Kind::Log,
         Kind::Fail,
         Kind::EmitEvent,
+        Kind::Workflow,
+        Kind::ForEach,
+        Kind::WaitForEvent,
+        Kind::Task,
     ];
 
     /// The wire name.
@@ -54,6 +62,10 @@ impl Kind {
             Kind::Fail => "FAIL",
             Kind::Switch => "SWITCH",
             Kind::EmitEvent => "EMIT_EVENT",
+            Kind::Workflow => "WORKFLOW",
+            Kind::ForEach => "FOR_EACH",
+            Kind::WaitForEvent => "WAIT_FOR_EVENT",
+            Kind::Task => "TASK",
         }
     }
 
@@ -68,6 +80,9 @@ impl Kind {
             Kind::Condition | Kind::Switch | Kind::Transform | Kind::Log | Kind::Fail => Manner::Computes,
             Kind::HttpRequest | Kind::EmitEvent => Manner::Calls,
             Kind::Delay => Manner::Waits,
+            Kind::WaitForEvent | Kind::Task => Manner::Asks,
+            Kind::Workflow => Manner::Spawns,
+            Kind::ForEach => Manner::Loops,
         }
     }
 
@@ -80,8 +95,24 @@ impl Kind {
     pub fn retry(self) -> Policy {
         match self {
             Kind::HttpRequest => Policy::HTTP,
+            Kind::Workflow | Kind::ForEach | Kind::WaitForEvent => Policy::ONCE,
             _ => Policy::DEFAULT,
         }
+    }
+
+    /// Is one attempt all that a node of this kind has? A loop's items have their own, and a wait that is over is over.
+    pub fn is_tried_once(self) -> bool {
+        matches!(self, Kind::ForEach | Kind::WaitForEvent)
+    }
+
+    /// Does its work take as long as somebody else takes, so that what holds for calls does not hold for it?
+    pub fn is_patient(self) -> bool {
+        matches!(self.manner(), Manner::Waits | Manner::Asks | Manner::Spawns | Manner::Loops)
+    }
+
+    /// May it be what a FOR_EACH does for each item?
+    pub fn is_action(self) -> bool {
+        !matches!(self, Kind::ForEach | Kind::Condition | Kind::Switch | Kind::Fail)
     }
 }
 
@@ -97,6 +128,31 @@ pub enum Manner {
     /// It waits for a time that is stored. Embedded: a timer, and nothing at all while the run is parked.
     /// Temporal: a durable timer of the workflow.
     Waits,
+    /// It asks somebody outside, and is over when the answer is stored. Embedded: nothing at all while the run is
+    /// parked. Temporal: the workflow waits for a signal, or for its time to be up.
+    Asks,
+    /// It makes another execution, and is over when that is. Embedded: a frame of the same run. Temporal: a child workflow.
+    Spawns,
+    /// It performs one node for each item of a list (`each`).
+    Loops,
+}
+
+/// What a crash in the middle of a call means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// It is performed again, with the same token.
+    #[default]
+    AtLeastOnce,
+    /// It is never performed again: its end is UNKNOWN, and a person decides.
+    AtMostOnce,
+}
+
+impl Delivery {
+    /// Is it what goes without saying?
+    pub fn is_default(&self) -> bool {
+        *self == Delivery::default()
+    }
 }
 
 /// When a node with several incoming edges may start.
@@ -148,6 +204,8 @@ pub struct Node {
     pub retry: Policy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Delivery::is_default")]
+    pub delivery: Delivery,
 }
 
 /// An order between two nodes, of one branch if it has a label.

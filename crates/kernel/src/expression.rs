@@ -71,6 +71,11 @@ pub struct Scope {
     pub workspace: Value,
     /// Nothing where secrets stay hidden.
     pub secrets: Option<Arc<Secrets>>,
+    /// The item that a loop is at, and its place; null outside one.
+    pub item: Arc<Value>,
+    pub index: Value,
+    /// The event that a wait is asked about; null elsewhere.
+    pub event: Arc<Value>,
 }
 
 impl Expression {
@@ -231,6 +236,7 @@ mod tests {
             workspace: json!({"id": "w1"}),
             vars: Arc::new(json!({"region": "eu"})),
             secrets: None,
+            ..Scope::default()
         }
     }
 

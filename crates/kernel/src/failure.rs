@@ -52,6 +52,8 @@ pub enum Class {
     DeadlinePassed,
     /// Somebody ended the execution by force.
     Terminated,
+    /// It may be performed at most once, and its process died while it was: whether it took effect is not known.
+    ResultUnknown,
 }
 
 impl Class {
@@ -75,6 +77,7 @@ impl Class {
             Class::BadGraph => "BAD_GRAPH",
             Class::DeadlinePassed => "DEADLINE_PASSED",
             Class::Terminated => "TERMINATED",
+            Class::ResultUnknown => "RESULT_UNKNOWN",
         }
     }
 }
@@ -144,6 +147,13 @@ impl Failure {
         Self { node: Some(node), ..self }
     }
 
+    /// What is said of a node that may be performed at most once and was being performed when its process died.
+    pub fn unknown() -> Self {
+        let message = "its process died while it was being performed, and it may be performed at most once: \
+                       find out whether it took effect, then rerun with resolve done or repeat";
+        Self::new(Class::ResultUnknown, message)
+    }
+
     /// Is another try worth it? The first line that matches decides.
     pub fn is_retryable(&self) -> bool {
         match (self.class, self.status) {
@@ -171,8 +181,15 @@ impl Policy {
     pub const DEFAULT: Policy = Policy { max_attempts: 3, initial_ms: 1_000, factor: 2, max_ms: 30_000 };
     /// For calls over the network.
     pub const HTTP: Policy = Policy { max_attempts: 3, initial_ms: 2_000, factor: 2, max_ms: 60_000 };
+    /// For what is not tried again unless its author says so.
+    pub const ONCE: Policy = Policy { max_attempts: 1, ..Policy::DEFAULT };
     /// The most attempts a user may ask for.
     pub const MOST_ATTEMPTS: u32 = 100;
+
+    /// The same, for what is tried once.
+    pub fn once(self) -> Policy {
+        Policy { max_attempts: 1, ..self }
+    }
 
     /// How long to wait before the next attempt, or none if this failure ends the node.
     ///
@@ -186,13 +203,26 @@ impl Policy {
         execution: ExecutionId,
         node: &NodeKey,
     ) -> Option<Duration> {
+        self.wait_after_item(failure, attempt, execution, node, 0)
+    }
+
+    /// The same for one iteration of a loop, from 1: items that fail together do not come back together.
+    pub fn wait_after_item(
+        &self,
+        failure: &Failure,
+        attempt: u32,
+        execution: ExecutionId,
+        node: &NodeKey,
+        iteration: u32,
+    ) -> Option<Duration> {
         if !failure.is_retryable() || attempt >= self.max_attempts {
             return None;
         }
         let grown = u64::from(self.factor).saturating_pow(attempt.saturating_sub(1)).saturating_mul(self.initial_ms);
         let full = grown.min(self.max_ms);
         let spread = full - full / 2;
-        let jittered = full / 2 + if spread == 0 { 0 } else { jitter(execution, node, attempt) % (spread + 1) };
+        let jittered =
+            full / 2 + if spread == 0 { 0 } else { jitter(execution, node, attempt, iteration) % (spread + 1) };
         let asked = failure.retry_after_ms.unwrap_or(0).min(MAX_RETRY_AFTER_MS);
         Some(Duration::from_millis(jittered.max(asked)))
     }
@@ -201,11 +231,14 @@ impl Policy {
 /// The longest wait another side may impose on a node.
 pub const MAX_RETRY_AFTER_MS: u64 = 3_600_000;
 
-fn jitter(execution: ExecutionId, node: &NodeKey, attempt: u32) -> u64 {
+fn jitter(execution: ExecutionId, node: &NodeKey, attempt: u32, iteration: u32) -> u64 {
     let mut hash = Sha256::new();
     hash.update(execution.0.as_bytes());
     hash.update(node.as_str().as_bytes());
     hash.update(attempt.to_be_bytes());
+    if iteration > 0 {
+        hash.update(iteration.to_be_bytes());
+    }
     let digest = hash.finalize();
     digest.iter().take(8).fold(0, |all, byte| (all << 8) | u64::from(*byte))
 }

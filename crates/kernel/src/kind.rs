@@ -14,11 +14,15 @@ pub mod condition;
 pub mod delay;
 pub mod emit_event;
 pub mod fail;
+pub mod for_each;
 pub mod http_request;
 pub mod log;
 pub(crate) mod schema;
 pub mod switch;
+pub mod task;
 pub mod transform;
+pub mod wait_for_event;
+pub mod workflow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,6 +44,10 @@ pub enum Config {
     Fail(fail::Config),
     Switch(switch::Config),
     EmitEvent(emit_event::Config),
+    Workflow(workflow::Config),
+    ForEach(for_each::Config),
+    WaitForEvent(wait_for_event::Config),
+    Task(task::Config),
 }
 
 static NOTHING: Value = Value::Null;
@@ -55,6 +63,10 @@ pub fn check(kind: Kind, with: &Value) -> Vec<Problem> {
         Kind::Fail => fail::check(with),
         Kind::Switch => switch::check(with),
         Kind::EmitEvent => emit_event::check(with),
+        Kind::Workflow => workflow::check(with),
+        Kind::ForEach => for_each::check(with),
+        Kind::WaitForEvent => wait_for_event::check(with),
+        Kind::Task => task::check(with),
     }
 }
 
@@ -63,7 +75,7 @@ pub fn labels(kind: Kind, with: &Value) -> Vec<String> {
     match kind {
         Kind::Condition => vec!["true".to_owned(), "false".to_owned()],
         Kind::Switch => switch::labels(with),
-        Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail | Kind::EmitEvent => Vec::new(),
+        _ => Vec::new(),
     }
 }
 
@@ -75,7 +87,7 @@ pub struct Description {
     pub kind: String,
     /// What it does.
     pub summary: String,
-    /// How it is carried out: it computes, calls or waits.
+    /// How it is carried out: it computes, calls, waits, asks, spawns or loops.
     pub manner: String,
     /// The branches it takes, for `needs: node.branch`; none if it does not branch.
     pub labels: Vec<String>,
@@ -91,6 +103,9 @@ pub fn describe(kind: Kind) -> Description {
         Manner::Computes => "computes",
         Manner::Calls => "calls",
         Manner::Waits => "waits",
+        Manner::Asks => "asks",
+        Manner::Spawns => "spawns",
+        Manner::Loops => "loops",
     };
     let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     Description {
@@ -113,6 +128,10 @@ fn summary(kind: Kind) -> &'static str {
         Kind::Log => "Leaves a message in the execution's record.",
         Kind::Fail => "Fails its branch, and is never tried again.",
         Kind::EmitEvent => "Appends one domain event, once however often it is tried.",
+        Kind::Workflow => "Runs another workflow, as a child in the same slot.",
+        Kind::ForEach => "Performs one node for each item of a list.",
+        Kind::WaitForEvent => "Waits for a person, a callback or a domain event; the run needs no process meanwhile.",
+        Kind::Task => "Has your own worker do something, over HTTP or as a Temporal activity.",
     }
 }
 
@@ -127,6 +146,10 @@ pub fn schema(kind: Kind) -> Value {
         Kind::Log => log::schema(),
         Kind::Fail => fail::schema(),
         Kind::EmitEvent => emit_event::schema(),
+        Kind::Workflow => workflow::schema(),
+        Kind::ForEach => for_each::schema(),
+        Kind::WaitForEvent => wait_for_event::schema(),
+        Kind::Task => task::schema(),
     }
 }
 
@@ -137,7 +160,9 @@ pub fn templates(kind: Kind, with: &Value) -> &Value {
         Kind::Condition => &NOTHING,
         // Its cases may hold expressions: they are no templates.
         Kind::Switch => with.get("value").unwrap_or(&NOTHING),
-        Kind::HttpRequest | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail | Kind::EmitEvent => with,
+        // These resolve their own: parts of them are read as they stand.
+        Kind::ForEach | Kind::WaitForEvent => &NOTHING,
+        _ => with,
     }
 }
 
@@ -145,9 +170,7 @@ pub fn templates(kind: Kind, with: &Value) -> &Value {
 pub fn secret_fields(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::HttpRequest => &["headers", "query", "body", "form", "text"],
-        Kind::Condition | Kind::Switch | Kind::Delay | Kind::Transform | Kind::Log | Kind::Fail | Kind::EmitEvent => {
-            &[]
-        }
+        _ => &[],
     }
 }
 
@@ -157,6 +180,8 @@ pub fn references(kind: Kind, with: &Value) -> Survey {
     match kind {
         Kind::Condition => condition::references("/if", with.get("if")),
         Kind::Switch => switch::references(with),
+        Kind::ForEach => for_each::references(with),
+        Kind::WaitForEvent => wait_for_event::references(with),
         _ => template::survey(templates(kind, with)),
     }
 }
@@ -177,14 +202,28 @@ pub fn may_start(node: &Node, scope: &Scope) -> Result<bool, Failure> {
 
 /// A node's input: its configuration with every template resolved.
 pub fn resolve(kind: Kind, with: &Value, scope: &Scope) -> Result<Value, Failure> {
-    if kind == Kind::Switch {
-        return switch::resolve(with, scope);
+    match kind {
+        Kind::Switch => return switch::resolve(with, scope),
+        Kind::ForEach => return for_each::resolve(with, scope),
+        Kind::WaitForEvent => return wait_for_event::resolve(with, scope),
+        _ => {}
     }
     let templates = templates(kind, with);
     if templates.is_null() {
         return Ok(with.clone());
     }
     resolve_all(templates, scope)
+}
+
+/// A configuration without some of its fields.
+fn without(with: &Value, names: &[&str]) -> Value {
+    match with {
+        Value::Object(fields) => {
+            let rest = fields.iter().filter(|(name, _)| !names.contains(&name.as_str()));
+            Value::Object(rest.map(|(name, value)| (name.clone(), value.clone())).collect())
+        }
+        other => other.clone(),
+    }
 }
 
 fn resolve_all(templates: &Value, scope: &Scope) -> Result<Value, Failure> {
@@ -206,6 +245,10 @@ pub fn prepare(kind: Kind, input: Value) -> Result<Config, Failure> {
         Kind::Fail => Config::Fail(fail::prepare(input)?),
         Kind::Switch => Config::Switch(switch::prepare(input)?),
         Kind::EmitEvent => Config::EmitEvent(emit_event::prepare(input)?),
+        Kind::Workflow => Config::Workflow(workflow::prepare(input)?),
+        Kind::ForEach => Config::ForEach(for_each::prepare(input)?),
+        Kind::WaitForEvent => Config::WaitForEvent(wait_for_event::prepare(input)?),
+        Kind::Task => Config::Task(task::prepare(input)?),
     })
 }
 

@@ -11,6 +11,7 @@ pub mod definition;
 pub mod diff;
 pub mod draw;
 pub mod duration;
+pub mod each;
 pub mod event;
 pub mod execution;
 pub mod explain;
@@ -41,4 +42,4 @@ pub mod trace;
 pub mod webhook;
 
 /// The number of this build's rules. An execution notes it at enqueue; a build takes no run of a newer one.
-pub const SEMANTICS: i32 = 2;
+pub const SEMANTICS: i32 = 3;

@@ -59,6 +59,8 @@ pub enum End {
     },
     Skipped,
     Canceled,
+    /// It may be performed at most once and its result was lost: nothing goes on from it, and the execution fails.
+    Lost,
 }
 
 impl End {
@@ -66,7 +68,8 @@ impl End {
     pub fn stored(status: Status, label: Option<Label>, on_error: OnError) -> Option<End> {
         match status {
             Status::Completed => Some(End::Completed { took: label }),
-            Status::Failed | Status::Unknown => Some(End::Failed { continues: on_error == OnError::Continue }),
+            Status::Unknown => Some(End::Lost),
+            Status::Failed => Some(End::Failed { continues: on_error == OnError::Continue }),
             Status::Skipped => Some(End::Skipped),
             Status::Canceled => Some(End::Canceled),
             Status::Pending | Status::Running | Status::Retrying => None,
@@ -90,6 +93,7 @@ impl End {
             End::Failed { .. } => Status::Failed,
             End::Skipped => Status::Skipped,
             End::Canceled => Status::Canceled,
+            End::Lost => Status::Unknown,
         }
     }
 }

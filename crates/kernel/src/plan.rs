@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::definition::{Definition, Join, Kind, OnError};
+use crate::definition::{Definition, Delivery, Join, Kind, OnError};
 use crate::failure::Policy;
 use crate::ids::{Label, NodeKey};
 use crate::kind;
@@ -65,6 +65,7 @@ pub struct PlanNode {
     pub join: Join,
     pub on_error: OnError,
     pub retry: Policy,
+    pub delivery: Delivery,
     pub incoming: Vec<Incoming>,
     /// The nodes that wait for this one, each once, in order.
     pub successors: Vec<NodeIx>,
@@ -137,6 +138,7 @@ fn skeleton(definition: &Definition) -> Vec<PlanNode> {
         join: node.when,
         on_error: node.on_error,
         retry: node.retry,
+        delivery: node.delivery,
         incoming: Vec::new(),
         successors: Vec::new(),
     };
@@ -286,6 +288,7 @@ mod tests {
                         when: Join::default(),
                         on_error,
                         retry: Policy::DEFAULT,
+                        delivery: Delivery::default(),
                         timeout_ms: None,
                         condition: None,
                     });

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{Join, OnError};
+use crate::definition::{Delivery, Join, OnError};
 use crate::failure::Failure;
 use crate::ids::{ExecutionId, Label, NodeKey};
 use crate::node;
@@ -133,7 +133,7 @@ impl Run {
 
     /// Takes a run up where its stored nodes left it: settled ones in the order in which they
     /// settled, then the open ones. A node that was in flight is performed again, under the same
-    /// attempt: a crash is nobody's failure. A waiting one gives no effect: its time is stored, and
+    /// attempt: a crash is nobody's failure. One that may be performed at most once is lost instead. A waiting one gives no effect: its time is stored, and
     /// the shell says `RetryDue` then.
     ///
     /// A run that was told to stop must hear it here: by its nodes alone, one whose every node was
@@ -163,6 +163,11 @@ impl Run {
                 continue;
             }
             run.states[node] = State::Running { attempt };
+            if run.plan.node(node).delivery == Delivery::AtMostOnce {
+                effects.push(Effect::Settle { node, end: node::End::Lost });
+                run.mark(node, node::End::Lost);
+                continue;
+            }
             if stop.is_none() {
                 effects.push(Effect::Perform { node, attempt });
             }
@@ -326,7 +331,8 @@ impl Run {
         if matches!(self.states[node], State::Running { .. } | State::Waiting { .. }) {
             self.open -= 1;
         }
-        if end == (node::End::Failed { continues: false }) && self.first_failed.is_none() {
+        let fails = matches!(end, node::End::Failed { continues: false } | node::End::Lost);
+        if fails && self.first_failed.is_none() {
             self.first_failed = Some(node);
         }
         self.states[node] = State::Settled(end);

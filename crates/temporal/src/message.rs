@@ -6,7 +6,7 @@
 //!
 //! Not here: doing it (`activities`), in which order (`workflow`).
 
-use kernel::definition::{Definition, Edge, Join, Kind, Manner, Node, OnError};
+use kernel::definition::{Definition, Delivery, Edge, Join, Kind, Manner, Node, OnError};
 use kernel::failure::{Class, Policy};
 use kernel::ids::{DefinitionId, ExecutionId, Label, NodeKey, ProcessId, VersionId, WorkspaceId};
 use kernel::plan::{NodeIx, Plan};
@@ -130,6 +130,7 @@ impl Shape {
             on_error: node.on_error,
             retry: Policy::DEFAULT,
             timeout_ms: None,
+            delivery: Delivery::default(),
         };
         let edge = |(from, to, label): &(NodeIx, NodeIx, Option<Label>)| {
             let (from, to) = (self.nodes.get(*from)?.key.clone(), self.nodes.get(*to)?.key.clone());

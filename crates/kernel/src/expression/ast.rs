@@ -64,6 +64,9 @@ pub(super) enum Start {
     Nowhere,
     Node(NodeKey, Part),
     Secret(String),
+    Item,
+    Index,
+    Event,
 }
 
 /// A macro over the items of a list or the keys of an object.

@@ -11,7 +11,7 @@ use std::fmt;
 /// The most segments of one path.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// The roots, as they are offered. `steps` is read as `nodes`.
+/// The roots, as they are offered; `item`, `index` and `event` are there in a few places only. `steps` is read as `nodes`.
 pub(super) const ROOTS: [&str; 7] = ["inputs", "nodes", "vars", "secrets", "trigger", "execution", "workspace"];
 
 /// Why a path leads nowhere that an expression may look.
@@ -19,8 +19,6 @@ pub(super) const ROOTS: [&str; 7] = ["inputs", "nodes", "vars", "secrets", "trig
 pub enum Unavailable {
     #[error("unknown root {name}: use one of {roots}", name = .0, roots = ROOTS.join(", "))]
     UnknownRoot(String),
-    #[error("{0} is not available yet")]
-    NotYet(String),
     #[error("name a node and what of it to take, such as nodes.fetch.output")]
     NoNode,
     #[error("nodes.{node} must be followed by output, status or error")]
@@ -59,8 +57,18 @@ pub enum Root<'a> {
     Execution,
     Workspace,
     Vars,
-    Node { key: &'a str, part: Part },
-    Secret { name: &'a str },
+    Node {
+        key: &'a str,
+        part: Part,
+    },
+    Secret {
+        name: &'a str,
+    },
+    /// The item that a loop is at, and its place from 0.
+    Item,
+    Index,
+    /// The event that a wait is asked about.
+    Event,
 }
 
 impl Path {
@@ -78,7 +86,9 @@ impl Path {
                 [Segment::Field(name)] => (Root::Secret { name }, &[]),
                 _ => return Err(Unavailable::NoSecret),
             },
-            "item" | "index" => return Err(Unavailable::NotYet(self.root.clone())),
+            "item" => (Root::Item, rest),
+            "index" => (Root::Index, rest),
+            "event" => (Root::Event, rest),
             _ => return Err(Unavailable::UnknownRoot(self.root.clone())),
         })
     }

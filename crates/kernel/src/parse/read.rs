@@ -8,6 +8,7 @@
 
 pub(super) mod node;
 pub(super) mod retry;
+mod work;
 
 use std::time::Duration;
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Draft;
+use crate::definition::{Kind, Node};
 use crate::expression::{Path, Root, Unavailable};
 use crate::fields::{Code, GUESSES, Problem, child, unknown, unreadable};
 use crate::kind;
@@ -30,15 +31,61 @@ pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
             let marked: &[&str] = if field.ends_with("/with") { kind::secret_fields(node.kind) } else { &[] };
             tell(&field, value, &survey, problems, |pointer, path, place, problems| {
                 let refusal = graph.refusal(path, place.clone(), Some((at, &ancestors)), problems);
-                refusal.or_else(|| misplaced(pointer, path, place, marked))
+                let inside = if field.ends_with("/with") { Inside::of(node, pointer) } else { Inside::default() };
+                let marked = inside.marked.unwrap_or(marked);
+                let refusal = refusal.or_else(|| elsewhere(path, place.clone(), &inside));
+                refusal.or_else(|| misplaced(inside.pointer.unwrap_or(pointer), path, place, marked))
             });
         }
     }
     let outputs = template::survey(&draft.definition.outputs);
     tell("/outputs", &draft.definition.outputs, &outputs, problems, |pointer, path, place, problems| {
         let refusal = graph.refusal(path, place.clone(), None, problems);
+        let refusal = refusal.or_else(|| elsewhere(path, place.clone(), &Inside::default()));
         refusal.or_else(|| misplaced(pointer, path, place, &[]))
     });
+}
+
+/// What is there to look at only in some places.
+#[derive(Default)]
+struct Inside<'p> {
+    /// Within what is done for each item.
+    item: bool,
+    /// Within the `match` of a wait.
+    event: bool,
+    /// The pointer from the `with` of what is done for each item.
+    pointer: Option<&'p str>,
+    /// Where secrets may stand in that.
+    marked: Option<&'static [&'static str]>,
+}
+
+impl<'p> Inside<'p> {
+    /// What is there at a pointer from a node's `with`.
+    fn of(node: &Node, pointer: &'p str) -> Inside<'p> {
+        if node.kind == Kind::WaitForEvent {
+            return Inside { event: pointer == "/match", ..Inside::default() };
+        }
+        let (Kind::ForEach, true) = (node.kind, pointer.starts_with("/do/")) else { return Inside::default() };
+        let inner = kind::for_each::inner(&node.with).map(|(kind, _)| kind);
+        let within = pointer.strip_prefix("/do/with");
+        Inside {
+            item: true,
+            event: inner == Some(Kind::WaitForEvent) && within == Some("/match"),
+            pointer: within,
+            marked: Some(within.and(inner).map_or(&[][..], kind::secret_fields)),
+        }
+    }
+}
+
+/// Why something that is there only in some places may not be looked at here.
+fn elsewhere(path: &Path, place: String, inside: &Inside<'_>) -> Option<Problem> {
+    let (name, only) = match path.root() {
+        Ok((Root::Item, _)) if !inside.item => ("item", "in do of a FOR_EACH"),
+        Ok((Root::Index, _)) if !inside.item => ("index", "in do of a FOR_EACH"),
+        Ok((Root::Event, _)) if !inside.event => ("event", "in match of a WAIT_FOR_EVENT"),
+        _ => return None,
+    };
+    Some(Problem::new(Code::UnknownRoot, place, format!("{name} is only there {only}")))
 }
 
 /// Why a secret may not be looked at here.
@@ -134,7 +181,7 @@ impl<'d> Graph<'d> {
     ) -> Option<Problem> {
         let key = match path.root() {
             Err(why) => {
-                let is_root = matches!(why, Unavailable::UnknownRoot(_) | Unavailable::NotYet(_));
+                let is_root = matches!(why, Unavailable::UnknownRoot(_));
                 let code = if is_root { Code::UnknownRoot } else { Code::BadExpression };
                 return Some(Problem::new(code, at, why.to_string()));
             }

@@ -194,6 +194,13 @@ fn node(is_listed: bool) -> Value {
         ("retry", retry_ref()),
         ("timeout", timeout()),
         ("timeout_ms", milliseconds()),
+        (
+            "delivery",
+            early(
+                "What a crash in the middle of a call means: it is repeated, or its result is unknown.",
+                json!({ "enum": ["at_least_once", "at_most_once"] }),
+            ),
+        ),
         ("description", early("What it is for.", text(MAX_DESCRIPTION_LEN))),
     ];
     if is_listed {

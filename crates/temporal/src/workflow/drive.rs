@@ -274,7 +274,7 @@ impl<'a> Driver<'a> {
                     let options = options::node(&spec, self.heartbeat, &token);
                     context.execute_activity(Kit::node, call, options).map(move |it| news_of(node, it)).boxed_local()
                 }
-                Manner::Calls | Manner::Computes => {
+                Manner::Calls | Manner::Computes | Manner::Asks | Manner::Spawns | Manner::Loops => {
                     self.calling.insert(node, token.clone());
                     let options = options::local_node(&spec, &token);
                     context

@@ -75,6 +75,9 @@ impl Converter<'_> {
             Root::Vars => Start::Vars,
             Root::Node { key, part } => NodeKey::new(key).map_or(Start::Nowhere, |key| Start::Node(key, part)),
             Root::Secret { name } => Start::Secret(name.to_owned()),
+            Root::Item => Start::Item,
+            Root::Index => Start::Index,
+            Root::Event => Start::Event,
         };
         self.paths.push(path);
         Ok(Place { path: self.paths.len() - 1, start, skip })

@@ -5,19 +5,31 @@
 //!
 //! Not here: the fields of its `with` (`kind`).
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{Defaults, Draft, LONGEST_NODE_TIMEOUT, MAX_DESCRIPTION_LEN, milliseconds, named, retry, short_text};
-use crate::definition::{Edge, Join, Kind, Node, OnError};
+use super::{Defaults, Draft, MAX_DESCRIPTION_LEN, named, short_text, work};
+use crate::definition::{Delivery, Edge, Join, Kind, Node, OnError};
 use crate::expression::type_name;
-use crate::fields::{Code, Fields, Problem, Stage, child, unknown, unreadable};
+use crate::fields::{Code, Fields, Problem, Stage, child};
 use crate::ids::{BadName, Label, NodeKey};
-use crate::kind;
 
 pub(in crate::parse) const FIELDS: &[&str] =
-    &["kind", "needs", "if", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
-pub(in crate::parse) const LIST_FIELDS: &[&str] =
-    &["key", "id", "kind", "needs", "if", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "description"];
+    &["kind", "needs", "if", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "delivery", "description"];
+pub(in crate::parse) const LIST_FIELDS: &[&str] = &[
+    "key",
+    "id",
+    "kind",
+    "needs",
+    "if",
+    "with",
+    "when",
+    "on_error",
+    "retry",
+    "timeout",
+    "timeout_ms",
+    "delivery",
+    "description",
+];
 
 const JOINS: &[(&str, Join)] =
     &[("all_success", Join::AllSuccess), ("any_success", Join::AnySuccess), ("all_done", Join::AllDone)];
@@ -41,15 +53,14 @@ pub(super) fn read(
             .ok(),
         None => own_key(&mut fields),
     };
-    let kind = read_kind(&mut fields);
+    let mut work = work::read(&mut fields, defaults);
     let on_error = fields.choice("on_error", ON_ERROR);
-    let unclear = kind.is_none() || (on_error.is_none() && fields.get("on_error").is_some());
+    let unclear = work.kind.is_none() || (on_error.is_none() && fields.get("on_error").is_some());
     let when = fields.choice("when", JOINS).unwrap_or_default();
-    let retry = retry::read(&mut fields).or(defaults.retry).policy(kind.unwrap_or(STAND_IN).retry());
-    let timeout_ms = timeout(&mut fields, kind, defaults);
     let description = short_text(&mut fields, "description", MAX_DESCRIPTION_LEN);
-    let with = with(&mut fields, kind);
-    let condition = condition(&mut fields);
+    if work.kind == Some(Kind::ForEach) {
+        work::read_action(&mut work.with, &fields.pointer("with"), defaults, fields.problems);
+    }
     let (needs, lost) = needs(&mut fields);
     draft.lost_edges |= lost || key.is_none();
     let Some(key) = key else { return };
@@ -60,14 +71,13 @@ pub(super) fn read(
     if unclear {
         draft.unclear.push(key.clone());
     }
-    let kind = kind.unwrap_or(STAND_IN);
-    let on_error = on_error.unwrap_or_default();
-    draft.definition.nodes.push(Node { key, kind, description, with, when, condition, on_error, retry, timeout_ms });
+    let node = Node { when, on_error: on_error.unwrap_or_default(), description, ..work.node(key) };
+    draft.definition.nodes.push(node);
     draft.node_at.push(at.to_owned());
 }
 
 /// The kind of a node whose own is not known: it takes any templates and asks for nothing.
-const STAND_IN: Kind = Kind::Transform;
+pub(super) const STAND_IN: Kind = Kind::Transform;
 
 /// Holds the place of a node that is no object, so that its neighbours are not blamed.
 fn stand_in(key: Option<&str>, at: &str, draft: &mut Draft) {
@@ -84,6 +94,7 @@ fn stand_in(key: Option<&str>, at: &str, draft: &mut Draft) {
         retry: STAND_IN.retry(),
         timeout_ms: None,
         condition: None,
+        delivery: Delivery::default(),
     });
     draft.node_at.push(at.to_owned());
 }
@@ -100,50 +111,6 @@ fn own_key(fields: &mut Fields<'_, '_>) -> Option<NodeKey> {
     fields.require(name);
     let text = fields.text(name)?;
     named(fields, name, NodeKey::new(text))
-}
-
-fn read_kind(fields: &mut Fields<'_, '_>) -> Option<Kind> {
-    fields.require("kind");
-    let text = fields.text("kind")?;
-    let kind = Kind::parse(text);
-    if kind.is_none() {
-        let known = Kind::ALL.iter().map(|kind| kind.name());
-        let problem = unknown(Code::UnknownKind, "kind", fields.pointer("kind"), text, known, fields.problems);
-        fields.problems.push(problem);
-    }
-    kind
-}
-
-/// The default is not for a DELAY: waiting is its work, not a fault.
-fn timeout(fields: &mut Fields<'_, '_>, kind: Option<Kind>, defaults: Defaults) -> Option<u64> {
-    let own = milliseconds(fields, "timeout", "timeout_ms", 1, LONGEST_NODE_TIMEOUT);
-    own.or(if kind == Some(Kind::Delay) { None } else { defaults.timeout_ms })
-}
-
-fn with(fields: &mut Fields<'_, '_>, kind: Option<Kind>) -> Value {
-    let with = fields.get("with").cloned().unwrap_or_else(|| Value::Object(Map::new()));
-    if let Some(kind) = kind {
-        let at = fields.pointer("with");
-        let found = kind::check(kind, &with).into_iter();
-        fields.problems.extend(found.map(|found| refused(found).below(&at)));
-    }
-    with
-}
-
-/// The expression that must be true for the node to start.
-fn condition(fields: &mut Fields<'_, '_>) -> Option<String> {
-    match kind::condition::parse(fields.get("if")?) {
-        Ok(expression) => Some(expression.source().to_owned()),
-        Err(error) => {
-            fields.problems.push(unreadable(fields.pointer("if"), &error));
-            None
-        }
-    }
-}
-
-/// What a kind finds fault with is told apart from what is wrong with the document around it.
-fn refused(found: Problem) -> Problem {
-    if found.code == Code::BadValue { Problem { code: Code::BadConfig, ..found } } else { found }
 }
 
 /// What a node needs: `node` or `node.label`, one or a list of them, each with its pointer; and

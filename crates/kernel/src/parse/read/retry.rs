@@ -39,6 +39,11 @@ impl Retry {
         }
     }
 
+    /// Is more than one attempt asked for?
+    pub(super) fn tries_again(self) -> bool {
+        self.max_attempts != Some(1)
+    }
+
     pub(super) fn policy(self, profile: Policy) -> Policy {
         let initial_ms = self.initial_ms.unwrap_or(profile.initial_ms);
         Policy {

@@ -1,0 +1,103 @@
+//! WORKFLOW: runs another definition of the workspace, as a child in the same slot.
+//!
+//! Invariants
+//! - Which version it is, is settled when the child is made, and never after.
+//! - A child that did not complete fails its node with the child's own class.
+//!
+//! Not here: making the child (`store::child`), running it (the engines).
+
+use serde_json::{Value, json};
+
+use super::schema::{any, late, object};
+use crate::execution;
+use crate::failure::{Class, Failure};
+use crate::fields::{Fields, Problem};
+use crate::ids::ExecutionId;
+
+/// How deep children may have children.
+pub const MAX_DEPTH: i32 = 8;
+/// The most executions below one root.
+pub const MAX_DESCENDANTS: i32 = 20_000;
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The definition's name.
+    pub workflow: String,
+    /// Its version; the published one if not said.
+    pub version: Option<u32>,
+    pub input: Option<Value>,
+    /// A start of its own, through the queue, that nobody waits for.
+    pub detached: bool,
+}
+
+const FIELDS: &[&str] = &["workflow", "version", "input", "detached"];
+
+/// What `with` must look like.
+pub fn schema() -> Value {
+    object(
+        &["workflow"],
+        &[
+            (
+                "workflow",
+                late(
+                    "The name of a workflow of the same workspace.",
+                    json!({ "type": "string", "minLength": 1, "maxLength": 128 }),
+                ),
+            ),
+            ("version", late("Its version; the published one if absent.", json!({ "type": "integer", "minimum": 1 }))),
+            ("input", any("What it starts with.")),
+            (
+                "detached",
+                late(
+                    "A start of its own through the queue, which is not waited for; false if absent.",
+                    json!({ "type": "boolean" }),
+                ),
+            ),
+        ],
+    )
+}
+
+pub fn check(with: &Value) -> Vec<Problem> {
+    super::check_with(with, FIELDS, read)
+}
+
+pub fn prepare(input: Value) -> Result<Config, Failure> {
+    super::prepare_with(&input, FIELDS, read)
+}
+
+fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
+    fields.require("workflow");
+    let workflow = fields.text("workflow");
+    if workflow.is_some_and(|name| name.trim().is_empty() || name.len() > 128) {
+        fields.wrong("workflow", "must be the name of a workflow");
+    }
+    let version = fields.integer("version", 1..=u64::from(u32::MAX)).and_then(|number| u32::try_from(number).ok());
+    let detached = fields.boolean("detached").unwrap_or(false);
+    let input = fields.get("input").cloned();
+    Some(Config { workflow: workflow?.to_owned(), version, input, detached })
+}
+
+/// What a child that came to its end makes of its node.
+pub fn ended(
+    child: ExecutionId,
+    outcome: execution::Status,
+    output: Option<Value>,
+    error: Option<Failure>,
+) -> Result<Value, Failure> {
+    if outcome == execution::Status::Completed {
+        return Ok(json!({ "execution_id": child, "status": outcome.name(), "output": output }));
+    }
+    let (class, why) = match (outcome, error) {
+        (execution::Status::TimedOut, _) => (Class::Timeout, "it ran longer than it may".to_owned()),
+        (execution::Status::Canceled, _) => (Class::ControlFlowError, "it was canceled".to_owned()),
+        (_, Some(error)) => (error.class, error.message),
+        (_, None) => (Class::ExecutionError, "it failed".to_owned()),
+    };
+    Err(Failure::new(class, format!("child {child} ended {}: {why}", outcome.name())))
+}
+
+/// What a node completes with whose child is on its own.
+pub fn detached(child: ExecutionId) -> Value {
+    json!({ "execution_id": child })
+}
