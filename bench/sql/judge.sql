@@ -45,11 +45,12 @@ CREATE TRIGGER chaos_attempt AFTER UPDATE OF attempt_count ON execution_queue
 
 -- An execution's life: begun, owned by another, ended; and what must never happen: rewound to
 -- PENDING, revived after its end, or written by a process that does not own it (zombie). A run of an
--- engine elsewhere is its own owner, whichever process writes for it.
+-- engine elsewhere is its own owner, whichever process writes for it. A child is its root's owner's.
 CREATE FUNCTION chaos_life() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     holder uuid := CASE WHEN OLD.status = 'RUNNING' AND (NEW.completed_at IS NOT NULL OR NEW.last_seq <> OLD.last_seq)
-                        THEN OLD.owner END;
+                        THEN CASE WHEN OLD.owner IS NULL AND OLD.root <> OLD.id
+                                  THEN (SELECT r.owner FROM workflow_execution r WHERE r.id = OLD.root) ELSE OLD.owner END END;
 BEGIN
     IF holder <> OLD.id AND holder::text IS DISTINCT FROM OLD.engine_run_id AND (SELECT p.name FROM chaos_process p WHERE p.id = holder)
             IS DISTINCT FROM current_setting('application_name') THEN

@@ -8,11 +8,14 @@
 //! - A run ends held, broken (an invariant did not hold, and which) or as an error (the harness failed).
 
 mod api;
+mod asking;
 pub mod durable;
+mod journal;
 mod judge;
 mod limits;
 mod load;
 mod log;
+pub mod long;
 pub mod mixed;
 pub mod mutant;
 mod nemesis;
@@ -24,6 +27,7 @@ pub mod short;
 pub mod soak;
 pub mod strict;
 pub mod temporal;
+mod zombies;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod dispatch;
 pub mod events;
 pub mod expressions;
+pub mod long;
 mod measure;
 pub mod random;
 pub mod receiver;

@@ -36,9 +36,11 @@ pub struct Delivery {
     /// The number of the request for an execution, the same under whatever id it runs.
     pub n: i64,
     pub node: String,
+    /// Of a loop's node: the item's place, from 1; else 0.
+    pub iteration: i32,
     pub begin: i64,
     pub end: Option<i64>,
-    /// How many of the same execution and node came before.
+    /// How many of the same execution, node and iteration came before.
     pub nth: u32,
 }
 
@@ -74,7 +76,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Log {
     deliveries: Vec<Delivery>,
-    seen: HashMap<(Uuid, String), u32>,
+    seen: HashMap<(Uuid, String, i32), u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,9 +85,16 @@ struct Hit {
     workspace: Uuid,
     n: i64,
     node: String,
+    #[serde(default)]
+    iteration: i32,
+    /// What the answer is made of, instead of the node's name.
+    i: Option<i64>,
     /// Answer 500 the first time.
     #[serde(default)]
     flaky: bool,
+    /// Answer 422 each time.
+    #[serde(default)]
+    refused: bool,
 }
 
 impl Receiver {
@@ -147,6 +156,11 @@ impl Receiver {
     }
 }
 
+/// What the `i`-th call for request `n` brings.
+pub fn value_of(n: i64, i: i64) -> i64 {
+    n * 1_000 + i
+}
+
 /// What a node of this name brings for request `n`.
 pub fn value(node: &str, n: i64) -> i64 {
     let sum: i64 = node.bytes().map(i64::from).sum();
@@ -158,10 +172,14 @@ async fn hit(State(state): State<Arc<Shared>>, Query(hit): Query<Hit>) -> Respon
     tokio::time::sleep(state.policy.delay(&hit, nth)).await;
     // Before the answer: afterwards the slot may be another's at any moment.
     drop(guard);
+    if hit.refused {
+        return StatusCode::UNPROCESSABLE_ENTITY.into_response();
+    }
     if hit.flaky && nth == 0 {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
-    Json(json!({ "value": value(&hit.node, hit.n) })).into_response()
+    let value = hit.i.map_or_else(|| value(&hit.node, hit.n), |i| value_of(hit.n, i));
+    Json(json!({ "value": value })).into_response()
 }
 
 async fn deadly(State(state): State<Arc<Shared>>) -> Response {
@@ -175,7 +193,8 @@ impl Policy {
             return self.repeat;
         }
         let node = hit.node.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let drawn = mix(self.seed ^ mix(hit.n.unsigned_abs()) ^ node);
+        let of = hit.n.unsigned_abs() ^ (u64::from(hit.iteration.unsigned_abs()) << 32);
+        let drawn = mix(self.seed ^ mix(of) ^ node);
         let (low, high) = if drawn.is_multiple_of(self.slow_every.max(1)) { self.slow } else { self.fast };
         Duration::from_millis(low + (drawn >> 8) % (high - low + 1))
     }
@@ -196,7 +215,7 @@ struct Noted {
 impl Noted {
     fn begin(state: &Arc<Shared>, hit: &Hit) -> (Noted, u32) {
         let mut log = state.log();
-        let seen = log.seen.entry((hit.execution, hit.node.clone())).or_default();
+        let seen = log.seen.entry((hit.execution, hit.node.clone(), hit.iteration)).or_default();
         let nth = *seen;
         *seen += 1;
         log.deliveries.push(Delivery {
@@ -204,6 +223,7 @@ impl Noted {
             workspace: hit.workspace,
             n: hit.n,
             node: hit.node.clone(),
+            iteration: hit.iteration,
             begin: now_us(),
             end: None,
             nth,

@@ -45,9 +45,24 @@ pub fn machine() -> Value {
     })
 }
 
-/// How much memory a process uses now, in MB.
+/// How much memory a process uses now, in whole MB.
 pub fn rss_mb(pid: u32) -> Option<u64> {
     kilobytes(&first_line_with(&format!("/proc/{pid}/status"), "VmRSS")?).map(|kb| kb / 1024)
+}
+
+/// The same with its fraction.
+pub fn resident_mb(pid: u32) -> Option<f64> {
+    megabytes(pid, "VmRSS")
+}
+
+/// The most that it ever used, in MB.
+pub fn peak_mb(pid: u32) -> Option<f64> {
+    megabytes(pid, "VmHWM")
+}
+
+fn megabytes(pid: u32, name: &str) -> Option<f64> {
+    let kb = kilobytes(&first_line_with(&format!("/proc/{pid}/status"), name)?)?;
+    u32::try_from(kb).ok().map(|kb| f64::from(kb) / 1024.0)
 }
 
 fn first_line_with(path: &str, name: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Real `forebay serve` processes, and workers of jobs beside them, to be killed, paused and started again.
+//! Real `forebay serve` processes, and workers of jobs and tasks beside them, to be killed, paused and started again.
 //!
 //!     start ──▶ running ──kill──▶ dead ──start──▶ running (a new name)
 //!                │  ▲
@@ -29,8 +29,9 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How often it is looked whether a process has fallen.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What the harness's own program is called with to be a worker of jobs.
+/// What the harness's own program is called with to be a worker of jobs, or of tasks.
 const JOB_WORKER: &str = "job-worker";
+const TASK_WORKER: &str = "task-worker";
 
 /// Microseconds since 1970, by the clock that `clock_timestamp()` reads on the same machine.
 pub fn now_us() -> i64 {
@@ -50,6 +51,8 @@ pub enum Part {
     JobsByHttp,
     /// Not the service: they take jobs in plain SQL.
     JobsBySql,
+    /// Not the service: they take tasks from it over HTTP.
+    Tasks,
 }
 
 impl Part {
@@ -59,8 +62,13 @@ impl Part {
             Part::Everything => Some("api,dispatcher,worker"),
             Part::Dispatch => Some("api,dispatcher"),
             Part::Work => Some("worker"),
-            Part::JobsByHttp | Part::JobsBySql => None,
+            Part::JobsByHttp | Part::JobsBySql | Part::Tasks => None,
         }
+    }
+
+    /// What one that is not the service is called with.
+    fn mode(self) -> &'static str {
+        if self == Part::Tasks { TASK_WORKER } else { JOB_WORKER }
     }
 
     fn answers(self) -> bool {
@@ -74,6 +82,7 @@ impl Part {
             Part::Work => 'w',
             Part::JobsByHttp => 'h',
             Part::JobsBySql => 's',
+            Part::Tasks => 't',
         }
     }
 }
@@ -317,7 +326,7 @@ async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
 fn command(spec: &Spec, name: &str) -> Command {
     let mut command = tied(&spec.program);
     let Some(roles) = spec.part.roles() else {
-        command.arg(JOB_WORKER).stdin(Stdio::piped());
+        command.arg(spec.part.mode()).stdin(Stdio::piped());
         return command;
     };
     command

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use bench::{admission, dispatch, events, temporal};
+use bench::{admission, dispatch, events, long, temporal};
 use clap::{Parser, Subcommand};
 
 /// Measures Forebay on this machine. Figures go to standard output as one line of JSON.
@@ -44,6 +44,15 @@ enum What {
         #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = events::PARTS)]
         only: Vec<String>,
     },
+    /// Loops over many items, and executions that sleep: what do they cost, and how soon is one woken?
+    Long {
+        /// 1 is the full length; less is for trying it out.
+        #[arg(long, value_name = "F", default_value_t = 1.0)]
+        scale: f64,
+        /// Only these parts.
+        #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = long::PARTS)]
+        only: Vec<String>,
+    },
     /// What does the service cost beside a bare client of Temporal, and a workflow written by hand?
     Temporal {
         /// 1 is the full length; less is for trying it out.
@@ -65,6 +74,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         What::Dispatch { scale, only } => runtime.block_on(dispatch::run(&dispatch::Options { scale, parts: only }))?,
         What::Events { scale, only } => runtime.block_on(events::run(&events::Options { scale, parts: only }))?,
+        What::Long { scale, only } => runtime.block_on(long::run(&long::Options { scale, parts: only }))?,
         What::Temporal { scale, only } => runtime.block_on(temporal::run(&temporal::Options { scale, parts: only }))?,
     };
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::from(BROKEN_PROMISE) })

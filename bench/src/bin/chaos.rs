@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use bench::chaos::mutant::Mutant;
-use bench::chaos::{Outcome, Request, durable, mixed, outage, poison, short, soak, strict, temporal};
+use bench::chaos::{Outcome, Request, durable, long, mixed, outage, poison, short, soak, strict, temporal};
 use bench::cluster;
 use bench::report::{figures, say};
 use clap::error::ErrorKind;
@@ -58,11 +58,16 @@ enum Name {
     Temporal,
     /// Workers of ours, over HTTP and in plain SQL take the same jobs and die: each job ends once.
     MixedWorkers,
+    /// Children, loops, approvals and tasks, while servers and workers die: each ends once, as it was planned to.
+    Long,
     /// A short form of each, and of each mutant.
     Short,
     /// One of the workers that `mixed-workers` starts.
     #[value(hide = true)]
     JobWorker,
+    /// One of the workers that `long` starts.
+    #[value(hide = true)]
+    TaskWorker,
 }
 
 impl Name {
@@ -73,7 +78,8 @@ impl Name {
             Name::Outage => &Mutant::OF_OUTAGE,
             Name::Temporal => &Mutant::OF_TEMPORAL,
             Name::MixedWorkers => &Mutant::OF_MIXED,
-            Name::Durable | Name::Poison | Name::Soak | Name::Short | Name::JobWorker => &[],
+            Name::Long => &Mutant::OF_LONG,
+            Name::Durable | Name::Poison | Name::Soak | Name::Short | Name::JobWorker | Name::TaskWorker => &[],
         }
     }
 }
@@ -83,8 +89,10 @@ fn main() -> ExitCode {
     if args.mutant.is_some_and(|mutant| !args.name.mutants().contains(&mutant)) {
         Args::command().error(ErrorKind::ArgumentConflict, "this run does not know that mutant").exit();
     }
-    if args.name == Name::JobWorker {
-        return work();
+    match args.name {
+        Name::JobWorker => return work(mixed::worker::work()),
+        Name::TaskWorker => return work(long::worker::work()),
+        _ => {}
     }
     match run(args) {
         Ok(outcome) if outcome.broken.is_empty() => ExitCode::SUCCESS,
@@ -117,16 +125,17 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
             Name::Temporal => temporal::run(&request, args.mutant).await,
             Name::MixedWorkers => mixed::run(&request, args.mutant).await,
             Name::Short => short::run(&request).await,
-            Name::JobWorker => anyhow::bail!("a worker is no run"),
+            Name::Long => long::run(&request, args.mutant).await,
+            Name::JobWorker | Name::TaskWorker => anyhow::bail!("a worker is no run"),
         }
     })?;
     figures(&outcome.figures).context("print the figures")?;
     Ok(outcome)
 }
 
-/// Works on jobs until it is killed. Whatever it says goes to its log.
-fn work() -> ExitCode {
-    let worked = runtime().and_then(|runtime| runtime.block_on(mixed::worker::work()));
+/// Works until it is killed. Whatever it says goes to its log.
+fn work(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    let worked = runtime().and_then(|runtime| runtime.block_on(work));
     if let Err(error) = worked {
         say(format!("the worker failed: {error:#}"));
     }

@@ -39,6 +39,11 @@ impl Api {
         Ok(Api { http, fleet, key })
     }
 
+    /// How many there are to ask.
+    pub(super) fn places(&self) -> usize {
+        self.fleet.len()
+    }
+
     /// The places that can be asked now.
     pub(super) fn healthy(&self) -> Vec<usize> {
         self.fleet.healthy()

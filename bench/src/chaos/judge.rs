@@ -20,11 +20,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;
 
 use super::log::{Entry, Ticket, What};
+use super::zombies::Zombies;
 use crate::receiver::Delivery;
 use crate::service::Pause;
 
-/// How long after waking a paused process may still send what it was about to, in µs.
-const WAKING: i64 = 250_000;
 /// How many findings are told one by one.
 const TOLD: usize = 8;
 
@@ -80,7 +79,8 @@ impl Verdict {
 
 /// Judges a run.
 pub(super) fn judge(evidence: &Evidence<'_>) -> Verdict {
-    let mut replay = Replay { owners: owners(evidence), ..Replay::default() };
+    let mut replay =
+        Replay { zombies: Zombies::new(evidence.log, evidence.pauses, evidence.processes), ..Replay::default() };
     let mut moments = moments(evidence.deliveries).into_iter().peekable();
     for (entry, at) in evidence.log.iter().zip(times(evidence.log)) {
         while let Some(moment) = moments.next_if(|moment| moment.is_before(at)) {
@@ -136,18 +136,6 @@ fn moments(deliveries: &[Delivery]) -> Vec<Moment> {
     moments
 }
 
-type Owners = HashMap<Uuid, Vec<(i64, Option<Uuid>)>>;
-
-fn owners(evidence: &Evidence<'_>) -> Owners {
-    let mut owners = Owners::new();
-    for entry in evidence.log {
-        if let What::Begun { execution, owner } | What::Owned { execution, owner } = &entry.what {
-            owners.entry(*execution).or_default().push((entry.at, *owner));
-        }
-    }
-    owners
-}
-
 struct Held {
     /// The order of taking, and the workspace's limit then.
     order: usize,
@@ -155,9 +143,9 @@ struct Held {
 }
 
 #[derive(Default)]
-struct Replay {
+struct Replay<'a> {
     verdict: Verdict,
-    owners: Owners,
+    zombies: Zombies<'a>,
     tiers: HashMap<String, i32>,
     workspaces: HashMap<Uuid, (String, Option<i32>, bool)>,
     definitions: HashMap<Uuid, (Option<i32>, i32)>,
@@ -170,7 +158,7 @@ struct Replay {
     in_flight: HashMap<Uuid, BTreeMap<Uuid, BTreeSet<usize>>>,
 }
 
-impl Replay {
+impl Replay<'_> {
     fn entry(&mut self, evidence: &Evidence<'_>, entry: &Entry) {
         match &entry.what {
             What::Taken(ticket) => self.taken(ticket),
@@ -278,25 +266,12 @@ impl Replay {
 
     fn outside(&mut self, evidence: &Evidence<'_>, delivery: usize, how: &str) {
         let delivery = &evidence.deliveries[delivery];
-        if self.was_a_zombies(evidence, delivery) {
+        if self.zombies.sent(delivery.execution, delivery.begin, delivery.end) {
             self.verdict.zombie_sends += 1;
             return;
         }
         self.verdict.outside_slot += 1;
         self.verdict.tell(|| format!("request {}/{} {how}", delivery.execution, delivery.node));
-    }
-
-    /// Was it sent by a process that owned the run when it was paused, and lost it meanwhile?
-    fn was_a_zombies(&self, evidence: &Evidence<'_>, delivery: &Delivery) -> bool {
-        let Some(owners) = self.owners.get(&delivery.execution) else { return false };
-        evidence.pauses.iter().any(|pause| {
-            let (from, to) = (pause.from, pause.to.unwrap_or(i64::MAX - WAKING));
-            let before = owners.iter().rev().find(|(at, _)| *at <= from).and_then(|(_, owner)| *owner);
-            let held_it =
-                before.and_then(|owner| evidence.processes.get(&owner)).is_some_and(|name| *name == pause.name);
-            let lost_it = owners.iter().any(|(at, _)| (from..=to).contains(at));
-            held_it && lost_it && delivery.begin <= to + WAKING && delivery.end.is_none_or(|end| end >= from)
-        })
     }
 
     fn numbers(&mut self, deliveries: &[Delivery]) {

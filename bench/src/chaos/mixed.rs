@@ -36,10 +36,11 @@ use uuid::Uuid;
 
 use self::judge::{Evidence, Verdict, judge};
 use self::load::Load;
-use self::nemesis::{Crews, Nemesis, tell_bases};
+use self::nemesis::{Crews, Nemesis};
 use self::plan::{FOREIGN, Plan, SHARED};
 use self::tries::Tries;
 use self::worker::{Order, Way};
+use super::asking::tell_bases;
 use super::mutant::{self, Mutant};
 use super::setup::{Setup, Stage, Tenant};
 use super::{Leases, Outcome, Request, ms, seconds};
@@ -293,7 +294,7 @@ impl Run {
     async fn audit(&self, request: &Request) -> anyhow::Result<(Verdict, bool)> {
         say("audit: facts, journals and tries");
         let jobs = facts::load(&self.setup.client).await?;
-        let (journal, tries) = (journal::read(&self.setup.spec.logs)?, self.tries.noted());
+        let (journal, tries) = (super::journal::read(&self.setup.spec.logs)?, self.tries.noted());
         let verdict = judge(&Evidence { plans: &self.load.plans, jobs: &jobs, journal: &journal, tries: &tries });
         // Nobody writes meanwhile: what is compared is the table before and after.
         for fleet in self.crews.all() {

@@ -47,6 +47,14 @@ pub enum Mutant {
     RecoveryCounts,
     /// Facts do not say what came out of a job.
     LossyFact,
+    /// What a loop has done is forgotten when its run changes hands.
+    ForgottenItems,
+    /// A wait takes whatever answer comes, also when it has one; a token is not used up.
+    ManyAnswers,
+    /// A task is ended by whoever once had a claim of it.
+    UnfencedTask,
+    /// A node that is performed again makes another child.
+    TwinChildren,
 }
 
 impl Mutant {
@@ -66,6 +74,9 @@ impl Mutant {
     /// Those that `mixed-workers` must find.
     pub const OF_MIXED: [Mutant; 4] =
         [Mutant::UnfencedEnd, Mutant::UnguardedStart, Mutant::RecoveryCounts, Mutant::LossyFact];
+    /// Those that `long` must find.
+    pub const OF_LONG: [Mutant; 4] =
+        [Mutant::ForgottenItems, Mutant::ManyAnswers, Mutant::UnfencedTask, Mutant::TwinChildren];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -82,6 +93,10 @@ impl Mutant {
             Mutant::UnguardedStart => "unguarded-start",
             Mutant::RecoveryCounts => "recovery-counts",
             Mutant::LossyFact => "lossy-fact",
+            Mutant::ForgottenItems => "forgotten-items",
+            Mutant::ManyAnswers => "many-answers",
+            Mutant::UnfencedTask => "unfenced-task",
+            Mutant::TwinChildren => "twin-children",
         }
     }
 
@@ -105,6 +120,12 @@ impl Mutant {
             Mutant::UnguardedStart => replaced("work", &[STILL_PENDING])?,
             Mutant::RecoveryCounts => replaced("job", &[COUNTED_ALREADY])?,
             Mutant::LossyFact => replaced("job", &[TOLD])?,
+            Mutant::ForgottenItems => include_str!("../../sql/forgotten_items.sql").to_owned(),
+            Mutant::ManyAnswers => replaced("ask", &[STILL_OPEN, STILL_OPEN_ROW, USED])?,
+            Mutant::UnfencedTask => replaced("task", &[SHOWN_CLAIM, SHOWN_CLAIM_ROW])?,
+            Mutant::TwinChildren => {
+                format!("DROP INDEX workflow_execution_child;\n{}", replaced("child", &[FOUND_CHILD])?)
+            }
             // The database knows nothing of it.
             Mutant::RefusalOnOutage | Mutant::AllowDuplicates => String::new(),
         };
@@ -191,6 +212,25 @@ const COUNTED_ALREADY: (&str, &str) = (
     "p_new.result := NULL;\n        p_new.retry_count := p_old.retry_count + CASE p_old.status WHEN 'processing' THEN 1 ELSE 0 END;\n        -- A retry",
 );
 const TOLD: (&str, &str) = ("'{id,event_id,event_type,event_data,", "'{result,id,event_id,event_type,event_data,");
+const STILL_OPEN: (&str, &str) =
+    ("WHEN a.status = 'OPEN' THEN 'accepted'", "WHEN a.status IN ('OPEN', 'ANSWERED', 'TAKEN') THEN 'accepted'");
+const STILL_OPEN_ROW: (&str, &str) = (
+    "answered_at = clock_timestamp(), look = false
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';",
+    "answered_at = clock_timestamp(), look = false, seen_at = NULL
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND v_told = 'accepted';",
+);
+const USED: (&str, &str) = (" WHEN t.used_at IS NOT NULL THEN 'used'", "");
+const SHOWN_CLAIM: (&str, &str) =
+    ("WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives", "WHEN a.status = 'CLAIMED' AND v_lives");
+const SHOWN_CLAIM_ROW: (&str, &str) = (
+    "WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted'",
+    "WHERE a.id = p_task AND a.status = 'CLAIMED' AND v_told = 'accepted'",
+);
+const FOUND_CHILD: (&str, &str) = (
+    "AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;",
+    "AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt AND p_definition IS NULL;",
+);
 const GRANTED: &str = "WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'";
 
 /// A function's text with each needle replaced; each must be there exactly once.
@@ -225,5 +265,8 @@ mod tests {
         replaced("node", &[TAKEN_AGAIN]).expect("the node");
         replaced("work", &[SHOWN, NOT_OURS, STILL_PENDING]).expect("working on jobs");
         replaced("job", &[COUNTED_ALREADY, TOLD]).expect("the job");
+        replaced("ask", &[STILL_OPEN, STILL_OPEN_ROW, USED]).expect("the ask");
+        replaced("task", &[SHOWN_CLAIM, SHOWN_CLAIM_ROW]).expect("the task");
+        replaced("child", &[FOUND_CHILD]).expect("the child");
     }
 }

@@ -12,11 +12,12 @@ use anyhow::{Context, Result, bail, ensure};
 use kernel::ids::ExecutionId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::key::Secret;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
 
 use super::world::{Tenant, World};
 
@@ -78,7 +79,13 @@ impl Service {
 
     /// Accepts one execution.
     pub(crate) async fn enqueue(&self, tenant: Tenant) -> Result<ExecutionId> {
-        let body = json!({ "workflowDefinitionId": tenant.definition, "workspaceId": tenant.workspace, "input": {} });
+        self.enqueue_with(tenant, json!({})).await
+    }
+
+    /// Accepts one execution with this input.
+    pub(crate) async fn enqueue_with(&self, tenant: Tenant, input: Value) -> Result<ExecutionId> {
+        let body =
+            json!({ "workflowDefinitionId": tenant.definition, "workspaceId": tenant.workspace, "input": input });
         let answer = self
             .http
             .post(format!("http://{}/api/v1/workflow/executions/start", self.address))
@@ -88,7 +95,7 @@ impl Service {
             .await
             .context("enqueue over HTTP")?;
         ensure!(answer.status().as_u16() == 202, "a start was answered {}", answer.status());
-        let started: serde_json::Value = answer.json().await?;
+        let started: Value = answer.json().await?;
         started["executionId"].as_str().context("an execution id")?.parse().context("an execution id")
     }
 
@@ -104,9 +111,18 @@ impl Service {
             .await
             .context("enqueue in bulk over HTTP")?;
         ensure!(answer.status().is_success(), "a bulk start was answered {}", answer.status());
-        let answers: serde_json::Value = answer.json().await?;
+        let answers: Value = answer.json().await?;
         let accepted = answers["items"].as_array().context("an answer for each item")?;
         Ok(accepted.iter().filter(|item| item["started"]["executionId"].is_string()).count())
+    }
+
+    /// Answers a wait of an execution.
+    pub(crate) async fn answer(&self, execution: Uuid, node: &str) -> Result<()> {
+        let url = format!("http://{}/api/v1/workflow/executions/{execution}/answers/{node}", self.address);
+        let request = self.http.post(url).bearer_auth(self.key.expose()).json(&json!({ "data": {} }));
+        let answer = request.send().await.context("answer over HTTP")?;
+        ensure!(answer.status().is_success(), "an answer was answered {}", answer.status());
+        Ok(())
     }
 
     /// Reads an event stream until what is answered is dropped.
@@ -124,6 +140,11 @@ impl Service {
     /// Its process.
     pub(crate) fn pid(&self) -> Result<u32> {
         self.child.id().context("forebay ended by itself")
+    }
+
+    /// Kills it, as a power cut would.
+    pub(crate) async fn kill(mut self) -> Result<()> {
+        self.child.kill().await.context("kill forebay")
     }
 
     /// Stops it and waits until it is gone.

@@ -129,12 +129,22 @@ impl World {
 
     /// Many workspaces of the measured shard, each with a published definition and a limit of one.
     pub(crate) async fn tenants(&self, count: i64, document: &Value) -> Result<Vec<Tenant>> {
+        let id = format!("overlay(gen_random_uuid()::text PLACING '{SHARD:02x}' FROM 35 FOR 2)::uuid");
+        self.many(count, &id, "FREE", document).await
+    }
+
+    /// Many workspaces of the largest tier, over all shards, each with a published definition.
+    pub(crate) async fn enterprises(&self, count: i64, document: &Value) -> Result<Vec<Tenant>> {
+        self.many(count, "gen_random_uuid()", "ENTERPRISE", document).await
+    }
+
+    async fn many(&self, count: i64, id: &str, tier: &str, document: &Value) -> Result<Vec<Tenant>> {
         let graph = version(document)?.graph;
         let sql = format!(
             "WITH t AS MATERIALIZED (
-                SELECT overlay(gen_random_uuid()::text PLACING '{SHARD:02x}' FROM 35 FOR 2)::uuid AS ws,
+                SELECT {id} AS ws,
                        gen_random_uuid() AS def, gen_random_uuid() AS ver FROM generate_series(1, $1::bigint)),
-             w AS (INSERT INTO workspace (id, name, tier) SELECT ws, ws::text, 'FREE' FROM t),
+             w AS (INSERT INTO workspace (id, name, tier) SELECT ws, ws::text, '{tier}' FROM t),
              d AS (INSERT INTO workflow_definition (id, workspace_id, name, status, published_version)
                    SELECT def, ws, def::text, 'ACTIVE', ver FROM t),
              v AS (INSERT INTO workflow_definition_version (id, workspace_id, workflow_definition_id, number, graph, content_hash)

@@ -157,7 +157,7 @@ mod tests {
 
     fn hit(begin: i64, node: &str) -> Delivery {
         let node = node.to_owned();
-        Delivery { execution: RUN, workspace: RUN, n: 1, node, begin, end: Some(begin + 1), nth: 0 }
+        Delivery { execution: RUN, workspace: RUN, n: 1, node, iteration: 0, begin, end: Some(begin + 1), nth: 0 }
     }
 
     fn verdict(log: &[(i64, What)], hits: &[Delivery], completed: &[(&str, i64)]) -> Verdict {

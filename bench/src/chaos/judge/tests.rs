@@ -29,7 +29,16 @@ fn check(limit: i32, story: &[&str], expected: &[(&str, usize)]) {
                 let (begin, end) = range(at);
                 let (execution, nth) = (item(n.parse().expect("a number")), 0);
                 let node = "a".to_owned();
-                deliveries.push(Delivery { execution, workspace: WORKSPACE, n: 7, node, begin, end: Some(end), nth });
+                deliveries.push(Delivery {
+                    execution,
+                    workspace: WORKSPACE,
+                    n: 7,
+                    node,
+                    iteration: 0,
+                    begin,
+                    end: Some(end),
+                    nth,
+                });
             }
             ["pause", at] => {
                 let (from, to) = range(at);

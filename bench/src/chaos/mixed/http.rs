@@ -4,77 +4,38 @@
 //! - What was not answered is asked again, of whichever process of the service answers.
 //! - Only 409 is a refusal; any other answer that is no success ends the worker, and the run with it.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::super::asking::Asker;
 use super::journal::Hold;
 use super::plan::How;
 use super::worker::{Hand, Order, Taken};
 
-const PATIENCE: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(50);
-
 pub(super) struct Http {
-    client: reqwest::Client,
+    asker: Asker,
     worker: String,
-    key: String,
     workspace: Uuid,
     lease_s: u32,
-    bases: PathBuf,
-    /// Which of the addresses is asked.
-    turn: usize,
-    base: Option<String>,
 }
 
 impl Http {
     pub(super) fn new(order: &Order, lane: usize) -> anyhow::Result<Http> {
         Ok(Http {
-            client: reqwest::Client::builder().timeout(PATIENCE).build().context("build an HTTP client")?,
+            asker: Asker::new(&order.bases, Some(&order.key), lane)?,
             worker: order.worker.clone(),
-            key: order.key.clone(),
             workspace: order.workspace,
             lease_s: order.lease_s,
-            bases: order.bases.clone(),
-            turn: lane,
-            base: None,
         })
     }
 
     /// Asks until there is an answer.
     async fn ask(&mut self, path: &str, body: &Value) -> anyhow::Result<(StatusCode, Value)> {
-        loop {
-            if let Some(answer) = self.try_ask(path, body).await? {
-                return Ok(answer);
-            }
-            self.base = None;
-            self.turn += 1;
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    async fn try_ask(&mut self, path: &str, body: &Value) -> anyhow::Result<Option<(StatusCode, Value)>> {
-        let base = match &self.base {
-            Some(base) => base.clone(),
-            None => {
-                let text = std::fs::read(&self.bases).context("read where the service listens")?;
-                let bases: Vec<String> = serde_json::from_slice(&text)?;
-                let Some(base) = bases.get(self.turn % bases.len().max(1)) else { return Ok(None) };
-                self.base.insert(base.clone()).clone()
-            }
-        };
-        let request = self.client.post(format!("{base}/api/v1/projection/{path}")).bearer_auth(&self.key).json(body);
-        let Ok(response) = request.send().await else { return Ok(None) };
-        let status = response.status();
-        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-            return Ok(None);
-        }
-        Ok(response.json().await.ok().map(|body| (status, body)))
+        let answer = self.asker.ask(&format!("api/v1/projection/{path}"), body).await?;
+        Ok((answer.status, answer.body))
     }
 
     /// Asks for something about a job; answers whether it was granted.

@@ -4,7 +4,7 @@
 //! - One process of the service always lives: jobs come back by it, and the API is there.
 //! - What was killed is started again; where the service listens is written down each time it is.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::super::asking::tell_bases;
 use super::super::ms;
 use super::journal;
 use crate::random::Random;
@@ -112,15 +113,6 @@ impl Nemesis {
             journals: self.journals.clone(),
         }
     }
-}
-
-/// Writes down where the service listens.
-pub(super) fn tell_bases(ours: &Fleet, file: &Path) -> anyhow::Result<()> {
-    let bases: Vec<String> = (0..ours.len()).filter_map(|place| ours.base(place)).collect();
-    let new = file.with_extension(store::new_id().simple().to_string());
-    std::fs::write(&new, serde_json::to_vec(&bases)?)
-        .and_then(|()| std::fs::rename(&new, file))
-        .context("write the bases")
 }
 
 /// A worker that is to wake when its jobs are another's.

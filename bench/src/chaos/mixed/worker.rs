@@ -20,8 +20,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
+use super::super::journal::Journal;
 use super::http::Http;
-use super::journal::{Hold, Journal, Line, What};
+use super::journal::{Hold, Line, What};
 use super::plan::How;
 use super::sql::Sql;
 

@@ -1,0 +1,177 @@
+//! What is done to servers and workers: kills of both, servers paused until they are dead, workers until others have their tasks.
+//!
+//! Invariants
+//! - One server always lives: the others can be told dead by it, and the API is there.
+//! - What was killed is started again; where the service listens is written down each time it is.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use store::connect::Client;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::super::asking::tell_bases;
+use super::super::{Leases, ms};
+use crate::random::Random;
+use crate::service::Fleet;
+
+/// How often it is looked whether a paused one's work is another's.
+const LOOK: Duration = Duration::from_millis(25);
+/// How long a worker that is to be paused may take to hold something.
+const BUSY_WITHIN: Duration = Duration::from_secs(2);
+
+/// How many paused ones woke when others had what they held.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    pub(super) servers: AtomicUsize,
+    pub(super) workers: AtomicUsize,
+}
+
+pub(super) struct Nemesis {
+    pub(super) servers: Arc<Fleet>,
+    pub(super) workers: Arc<Fleet>,
+    pub(super) bases: PathBuf,
+    pub(super) random: Random,
+    pub(super) leases: Leases,
+    /// Of tasks.
+    pub(super) lease: Duration,
+    /// From one fault to the next, in ms.
+    pub(super) every: (u64, u64),
+    pub(super) stop: CancellationToken,
+    pub(super) client: Arc<Client>,
+    pub(super) late: Arc<Late>,
+}
+
+impl Nemesis {
+    /// Does its worst until told to stop.
+    pub(super) async fn run(mut self) -> anyhow::Result<()> {
+        let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+        let mut strikes = 0usize;
+        loop {
+            let next = ms(self.random.between(self.every.0, self.every.1));
+            tokio::select! {
+                () = tokio::time::sleep(next) => {
+                    self.strike(strikes, &mut tasks);
+                    strikes += 1;
+                }
+                Some(done) = tasks.join_next() => done.context("a fault broke off")??,
+                () = self.stop.cancelled() => break,
+            }
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.context("a fault broke off")??;
+        }
+        Ok(())
+    }
+
+    fn strike(&mut self, strike: usize, tasks: &mut JoinSet<anyhow::Result<()>>) {
+        let (fleet, spared) = match strike % 6 {
+            0 | 2 | 5 => (Arc::clone(&self.servers), 1),
+            _ => (Arc::clone(&self.workers), 0),
+        };
+        let healthy = fleet.healthy();
+        if healthy.len() <= spared {
+            return;
+        }
+        let place = healthy[self.random.below(healthy.len())];
+        match strike % 6 {
+            2 => drop(tasks.spawn(self.pause(fleet, place, Sort::Server).until_another_has_it())),
+            4 => drop(tasks.spawn(self.pause(fleet, place, Sort::Worker).until_another_has_it())),
+            _ => self.kill(fleet, place, tasks),
+        }
+    }
+
+    fn kill(&mut self, fleet: Arc<Fleet>, place: usize, tasks: &mut JoinSet<anyhow::Result<()>>) {
+        let away = ms(self.random.between(0, self.leases.shards / 3));
+        fleet.kill(place);
+        let (servers, bases) = (Arc::clone(&self.servers), self.bases.clone());
+        tasks.spawn(async move {
+            tokio::time::sleep(away).await;
+            fleet.restart(place).await?;
+            tell_bases(&servers, &bases)
+        });
+    }
+
+    fn pause(&mut self, fleet: Arc<Fleet>, place: usize, sort: Sort) -> Pause {
+        let longest = match sort {
+            Sort::Server => 2 * ms(self.leases.runs),
+            Sort::Worker => 3 * self.lease + Duration::from_secs(2),
+        };
+        Pause {
+            fleet,
+            place,
+            sort,
+            client: Arc::clone(&self.client),
+            longest,
+            wakes: ms(self.random.between(0, 300)),
+            stop: self.stop.clone(),
+            late: Arc::clone(&self.late),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    Server,
+    Worker,
+}
+
+impl Sort {
+    /// What one of a name holds: a run and how often it changed hands, or a task and its claim.
+    fn held(self) -> &'static str {
+        match self {
+            Sort::Server => {
+                "SELECT e.id, e.owner FROM workflow_execution e JOIN chaos_process p ON p.id = e.owner
+                  WHERE e.status = 'RUNNING' AND p.name = $1"
+            }
+            Sort::Worker => "SELECT id, claim_id FROM workflow_execution_ask WHERE status = 'CLAIMED' AND worker = $1",
+        }
+    }
+}
+
+/// One that is to wake when what it held is another's.
+struct Pause {
+    fleet: Arc<Fleet>,
+    place: usize,
+    sort: Sort,
+    client: Arc<Client>,
+    longest: Duration,
+    wakes: Duration,
+    stop: CancellationToken,
+    late: Arc<Late>,
+}
+
+impl Pause {
+    async fn until_another_has_it(self) -> anyhow::Result<()> {
+        let Some(busy) = self.fleet.name(self.place) else { return Ok(()) };
+        let began = Instant::now();
+        while self.held(&busy).await?.is_empty() && began.elapsed() < BUSY_WITHIN && !self.stop.is_cancelled() {
+            tokio::time::sleep(LOOK).await;
+        }
+        let Some(name) = self.fleet.pause(self.place) else { return Ok(()) };
+        let held = self.held(&name).await?;
+        let (began, mut gone) = (Instant::now(), false);
+        while !held.is_empty() && !gone && began.elapsed() < self.longest && !self.stop.is_cancelled() {
+            tokio::time::sleep(LOOK).await;
+            let still = self.held(&name).await?;
+            gone = !held.iter().any(|one| still.contains(one));
+        }
+        if gone {
+            tokio::time::sleep(self.wakes).await;
+            let count = if self.sort == Sort::Server { &self.late.servers } else { &self.late.workers };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.fleet.resume(self.place, &name);
+        Ok(())
+    }
+
+    async fn held(&self, name: &str) -> anyhow::Result<Vec<(Uuid, Option<Uuid>)>> {
+        let rows = self.client.query(self.sort.held(), &[&name]).await.context("look for what one holds")?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+}

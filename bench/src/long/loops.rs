@@ -1,0 +1,193 @@
+//! Loops over many items, each item a call: how fast, at what peak of memory, and what a kill in the middle costs.
+//!
+//! Invariants
+//! - What was done before the kill is read from the database after it, when nobody writes any more.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use kernel::ids::ExecutionId;
+use serde_json::{Value, json};
+
+use crate::measure::served::Service;
+use crate::measure::stats::round;
+use crate::measure::world::{Tenant, World};
+use crate::receiver::{Policy, Receiver};
+use crate::report::{peak_mb, say};
+
+/// Items in flight at once.
+pub(super) const PARALLEL: usize = 50;
+const LARGE: f64 = 10_000.0;
+const SMALL: f64 = 1_000.0;
+const BARE_CALLS: usize = 5_000;
+/// How often it is looked how far a loop is.
+const LOOK: Duration = Duration::from_millis(25);
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A loop that was gone through once.
+pub(super) struct Loop {
+    pub(super) items: usize,
+    pub(super) per_s: f64,
+    pub(super) peak_mb: f64,
+}
+
+pub(super) struct Loops {
+    pub(super) small: Loop,
+    pub(super) large: Loop,
+    pub(super) idle_mb: f64,
+    pub(super) bare_per_s: f64,
+    pub(super) killed: Killed,
+}
+
+/// A loop whose server was killed in the middle.
+pub(super) struct Killed {
+    /// Items that were done then.
+    pub(super) done: usize,
+    /// Called again though they were.
+    pub(super) redone: usize,
+    /// Called again because nobody knew whether they were.
+    pub(super) repeated: usize,
+    /// From its start to its end.
+    pub(super) took_s: f64,
+}
+
+impl Loops {
+    pub(super) fn ratio(&self) -> f64 {
+        self.large.peak_mb / self.small.peak_mb
+    }
+}
+
+pub(super) async fn measure(world: &World, scale: f64) -> Result<Loops> {
+    let policy = Policy { seed: 1, fast: (0, 0), slow: (0, 0), slow_every: 1, repeat: Duration::ZERO };
+    let receiver = Receiver::start(policy).await?;
+    let bare_per_s = bare(&receiver).await.context("bare calls")?;
+    let tenant = world.tenant_in(None, 1, 1, &document(&receiver)).await?;
+    world.leave_to_service().await?;
+    let bench = Bench { world, tenant, settings: vec![format!("outbound.allow={}", receiver.address)], receiver };
+    let idle = bench.service().await?;
+    let idle_mb = peak(&idle)?;
+    idle.stop().await?;
+    let items = |full: f64| ((full * scale) as usize).max(PARALLEL * 2);
+    let small = bench.whole(items(SMALL)).await.context("the small loop")?;
+    say(format!("a loop of {} items: {:.0}/s, {:.1} MB at its peak", small.items, small.per_s, small.peak_mb));
+    let large = bench.whole(items(LARGE)).await.context("the large loop")?;
+    say(format!("a loop of {} items: {:.0}/s, {:.1} MB at its peak", large.items, large.per_s, large.peak_mb));
+    let killed = bench.killed(items(LARGE)).await.context("the loop that is killed")?;
+    Ok(Loops { small, large, idle_mb, bare_per_s, killed })
+}
+
+struct Bench<'a> {
+    world: &'a World,
+    tenant: Tenant,
+    settings: Vec<String>,
+    receiver: Receiver,
+}
+
+impl Bench<'_> {
+    async fn service(&self) -> Result<Service> {
+        Service::start(self.world, &self.settings).await
+    }
+
+    /// A loop in a server of its own.
+    async fn whole(&self, items: usize) -> Result<Loop> {
+        let service = self.service().await?;
+        let id = service.enqueue_with(self.tenant, input(items)).await?;
+        let took = self.ended(id, items).await?;
+        let peak_mb = peak(&service)?;
+        service.stop().await?;
+        Ok(Loop { items, per_s: items as f64 / took, peak_mb })
+    }
+
+    /// A loop whose server is killed when about half of it is done; another goes on.
+    async fn killed(&self, items: usize) -> Result<Killed> {
+        let first = self.service().await?;
+        let id = first.enqueue_with(self.tenant, input(items)).await?;
+        let began = Instant::now();
+        while self.done(id).await?.len() < items / 2 {
+            ensure!(began.elapsed() < PATIENCE, "half of the loop is not done");
+            tokio::time::sleep(LOOK).await;
+        }
+        first.kill().await?;
+        // What was sent and not yet answered is written now or never.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let (done, before) = (self.done(id).await?, self.receiver.count());
+        let second = self.service().await?;
+        self.ended(id, items).await?;
+        let took_s = began.elapsed().as_secs_f64();
+        second.stop().await?;
+        let after = self.receiver.deliveries().split_off(before);
+        let again = after.iter().filter(|call| call.execution == id.0 && call.nth > 0);
+        let (redone, repeated): (Vec<_>, Vec<_>) = again.partition(|call| done.contains(&call.iteration));
+        Ok(Killed { done: done.len(), redone: redone.len(), repeated: repeated.len(), took_s })
+    }
+
+    /// The items that are recorded completed.
+    async fn done(&self, id: ExecutionId) -> Result<BTreeSet<i32>> {
+        let sql = "SELECT iteration FROM workflow_execution_node WHERE execution_id = $1 AND iteration > 0 AND status = 'COMPLETED'";
+        let rows = self.world.client.query(sql, &[&id.0]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Waits for its end; answers how long it ran, in seconds.
+    async fn ended(&self, id: ExecutionId, items: usize) -> Result<f64> {
+        let sql = "SELECT extract(epoch FROM completed_at - started_at)::float8, status, (output ->> 'count')::bigint, error::text
+                     FROM workflow_execution WHERE id = $1 AND completed_at IS NOT NULL";
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            if let Some(row) = self.world.client.query_opt(sql, &[&id.0]).await? {
+                let (status, error): (String, Option<String>) = (row.try_get(1)?, row.try_get(3)?);
+                ensure!(status == "COMPLETED", "a loop ended {status}: {error:?}");
+                ensure!(row.try_get::<_, Option<i64>>(2)? == Some(i64::try_from(items)?), "a loop missed items");
+                return Ok(row.try_get(0)?);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        bail!("a loop did not end")
+    }
+}
+
+/// What the harness's own client reaches at the same receiver, as many at once.
+async fn bare(receiver: &Receiver) -> Result<f64> {
+    let (http, url) = (reqwest::Client::new(), receiver.url("/hit"));
+    let id = store::new_id();
+    let began = Instant::now();
+    let lanes = (0..PARALLEL).map(|lane| {
+        let (http, url) = (http.clone(), url.clone());
+        tokio::spawn(async move {
+            for at in (lane..BARE_CALLS).step_by(PARALLEL) {
+                let query = format!("{url}?execution={id}&workspace={id}&n=0&node=bare&iteration={}&i={at}", at + 1);
+                http.get(query).send().await?.error_for_status()?.bytes().await?;
+            }
+            anyhow::Ok(())
+        })
+    });
+    for lane in futures_util::future::join_all(lanes).await {
+        lane.context("a lane broke off")??;
+    }
+    Ok(BARE_CALLS as f64 / began.elapsed().as_secs_f64())
+}
+
+fn peak(service: &Service) -> Result<f64> {
+    peak_mb(service.pid()?).map(round).context("read the peak of a process")
+}
+
+fn input(items: usize) -> Value {
+    json!({ "n": items, "items": (1..=items).collect::<Vec<_>>() })
+}
+
+fn document(receiver: &Receiver) -> Value {
+    let call = json!({
+        "kind": "HTTP_REQUEST",
+        "with": { "url": receiver.url("/hit"), "query": {
+            "execution": "${{ execution.id }}", "workspace": "${{ workspace.id }}", "n": "${{ inputs.n }}",
+            "node": "loop", "iteration": "${{ index + 1 }}", "i": "${{ item }}",
+        }},
+    });
+    let with = json!({ "items": "${{ inputs.items }}", "parallel": PARALLEL, "do": call });
+    json!({
+        "version": 1, "name": "loop",
+        "nodes": { "loop": { "kind": "FOR_EACH", "with": with } },
+        "outputs": { "count": "${{ nodes.loop.output.count }}" },
+    })
+}
