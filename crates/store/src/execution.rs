@@ -40,6 +40,12 @@ pub struct Execution {
     pub cancel_requested_at: Option<Timestamp>,
     /// The execution that this one repeats.
     pub rerun_of: Option<ExecutionId>,
+    /// The execution whose node made this one, and the first of them all; a root is its own.
+    pub parent: Option<ExecutionId>,
+    pub root: ExecutionId,
+    pub parent_node: Option<String>,
+    pub parent_iteration: Option<i32>,
+    pub depth: i16,
     pub last_seq: i64,
 }
 
@@ -147,6 +153,7 @@ impl Store {
     pub async fn cancel(&self, id: ExecutionId, workspace: WorkspaceId, actor: &str) -> Result<Canceled, Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
+        let root = transaction.query_opt(sql!("workflow_execution/lock_root"), &[&id.0, &workspace.0]).await?;
         let row = transaction.query_opt(sql!("workflow_execution/lock"), &[&id.0, &workspace.0]).await?;
         let canceled = match parsed(&row.ok_or(Error::NotFound)?, "status", execution::Status::parse)? {
             execution::Status::Pending => {
@@ -163,7 +170,13 @@ impl Store {
             execution::Status::Running => {
                 let sql = sql!("workflow_execution/request_cancel");
                 let row = transaction.query_one(sql, &[&id.0, &workspace.0]).await?;
-                Canceled::Requested(row.try_get::<_, Option<Uuid>>(0)?.map(ProcessId))
+                let mut owner: Option<Uuid> = row.try_get(0)?;
+                if let Some(root) = root {
+                    let root: Uuid = root.try_get(0)?;
+                    let told = transaction.query_opt(sql!("workflow_execution/nudge"), &[&root]).await?;
+                    owner = owner.or(told.map(|row| row.try_get(0)).transpose()?.flatten());
+                }
+                Canceled::Requested(owner.map(ProcessId))
             }
             _ => return Ok(Canceled::AlreadyEnded),
         };
@@ -215,6 +228,11 @@ fn execution_of(row: &Row) -> Result<Execution, Error> {
         deadline_at: row.try_get("deadline_at")?,
         cancel_requested_at: row.try_get("cancel_requested_at")?,
         rerun_of: row.try_get::<_, Option<Uuid>>("rerun_of")?.map(ExecutionId),
+        parent: row.try_get::<_, Option<Uuid>>("parent")?.map(ExecutionId),
+        root: ExecutionId(row.try_get("root")?),
+        parent_node: row.try_get("parent_node")?,
+        parent_iteration: row.try_get("parent_iteration")?,
+        depth: row.try_get("depth")?,
         last_seq: row.try_get("last_seq")?,
     })
 }
