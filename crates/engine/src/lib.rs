@@ -95,6 +95,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Tells a run that somebody wants it to end. A hint: the request is stored before.
     fn cancel(&self, execution: ExecutionId);
 
+    /// Tells a run that an answer came. A hint.
+    fn signal(&self, _execution: ExecutionId) {}
+
     /// Tells a run that it was ended by force and is fenced off. A hint, like `cancel`.
     fn terminate(&self, execution: ExecutionId) {
         self.cancel(execution);

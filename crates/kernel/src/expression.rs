@@ -325,7 +325,7 @@ mod tests {
             &["secrets.token", "item", "env.HOME", "nodes", "nodes[0]", "nodes.fetch", "nodes.fetch.outputs"],
             expect![[r#"
                 secrets.token  =>  failed: secrets cannot be used here
-                item  =>  refused: item is not available yet (at offset 0)
+                item  =>  null
                 env.HOME  =>  refused: unknown root env: use one of inputs, nodes, vars, secrets, trigger, execution, workspace (at offset 0)
                 nodes  =>  refused: name a node and what of it to take, such as nodes.fetch.output (at offset 0)
                 nodes[0]  =>  refused: name a node and what of it to take, such as nodes.fetch.output (at offset 0)

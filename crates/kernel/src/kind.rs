@@ -473,6 +473,156 @@ mod tests {
     }
 
     #[test]
+    fn children() {
+        check(
+            Kind::Workflow,
+            &[
+                json!({"workflow": "resize", "input": {"n": "${{ inputs.n }}"}}),
+                json!({"workflow": "${{ inputs.word }}", "version": 3, "detached": true}),
+                json!({}),
+                json!({"workflow": " ", "version": 0, "detached": "yes", "inputs": {}}),
+            ],
+            expect![[r#"
+                {"workflow":"resize","input":{"n":"${{ inputs.n }}"}}
+                  run      Workflow(Config { workflow: "resize", version: None, input: Some(Object {"n": Number(7)}), detached: false })
+                {"workflow":"${{ inputs.word }}","version":3,"detached":true}
+                  run      Workflow(Config { workflow: "x", version: Some(3), input: None, detached: true })
+                {}
+                  publish  workflow is missing
+                  run      ValidationError workflow is missing
+                {"workflow":" ","version":0,"detached":"yes","inputs":{}}
+                  publish  /inputs: unknown field inputs, did you mean input?
+                  publish  /workflow: must be the name of a workflow
+                  publish  /version: must be a whole number from 1 to 4294967295
+                  publish  /detached: must be true or false, not text
+                  run      ValidationError /inputs: unknown field inputs, did you mean input?; /workflow: must be the name of a workflow; /version: must be a whole number from 1 to 4294967295; /detached: must be true or false, not text
+            "#]],
+        );
+    }
+
+    #[test]
+    fn loops() {
+        check(
+            Kind::ForEach,
+            &[
+                json!({"items": "${{ inputs.status }}", "do": {"kind": "LOG", "with": {"message": "${{ item }}"}}}),
+                json!({"items": [1], "parallel": "${{ inputs.n }}", "on_item_error": "collect", "do": {"kind": "LOG"}}),
+                json!({"items": "${{ inputs.word }}", "do": {"kind": "LOG"}}),
+                json!({"items": {}, "parallel": 101, "on_item_error": "stop"}),
+                json!({}),
+            ],
+            expect![[r#"
+                {"items":"${{ inputs.status }}","do":{"kind":"LOG","with":{"message":"${{ item }}"}}}
+                  run      ForEach(Config { items: [Number(200), Number(404)], parallel: 10, on_item_error: Fail })
+                {"items":[1],"parallel":"${{ inputs.n }}","on_item_error":"collect","do":{"kind":"LOG"}}
+                  run      ForEach(Config { items: [Number(1)], parallel: 7, on_item_error: Collect })
+                {"items":"${{ inputs.word }}","do":{"kind":"LOG"}}
+                  run      ValidationError /items: must be a list, not text
+                {"items":{},"parallel":101,"on_item_error":"stop"}
+                  publish  do is missing
+                  publish  /items: must be a list, not an object
+                  publish  /parallel: must be a whole number from 1 to 100
+                  publish  /on_item_error: must be one of fail, continue, collect
+                  run      ValidationError /items: must be a list, not an object; /parallel: must be a whole number from 1 to 100; /on_item_error: must be one of fail, continue, collect
+                {}
+                  publish  do is missing
+                  publish  items is missing
+                  run      ValidationError items is missing
+            "#]],
+        );
+        let with = json!({"items": "${{ nodes.a.output }}", "do": {
+            "kind": "HTTP_REQUEST", "if": "item.ok", "with": {"url": "${{ item.url }}", "headers": {"x": "${{ secrets.s }}"}},
+        }});
+        let seen = references(Kind::ForEach, &with).paths;
+        let seen: Vec<String> = seen.iter().map(|(at, path)| format!("{at} {path}")).collect();
+        let expected =
+            ["/items nodes.a.output", "/do/if item.ok", "/do/with/url item.url", "/do/with/headers/x secrets.s"];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn waits() {
+        check(
+            Kind::WaitForEvent,
+            &[
+                json!({}),
+                json!({"data": {"ok": {"type": "boolean", "required": true}}, "on_timeout": "continue", "default": {"n": "${{ inputs.n }}"}}),
+                json!({"event": "order.paid", "match": "event.data.id == inputs.n"}),
+                json!({"data": {"ok": {"type": "bool"}}, "event": "a", "match": "event.", "on_timeout": "skip"}),
+                json!({"match": "true"}),
+            ],
+            expect![[r#"
+                {}
+                  run      WaitForEvent(Config { event: None, matches: None, on_timeout: Fail, default: Null })
+                {"data":{"ok":{"type":"boolean","required":true}},"on_timeout":"continue","default":{"n":"${{ inputs.n }}"}}
+                  run      WaitForEvent(Config { event: None, matches: None, on_timeout: Continue, default: Object {"n": Number(7)} })
+                {"event":"order.paid","match":"event.data.id == inputs.n"}
+                  run      WaitForEvent(Config { event: Some("order.paid"), matches: Some("event.data.id == inputs.n"), on_timeout: Fail, default: Null })
+                {"data":{"ok":{"type":"bool"}},"event":"a","match":"event.","on_timeout":"skip"}
+                  publish  /data/ok/type: unknown type bool, did you mean boolean?
+                  publish  /data: give either data or event, not both
+                  publish  /match: expected a field name, found the end (at offset 6)
+                  publish  /on_timeout: must be one of fail, continue
+                  run      ValidationError /data/ok/type: unknown type bool, did you mean boolean?; /data: give either data or event, not both; /match: expected a field name, found the end (at offset 6); /on_timeout: must be one of fail, continue
+                {"match":"true"}
+                  publish  /match: is for an event: name its type in event
+                  run      ValidationError /match: is for an event: name its type in event
+            "#]],
+        );
+        let with =
+            json!({"data": {"ok": {"type": "boolean", "required": true}, "why": {"type": "string", "default": "-"}}});
+        let judge = |data: Value| wait_for_event::judge(&with, Some(data)).map_err(|problems| problems.len());
+        assert_eq!(judge(json!({"ok": true})), Ok(json!({"ok": true, "why": "-"})));
+        assert_eq!(judge(json!({"ok": "yes", "more": 1})), Err(2));
+        assert_eq!(wait_for_event::judge(&json!({}), Some(json!([1]))), Ok(json!([1])), "nothing is asked for");
+        let mut scope = scope();
+        scope.event = Arc::new(json!({"type": "a", "data": {"id": 7}}));
+        let fits = |source| wait_for_event::fits(Some(source), &scope).map_err(|failure| failure.class);
+        assert_eq!(fits("event.data.id == inputs.n"), Ok(true));
+        assert_eq!(fits("event.data.id == 8"), Ok(false));
+        assert_eq!(fits("event.data.id"), Err(Class::ValidationError));
+    }
+
+    #[test]
+    fn tasks() {
+        check(
+            Kind::Task,
+            &[
+                json!({"queue": "thumbs", "input": {"n": "${{ inputs.n }}"}}),
+                json!({"queue": "${{ inputs.word }}", "lease": "5m"}),
+                json!({"activity": {"task_queue": "py", "type": "resize"}, "input": 1}),
+                json!({}),
+                json!({"queue": "a", "activity": {"task_queue": "${{ inputs.word }}"}}),
+                json!({"queue": "", "lease": "10ms"}),
+                json!({"queue": "a", "lease": "2h"}),
+            ],
+            expect![[r#"
+                {"queue":"thumbs","input":{"n":"${{ inputs.n }}"}}
+                  run      Task(Config { queue: "thumbs", input: Object {"n": Number(7)}, lease: 60s, activity: None })
+                {"queue":"${{ inputs.word }}","lease":"5m"}
+                  run      Task(Config { queue: "x", input: Null, lease: 300s, activity: None })
+                {"activity":{"task_queue":"py","type":"resize"},"input":1}
+                  run      Task(Config { queue: "py", input: Number(1), lease: 60s, activity: Some(Activity { task_queue: "py", name: "resize" }) })
+                {}
+                  publish  queue is missing
+                  run      ValidationError queue is missing
+                {"queue":"a","activity":{"task_queue":"${{ inputs.word }}"}}
+                  publish  /activity/task_queue: must be one line of 1 to 128 bytes, and no template
+                  publish  /activity: type is missing
+                  publish  /activity: give either queue or activity, not both
+                  run      ValidationError /activity: type is missing; /activity: give either queue or activity, not both
+                {"queue":"","lease":"10ms"}
+                  publish  /queue: must be one line of 1 to 128 bytes
+                  publish  /lease: is shorter than 1s
+                  run      ValidationError /queue: must be one line of 1 to 128 bytes; /lease: is shorter than 1s
+                {"queue":"a","lease":"2h"}
+                  publish  /lease: is longer than 1h
+                  run      ValidationError /lease: is longer than 1h
+            "#]],
+        );
+    }
+
+    #[test]
     fn conditions() {
         check(
             Kind::Condition,

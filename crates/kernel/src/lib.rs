@@ -5,6 +5,7 @@
 //! engines, a simulation and a replay all agree.
 
 pub mod access;
+pub mod ask;
 pub mod breaker;
 pub mod crash;
 pub mod definition;

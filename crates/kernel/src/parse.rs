@@ -494,9 +494,9 @@ mod tests {
                 /defaults/retry/initial: is longer than max
                 /nodes/a/kind: unknown kind HTP_REQUEST, did you mean HTTP_REQUEST?
                 /nodes/b/knid: unknown field knid, did you mean kind?
+                /nodes/b/retry: must be an object, not a number
                 /nodes/b/on_error: must be one of fail, continue
                 /nodes/b/when: must be one of all_success, any_success, all_done
-                /nodes/b/retry: must be an object, not a number
                 /nodes/b/needs/2: must be the name of a node, or node.branch, not a number
                 /nodes/b/needs/3: "x y" is not a name: use 1 to 64 letters, digits, '_' or '-', starting with a letter or '_'
                 /nodes/c/timeout_ms: give either timeout or timeout_ms, not both

@@ -39,29 +39,65 @@ pub enum Refused {
     NothingFailed,
     #[error("it has no node {0} in that version")]
     UnknownNode(NodeKey),
+    #[error(
+        "whether {0} took effect is not known, and it may be performed at most once: find out, then say resolve done or repeat for it"
+    )]
+    Unresolved(NodeKey),
+    #[error("there is nothing to resolve about {0}: only a node that ended UNKNOWN can be")]
+    NothingToResolve(NodeKey),
+    #[error("{0} cannot count as done: what comes before it is done anew, or it is not the same in that version")]
+    CannotKeep(NodeKey),
+}
+
+/// What a person found out about a node whose end is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolve {
+    /// It took effect: it counts as completed, and produced nothing.
+    Done,
+    /// It did not: it is performed again.
+    Repeat,
 }
 
 /// The nodes of the new execution that keep what they produced, in the plan's order.
 ///
-/// `old` is the version that ran, with how its nodes ended; `new` the one that is to run.
+/// `old` is the version that ran, with how its nodes ended; `new` the one that is to run. Every node whose end is not known
+/// must be resolved, wherever the rerun begins: one that is done is kept as if it had completed.
 pub fn kept(
     old: &Definition,
     ended: &BTreeMap<NodeKey, Status>,
     new: &Definition,
     plan: &Plan,
     from: &From,
+    resolve: &BTreeMap<NodeKey, Resolve>,
 ) -> Result<Vec<NodeKey>, Refused> {
+    let is_unknown = |key: &NodeKey| ended.get(key) == Some(&Status::Unknown);
+    if let Some(key) = resolve.keys().find(|key| !is_unknown(key)) {
+        return Err(Refused::NothingToResolve(key.clone()));
+    }
+    if let Some((key, _)) = ended.iter().find(|(key, status)| **status == Status::Unknown && !resolve.contains_key(key))
+    {
+        return Err(Refused::Unresolved(key.clone()));
+    }
+    let done = |key: &NodeKey| resolve.get(key) == Some(&Resolve::Done);
     let chosen = match from {
-        From::Start => return Ok(Vec::new()),
+        From::Start => match resolve.keys().find(|key| done(key)) {
+            Some(key) => return Err(Refused::CannotKeep(key.clone())),
+            None => return Ok(Vec::new()),
+        },
         From::Failed => None,
         From::Node(key) => Some(plan.index_of(key).ok_or_else(|| Refused::UnknownNode(key.clone()))?),
     };
     let mut keeps = vec![false; plan.nodes().len()];
     for &at in plan.order() {
         let node = plan.node(at);
-        let whole = node.incoming.iter().all(|edge| keeps[edge.from]);
-        let ended = ended.get(&node.key).is_some_and(|status| is_kept(*status, node.on_error));
+        // What followed from a lost node does not follow from one that is done.
+        let whole = node.incoming.iter().all(|edge| keeps[edge.from] && !done(&plan.node(edge.from).key));
+        let ended = ended.get(&node.key).is_some_and(|status| is_kept(*status, node.on_error)) || done(&node.key);
         keeps[at] = chosen != Some(at) && whole && ended && is_same(&node.key, old, new);
+    }
+    let lost = |key: &&NodeKey| done(key) && plan.index_of(key).is_none_or(|at| !keeps[at]);
+    if let Some(key) = resolve.keys().find(lost) {
+        return Err(Refused::CannotKeep(key.clone()));
     }
     if *from == From::Failed && keeps.iter().all(|keeps| *keeps) {
         return Err(Refused::NothingFailed);
@@ -144,11 +180,22 @@ mod tests {
     }
 
     fn check(old: Value, new: Value, ended: &[(&str, Status)], from: From) -> Result<String, Refused> {
+        check_resolved(old, new, ended, from, &[])
+    }
+
+    fn check_resolved(
+        old: Value,
+        new: Value,
+        ended: &[(&str, Status)],
+        from: From,
+        resolve: &[(&str, Resolve)],
+    ) -> Result<String, Refused> {
         let (old, _) = graph(old);
         let (new, plan) = graph(new);
         let key = |name: &str| NodeKey::new(name).expect("a good name");
         let ended = ended.iter().map(|(name, status)| (key(name), *status)).collect();
-        let kept = kept(&old, &ended, &new, &plan, &from)?;
+        let resolve = resolve.iter().map(|(name, resolve)| (key(name), *resolve)).collect();
+        let kept = kept(&old, &ended, &new, &plan, &from, &resolve)?;
         Ok(kept.iter().map(NodeKey::as_str).collect::<Vec<_>>().join(" "))
     }
 
@@ -206,6 +253,23 @@ mod tests {
         let mut new = order();
         new["nodes"]["b"]["needs"] = json!(["a", "c"]);
         assert_eq!(check(order(), new, &ended, From::Failed), Ok("a c e".to_owned()));
+    }
+
+    #[test]
+    fn a_node_whose_end_is_not_known_is_resolved_first() {
+        let ended = [("a", Completed), ("b", Status::Unknown), ("c", Completed), ("d", Skipped), ("e", Skipped)];
+        let resolved = |from, resolve: &[(&str, Resolve)]| check_resolved(order(), order(), &ended, from, resolve);
+        let key = |name| NodeKey::new(name).expect("a good name");
+        for from in [From::Start, From::Failed, From::Node(key("d"))] {
+            assert_eq!(resolved(from, &[]), Err(Refused::Unresolved(key("b"))));
+        }
+        assert_eq!(resolved(From::Failed, &[("b", Resolve::Repeat)]), Ok("a c e".to_owned()));
+        assert_eq!(resolved(From::Failed, &[("b", Resolve::Done)]), Ok("a b c e".to_owned()));
+        assert_eq!(resolved(From::Start, &[("b", Resolve::Repeat)]), Ok(String::new()));
+        assert_eq!(resolved(From::Start, &[("b", Resolve::Done)]), Err(Refused::CannotKeep(key("b"))));
+        assert_eq!(resolved(From::Node(key("a")), &[("b", Resolve::Done)]), Err(Refused::CannotKeep(key("b"))));
+        let both = [("b", Resolve::Done), ("c", Resolve::Done)];
+        assert_eq!(resolved(From::Failed, &both), Err(Refused::NothingToResolve(key("c"))));
     }
 
     #[test]

@@ -168,6 +168,9 @@ impl Heartbeat {
             for execution in &news.cancel {
                 engine.cancel(*execution);
             }
+            for execution in &news.wake {
+                engine.signal(*execution);
+            }
         }
         let (process, dead) = (self.registration.id, news.dead.len());
         let alive = Alive { process, shards: news.shards.into(), steady_since, dead };

@@ -40,7 +40,7 @@ pub use webhooks::{
     ChangeWebhook, CreateHook, CreateWebhook, CreatedHook, CreatedWebhook, Delivery, Hook, Rotate, Webhook,
 };
 
-pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunVersion};
+pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunResolve, RerunVersion};
 
 /// `POST /api/v1/workspaces`
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -1,12 +1,12 @@
 -- A process's heartbeat, each second, with everything it must learn at that pace in one call:
 -- 'gone' (it was declared dead and must come back under a new id), 'shard' (the shards it looks
--- after), 'cancel' (its own runs that somebody wants to end), 'dead' (processes that are silent or
--- ended lately, and may have left runs behind).
+-- after), 'cancel' (its own runs that somebody wants to end), 'wake' (its own runs that something came for), 'dead'
+-- (processes that are silent or ended lately, and may have left runs behind).
 --
 -- Shards are shared out by lease: keep up to a fair share, let one go when above, take free or
 -- expired ones when below. Losing one late is harmless: two claimers of a shard only wait for
 -- each other. A process without room (p_dispatches false) takes none, and lets its own go to others.
-CREATE OR REPLACE FUNCTION fb_beat_1(p_process uuid, p_dispatches boolean, p_lease_s float8, p_dead_after_s float8)
+CREATE OR REPLACE FUNCTION fb_beat_2(p_process uuid, p_dispatches boolean, p_lease_s float8, p_dead_after_s float8)
 RETURNS TABLE (what text, shard smallint, id uuid)
 LANGUAGE plpgsql VOLATILE AS $fn$
 #variable_conflict use_column
@@ -44,6 +44,9 @@ BEGIN
     RETURN QUERY
     SELECT 'cancel', NULL::smallint, e.id FROM workflow_execution e
      WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
+    RETURN QUERY
+    SELECT 'wake', NULL::smallint, e.id FROM workflow_execution e
+     WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
     RETURN QUERY
     SELECT 'dead', NULL::smallint, p.id FROM process p
      WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'

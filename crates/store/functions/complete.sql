@@ -73,6 +73,7 @@ BEGIN
     END IF;
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
+        PERFORM fb_asks_closed_1(p_ids);
         WITH n AS (
             UPDATE workflow_execution_node n
                SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,

@@ -2,11 +2,14 @@
 -- and copies of their rows, in one commit. Repeatable like any start: only the call that is answered
 -- 'accepted' copied anything.
 --
+-- A node of p_done ended UNKNOWN, and a person found out that it took effect: its copy is COMPLETED. An iteration of it that
+-- is not known either is too.
+--
 -- The copies keep the order in which the nodes settled; what the new execution settles comes after.
-CREATE OR REPLACE FUNCTION fb_rerun_1(
+CREATE OR REPLACE FUNCTION fb_rerun_2(
     p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text,
     p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text,
-    p_semantics int, p_step_ms bigint, p_max_backlog int)
+    p_semantics int, p_step_ms bigint, p_max_backlog int, p_done text[])
 RETURNS TABLE (ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -22,8 +25,9 @@ BEGIN
         WITH n AS (
             INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
                 input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
-            SELECT p_id, o.node, o.iteration, o.workspace_id, o.status, o.attempt,
-                   row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output, o.error, o.earlier,
+            SELECT p_id, o.node, o.iteration, o.workspace_id, CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN 'COMPLETED' ELSE o.status END, o.attempt,
+                   row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output,
+                   CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN NULL ELSE o.error END, o.earlier,
                    o.started_at, o.completed_at, o.duration_ms, coalesce(o.kept_from, o.execution_id)
               FROM workflow_execution_node o
              WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.node = ANY (p_kept) AND o.seq IS NOT NULL

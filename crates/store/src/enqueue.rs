@@ -94,15 +94,18 @@ impl Store {
         enqueue_on(&client, judged, max_backlog, actor).await
     }
 
-    /// Accepts one start that repeats another execution and keeps what these of its nodes produced.
+    /// Accepts one start that repeats another execution and keeps what these of its nodes produced. Those that are `done`
+    /// ended UNKNOWN, and count as completed from now on.
     pub async fn rerun(
         &self,
         start: &Start,
         kept: &[NodeKey],
+        done: &[NodeKey],
         max_backlog: Option<i32>,
         actor: &str,
     ) -> Result<Accepted, Error> {
         let kept: Vec<&str> = kept.iter().map(NodeKey::as_str).collect();
+        let done: Vec<&str> = done.iter().map(NodeKey::as_str).collect();
         let (key, fingerprint) = start.idempotency.clone().unzip();
         let trace = start.trace.map(|trace| trace.to_string());
         let row = self
@@ -126,6 +129,7 @@ impl Store {
                     &kernel::SEMANTICS,
                     &PRIORITY_STEP_MS,
                     &max_backlog,
+                    &done,
                 ],
             )
             .await?;

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::key::{check_sum, hex};
+use crate::key::{minted, well_formed};
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, new_id};
@@ -40,22 +40,12 @@ impl fmt::Debug for Token {
 impl Token {
     /// A new random token.
     pub fn generate() -> Result<Token, Error> {
-        let mut bytes = [0u8; 32];
-        getrandom::fill(&mut bytes).map_err(|error| Error::Unavailable(Box::new(error)))?;
-        let body = hex(&bytes);
-        let sum = check_sum(&body);
-        Ok(Token(format!("{PREFIX}{body}{sum}")))
+        minted(PREFIX).map(Token)
     }
 
     /// Reads a token; none for what cannot be one.
     pub fn parse(text: &str) -> Option<Token> {
-        let body = text.strip_prefix(PREFIX)?;
-        let is_digit = |b: u8| b.is_ascii_hexdigit() && !b.is_ascii_uppercase();
-        if body.len() != 72 || !body.bytes().all(is_digit) {
-            return None;
-        }
-        let (secret, sum) = body.split_at(64);
-        (sum == check_sum(secret)).then(|| Token(text.to_owned()))
+        well_formed(PREFIX, text).then(|| Token(text.to_owned()))
     }
 
     /// The token in clear, for the one who may see it once.

@@ -45,24 +45,12 @@ pub struct Malformed;
 impl Secret {
     /// A new random key.
     pub fn generate() -> Result<Secret, Error> {
-        let mut bytes = [0u8; 32];
-        getrandom::fill(&mut bytes).map_err(|error| Error::Unavailable(Box::new(error)))?;
-        let body = hex(&bytes);
-        let sum = check_sum(&body);
-        Ok(Secret(format!("{PREFIX}{body}{sum}")))
+        minted(PREFIX).map(Secret)
     }
 
     /// Reads a key, refusing what cannot be one without asking the database.
     pub fn parse(text: &str) -> Result<Secret, Malformed> {
-        let body = text.strip_prefix(PREFIX).ok_or(Malformed)?;
-        if body.len() != 72 || !body.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase()) {
-            return Err(Malformed);
-        }
-        let (secret, sum) = body.split_at(64);
-        if sum != check_sum(secret) {
-            return Err(Malformed);
-        }
-        Ok(Secret(text.to_owned()))
+        if well_formed(PREFIX, text) { Ok(Secret(text.to_owned())) } else { Err(Malformed) }
     }
 
     /// The key in clear, for the one who may see it once.
@@ -86,11 +74,27 @@ impl Secret {
     }
 }
 
-pub(crate) fn check_sum(body: &str) -> String {
+/// 256 random bits behind a prefix, with a check sum.
+pub(crate) fn minted(prefix: &str) -> Result<String, Error> {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).map_err(|error| Error::Unavailable(Box::new(error)))?;
+    let body = hex(&bytes);
+    let sum = check_sum(&body);
+    Ok(format!("{prefix}{body}{sum}"))
+}
+
+/// Can this have been minted with that prefix?
+pub(crate) fn well_formed(prefix: &str, text: &str) -> bool {
+    let Some(body) = text.strip_prefix(prefix) else { return false };
+    let is_digit = |b: u8| b.is_ascii_hexdigit() && !b.is_ascii_uppercase();
+    body.len() == 72 && body.bytes().all(is_digit) && body[64..] == check_sum(&body[..64])
+}
+
+fn check_sum(body: &str) -> String {
     hex(&Sha256::digest(body.as_bytes())[..4])
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

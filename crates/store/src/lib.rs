@@ -11,6 +11,7 @@ pub mod activity;
 pub mod admission;
 pub mod adopt;
 pub mod aside;
+pub mod ask;
 pub mod batch;
 pub mod binding;
 pub mod child;
@@ -45,6 +46,7 @@ mod sql;
 mod statistics;
 pub mod taken;
 pub mod takeover;
+pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod webhook;

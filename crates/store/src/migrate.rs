@@ -17,7 +17,7 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 17] = [
+pub const FUNCTIONS: [(&str, &str); 19] = [
     ("backlog", include_str!("../functions/backlog.sql")),
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
@@ -26,6 +26,8 @@ pub const FUNCTIONS: [(&str, &str); 17] = [
     ("job", include_str!("../functions/job.sql")),
     ("work", include_str!("../functions/work.sql")),
     ("webhook", include_str!("../functions/webhook.sql")),
+    ("ask", include_str!("../functions/ask.sql")),
+    ("task", include_str!("../functions/task.sql")),
     ("claim", include_str!("../functions/claim.sql")),
     ("begin", include_str!("../functions/begin.sql")),
     ("complete", include_str!("../functions/complete.sql")),

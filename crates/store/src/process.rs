@@ -33,6 +33,8 @@ pub struct News {
     pub shards: Vec<i16>,
     /// Own runs that somebody wants to end.
     pub cancel: Vec<ExecutionId>,
+    /// Own runs that something came for.
+    pub wake: Vec<ExecutionId>,
     /// Other processes that are over, or have been silent too long.
     pub dead: Vec<ProcessId>,
 }
@@ -68,6 +70,7 @@ pub async fn beat(
             "gone" => news.gone = true,
             "shard" => news.shards.push(row.try_get("shard")?),
             "cancel" => news.cancel.push(ExecutionId(id()?)),
+            "wake" => news.wake.push(ExecutionId(id()?)),
             "dead" => news.dead.push(ProcessId(id()?)),
             other => return Err(Error::Corrupt(format!("a heartbeat answered {other}"))),
         }

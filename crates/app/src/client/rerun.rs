@@ -21,10 +21,14 @@ It has the old one's input, but for what --input or -i change, and runs the vers
 says otherwise. With --from failed or --from NODE, nodes that came to their end before that point are not performed \
 again: they keep what they produced.
 
+A node with delivery: at_most_once whose process died in the middle of it ended UNKNOWN: find out whether it took effect, \
+and say so with --resolve.
+
 Examples:
   forebay rerun @latest:order --watch
   forebay rerun @latest:order --from failed
   forebay rerun @latest:order --from charge -i card=4242
+  forebay rerun @latest:order --from failed --resolve charge=done
   forebay rerun 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --published -i total=20")]
 pub(crate) struct Rerun {
     #[arg(value_name = "EXECUTION", help = which::HELP)]
@@ -41,6 +45,9 @@ pub(crate) struct Rerun {
     /// The version that is published now, instead of the one that ran
     #[arg(long)]
     published: bool,
+    /// Whether a node that ended UNKNOWN took effect: done (it counts as completed) or repeat
+    #[arg(long, value_name = "NODE=done|repeat", value_parser = read_resolve)]
+    resolve: Vec<(String, wire::RerunResolve)>,
     /// The same key runs it again only once
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -64,7 +71,13 @@ impl Act for Rerun {
             "failed" => (wire::RerunFrom::Failed, None),
             node => (wire::RerunFrom::Node, Some(node.to_owned())),
         };
-        let body = wire::Rerun { from, node, input: input::overlay(ground, &self.settings)?, version };
+        let body = wire::Rerun {
+            from,
+            node,
+            input: input::overlay(ground, &self.settings)?,
+            version,
+            resolve: self.resolve.into_iter().collect(),
+        };
         let key = self.idempotency_key.unwrap_or_else(|| Uuid::new_v4().to_string());
         let started: Answer<wire::Started> = session
             .api
@@ -73,6 +86,16 @@ impl Act for Rerun {
             .with_context(|| format!("run {id} again"))?;
         self.follow.started(session, &started).await
     }
+}
+
+fn read_resolve(text: &str) -> Result<(String, wire::RerunResolve), String> {
+    let (node, word) = text.split_once('=').ok_or("write NODE=done or NODE=repeat")?;
+    let resolve = match word {
+        "done" => wire::RerunResolve::Done,
+        "repeat" => wire::RerunResolve::Repeat,
+        _ => return Err("after = write done or repeat".to_owned()),
+    };
+    Ok((node.to_owned(), resolve))
 }
 
 async fn old_input(session: &Session, path: &str) -> anyhow::Result<Option<Value>> {

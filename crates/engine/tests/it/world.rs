@@ -220,14 +220,14 @@ impl World {
         let (graph, plan) = parse::check_stored(&graph).expect("a plan");
         let rows = store.node_states(of).await.expect("its nodes");
         let ended = rows.into_iter().map(|row| (row.node, row.status)).collect();
-        let kept = rerun::kept(&graph, &ended, &graph, &plan, &from).expect("something to run");
+        let kept = rerun::kept(&graph, &ended, &graph, &plan, &from, &BTreeMap::new()).expect("something to run");
         let start = Start {
             trigger: rerun::trigger(of, "test", &from, kept.len()),
             version: Some(old.version),
             rerun_of: Some(of),
             ..self.new_start(definition, old.input.unwrap_or_default())
         };
-        match store.rerun(&start, &kept, None, "test").await.expect("an answer") {
+        match store.rerun(&start, &kept, &[], None, "test").await.expect("an answer") {
             Accepted::New { execution, .. } => execution,
             other => panic!("{other:?}"),
         }

@@ -25,6 +25,7 @@ fn scope() -> Scope {
         execution: data["execution"].clone(),
         workspace: data["workspace"].clone(),
         secrets: None,
+        ..Scope::default()
     }
 }
 

@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use kernel::ids::{ExecutionId, NodeKey};
 use kernel::queue::Priority;
-use kernel::rerun::{self, From};
+use kernel::rerun::{self, From, Refused, Resolve};
 use kernel::{definition, parse, plan};
 use serde_json::json;
 use store::definition::Which;
@@ -37,7 +37,9 @@ pub(crate) async fn rerun(
     if !old.status.is_terminal() {
         return Err(Problem::new(Code::Conflict, "it has not ended yet: cancel or terminate it first"));
     }
-    let (version, kept) = kept(&api, &old, body.version, &from).await?;
+    let resolve = resolve(&body)?;
+    let (version, kept) = kept(&api, &old, body.version, &from, &resolve).await?;
+    let done: Vec<NodeKey> = kept.iter().filter(|key| resolve.get(key) == Some(&Resolve::Done)).cloned().collect();
     let key = starts::key(&headers)?.map(str::to_owned);
     let start = Start {
         execution: ExecutionId(store::new_id()),
@@ -55,7 +57,7 @@ pub(crate) async fn rerun(
     };
     let started = match kept.is_empty() {
         true => starts::accept(&api, &caller, vec![start]).await?.pop(),
-        false => Some(starts::accept_rerun(&api, &caller, &start, &kept).await?),
+        false => Some(starts::accept_rerun(&api, &caller, &start, &kept, &done).await?),
     };
     let started: Started = started.unwrap_or_else(|| Err(Problem::of(Code::Internal)))?;
     let location = format!("/api/v1/workflow/executions/{}", started.execution_id);
@@ -77,15 +79,29 @@ fn from(body: &Rerun) -> Result<From, Problem> {
     }
 }
 
+/// What was found out about nodes whose end is not known.
+fn resolve(body: &Rerun) -> Result<BTreeMap<NodeKey, Resolve>, Problem> {
+    let named = body.resolve.iter().map(|(name, resolve)| {
+        let key = NodeKey::new(name.as_str());
+        let key = key.map_err(|bad| Problem::new(Code::ValidationFailed, format!("resolve: {bad}")))?;
+        Ok((key, Resolve::from(*resolve)))
+    });
+    named.collect()
+}
+
 /// The version to run, if it is not simply the published one, and the nodes that keep what they produced.
 async fn kept(
     api: &Api,
     old: &Execution,
     version: RerunVersion,
     from: &From,
+    resolve: &BTreeMap<NodeKey, Resolve>,
 ) -> Result<(Option<kernel::ids::VersionId>, Vec<NodeKey>), Problem> {
     let same = (version == RerunVersion::Same).then_some(old.version);
-    if *from == From::Start {
+    let rows = api.store.node_states(old.id).await?;
+    let ended: BTreeMap<NodeKey, kernel::node::Status> = rows.into_iter().map(|row| (row.node, row.status)).collect();
+    let is_known = ended.values().all(|status| *status != kernel::node::Status::Unknown);
+    if *from == From::Start && resolve.is_empty() && is_known {
         return Ok((same, Vec::new()));
     }
     // What is kept follows from this very version, so it is pinned even where it is the latest.
@@ -108,9 +124,12 @@ async fn kept(
     };
     let (ran, _): (definition::Definition, plan::Plan) = graph(old.version)?;
     let (wants, plan) = graph(wanted)?;
-    let rows = api.store.node_states(old.id).await?;
-    let ended: BTreeMap<NodeKey, kernel::node::Status> = rows.into_iter().map(|row| (row.node, row.status)).collect();
-    let kept = rerun::kept(&ran, &ended, &wants, &plan, from);
-    let kept = kept.map_err(|refused| Problem::new(Code::ValidationFailed, format!("from: {refused}")))?;
-    Ok((Some(wanted), kept))
+    let kept = rerun::kept(&ran, &ended, &wants, &plan, from, resolve).map_err(|refused| {
+        let field = match &refused {
+            Refused::NothingFailed | Refused::UnknownNode(_) => "from",
+            Refused::Unresolved(_) | Refused::NothingToResolve(_) | Refused::CannotKeep(_) => "resolve",
+        };
+        Problem::new(Code::ValidationFailed, format!("{field}: {refused}"))
+    })?;
+    Ok((if kept.is_empty() && *from == From::Start { same } else { Some(wanted) }, kept))
 }

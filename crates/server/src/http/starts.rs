@@ -176,6 +176,7 @@ pub(crate) async fn accept_rerun(
     caller: &Caller,
     start: &Start,
     kept: &[NodeKey],
+    done: &[NodeKey],
 ) -> Result<Result<wire::Started, Problem>, Problem> {
     // Its version is pinned, so it is judged once.
     let judged = [(0, start.clone())];
@@ -185,7 +186,7 @@ pub(crate) async fn accept_rerun(
         None => start.clone(),
     };
     let limit = api.settings.queue.max_backlog;
-    let accepted = api.store.rerun(&start, kept, limit, &caller.actor).await;
+    let accepted = api.store.rerun(&start, kept, done, limit, &caller.actor).await;
     let accepted = accepted.map_err(|error| busy(error, start.idempotency.is_some()))?;
     if matches!(accepted, Accepted::New { .. }) {
         ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);

@@ -1,5 +1,7 @@
 //! What crosses the wire to control what waits and runs: bulk starts, reruns, dead letters.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use kernel::execution;
 use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, WorkspaceId};
@@ -50,6 +52,28 @@ pub struct Rerun {
     pub input: Option<Value>,
     #[serde(default)]
     pub version: RerunVersion,
+    /// What was found out about nodes that ended UNKNOWN, by their keys: each must be named.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resolve: BTreeMap<String, RerunResolve>,
+}
+
+/// Whether a node whose end is not known took effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RerunResolve {
+    /// It did: it counts as completed, and produced nothing.
+    Done,
+    /// It did not: it is performed again.
+    Repeat,
+}
+
+impl From<RerunResolve> for kernel::rerun::Resolve {
+    fn from(resolve: RerunResolve) -> Self {
+        match resolve {
+            RerunResolve::Done => kernel::rerun::Resolve::Done,
+            RerunResolve::Repeat => kernel::rerun::Resolve::Repeat,
+        }
+    }
 }
 
 /// Where a rerun begins; what is not done anew keeps what it produced.

@@ -1,5 +1,5 @@
 -- Deletes executions that ended more than $1 s ago, among the next $3 by id from $2 on, with their
--- descendants, nodes and dead letters. Ids begin with their time and nothing ends before it starts,
+-- descendants, nodes, asks and dead letters. Ids begin with their time and nothing ends before it starts,
 -- so the look ends at $1 s ago: no index of ends is needed, which every end would have to pay for.
 -- Kept: what has not ended, what somebody's idempotency key of the last $4 s names, and a root with a
 -- descendant that lives. Answers where to go on: no row means that the end was reached.
@@ -18,6 +18,9 @@ r AS MATERIALIZED (
 a AS MATERIALIZED (
     SELECT r.id FROM r
     UNION ALL SELECT c.id FROM r JOIN workflow_execution c ON c.root = r.id AND c.id <> r.id),
+k AS (DELETE FROM workflow_execution_ask k USING a WHERE k.execution_id = a.id),
+t AS (DELETE FROM workflow_execution_token t USING a WHERE t.execution_id = a.id),
+c AS (DELETE FROM workflow_execution_candidate c USING a WHERE c.execution_id = a.id),
 n AS (DELETE FROM workflow_execution_node n USING a WHERE n.execution_id = a.id),
 q AS (DELETE FROM execution_queue q USING a WHERE q.id = a.id AND q.status = 'FAILED'),
 d AS (DELETE FROM workflow_execution e USING a WHERE e.id = a.id RETURNING e.id)

@@ -60,6 +60,7 @@ pub(crate) fn tell(plan: &Plan, effect: &Effect) -> Option<String> {
         Effect::Settle { end: End::Completed { .. } | End::Failed { .. }, .. } => return None,
         Effect::Settle { node, end: End::Skipped } => format!("skip {}", name(*node)),
         Effect::Settle { node, end: End::Canceled } => format!("cancel {}", name(*node)),
+        Effect::Settle { node, end: End::Lost } => format!("lose {}", name(*node)),
         Effect::Perform { node, attempt: 1 } => format!("perform {}", name(*node)),
         Effect::Perform { node, attempt } => format!("perform {} (attempt {attempt})", name(*node)),
         Effect::Wait { node, attempt, .. } => format!("wait for {} (attempt {attempt})", name(*node)),

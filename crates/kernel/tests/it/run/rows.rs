@@ -45,6 +45,7 @@ impl Rows {
                         End::Failed { .. } => Step::Fail,
                         End::Skipped => Step::Skip,
                         End::Canceled => Step::Cancel,
+                        End::Lost => Step::Lose,
                     };
                     self.step(*node, step);
                     self.open.remove(node);

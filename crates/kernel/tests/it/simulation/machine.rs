@@ -178,6 +178,7 @@ impl Machine {
                     End::Failed { .. } => node::Step::Fail,
                     End::Skipped => node::Step::Skip,
                     End::Canceled => node::Step::Cancel,
+                    End::Lost => node::Step::Lose,
                 };
                 Fact { end: Some(end.clone()), ..bare(*node, step) }
             }

@@ -1,0 +1,298 @@
+-- What nodes ask of the world, and its answers.
+--
+-- Lock order: execution rows in id order, then asks. Whoever answers locks the holder's row, so that the run is told in the same
+-- commit; whoever ends an execution has its row and closes its asks.
+
+-- Asks, or says how it stands. The fence is that of functions/record.sql: owner, epoch and RUNNING of the holder under its row's lock.
+-- The same attempt again changes nothing but that an answer counts as seen; a later one opens the ask anew. An answer that came
+-- before anybody asked is taken at once.
+CREATE OR REPLACE FUNCTION fb_ask_1(
+    p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_attempt int,
+    p_kind text, p_event text, p_match text, p_queue text, p_lease_s float8, p_input jsonb, p_expires_s float8)
+RETURNS TABLE (held boolean, status text, attempt int, expires_in_s float8, outcome text, output jsonb, error jsonb,
+               answered_by text, answered_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    opened boolean := false;
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+        RETURN;
+    END IF;
+    INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
+        match, events_from, look, queue, lease_s, input, opened_at, expires_at)
+    SELECT p_execution, p_node, p_iteration, fb_uuid7(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
+           p_match, CASE WHEN p_event IS NOT NULL THEN e.created_at END, p_event IS NOT NULL, p_queue, p_lease_s, p_input,
+           clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
+      FROM workflow_execution e WHERE e.id = p_execution
+    ON CONFLICT DO NOTHING;
+    opened := FOUND;
+    SELECT * INTO a FROM workflow_execution_ask a
+     WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
+    IF a.attempt = 0 AND a.status = 'ANSWERED' THEN
+        UPDATE workflow_execution_ask a
+           SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input, opened_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'ANSWERED'
+        RETURNING * INTO a;
+    ELSIF a.attempt < p_attempt AND a.status <> 'CLOSED' THEN
+        opened := true;
+        UPDATE workflow_execution_ask a
+           SET status = 'OPEN', holder = p_holder, attempt = p_attempt, event_type = p_event, match = p_match,
+               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM workflow_execution e WHERE e.id = p_execution) END,
+               look = p_event IS NOT NULL, look_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
+               opened_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => p_expires_s),
+               ended_claim = CASE WHEN a.outcome IS NOT NULL THEN a.claim_id END, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL,
+               progress = NULL, deliveries = 0, lost = 0, outcome = NULL, output = NULL, error = NULL, answered_by = NULL,
+               answered_at = NULL, seen_at = NULL
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.attempt < p_attempt
+           AND a.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
+        RETURNING * INTO a;
+    ELSIF a.attempt = p_attempt AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp() THEN
+        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('OPEN', 'CLAIMED')
+        RETURNING * INTO a;
+    ELSIF a.attempt = p_attempt AND a.status IN ('ANSWERED', 'EXPIRED') AND a.seen_at IS NULL THEN
+        UPDATE workflow_execution_ask a
+           SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('ANSWERED', 'EXPIRED')
+        RETURNING * INTO a;
+    END IF;
+    IF opened AND a.event_type IS NOT NULL THEN
+        PERFORM fb_events_noted_1(a);
+    END IF;
+    RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
+                        a.error, a.answered_by, a.answered_at;
+END $fn$;
+
+-- Notes what happened since the execution was made as candidates of its wait, the oldest first, 10,000 at most.
+CREATE OR REPLACE FUNCTION fb_events_noted_1(p_ask workflow_execution_ask) RETURNS void
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+BEGIN
+    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
+    SELECT d.id, p_ask.execution_id, p_ask.node, p_ask.iteration FROM domain_events d
+     WHERE d.workspace_id = p_ask.workspace_id AND d.event_type = p_ask.event_type AND d.stream_type <> 'workflow_queue'
+       AND d.created_at >= p_ask.events_from
+     ORDER BY d.created_at, d.sequence LIMIT 10000
+    ON CONFLICT DO NOTHING;
+    IF FOUND AND pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+END $fn$;
+
+-- The second look of waits for events. An event whose writer did not see the wait has a number that was drawn before the wait was
+-- committed, and so one below any that is drawn by somebody who sees it: when all of those are over, every such event is to be
+-- seen. First such a number is drawn, and then waited for.
+CREATE OR REPLACE FUNCTION fb_asks_looked_1(p_limit int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    looked bigint := 0;
+BEGIN
+    FOR a IN
+        UPDATE workflow_execution_ask a SET look = false, look_xid = NULL
+         WHERE a.id = ANY (ARRAY(
+               SELECT a.id FROM workflow_execution_ask a
+                WHERE a.look AND a.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND a.status = 'OPEN'
+                ORDER BY a.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
+           AND a.status = 'OPEN'
+        RETURNING a.*
+    LOOP
+        PERFORM fb_events_noted_1(a);
+        looked := looked + 1;
+    END LOOP;
+    UPDATE workflow_execution_ask a SET look_xid = pg_current_xact_id()
+     WHERE a.id = ANY (ARRAY(
+           SELECT a.id FROM workflow_execution_ask a
+            WHERE a.look AND a.look_xid IS NULL AND a.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND a.status = 'OPEN';
+    RETURN looked;
+END $fn$;
+
+-- Gives candidates that belong to no wait yet to the waits of their type, and drops those whose wait is not open.
+CREATE OR REPLACE FUNCTION fb_candidates_placed_1(p_limit int) RETURNS void
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+BEGIN
+    WITH c AS (
+        DELETE FROM workflow_execution_candidate c
+         WHERE c.id = ANY (ARRAY(SELECT c.id FROM workflow_execution_candidate c WHERE c.execution_id IS NULL LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        RETURNING c.event_id)
+    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
+    SELECT d.id, a.execution_id, a.node, a.iteration
+      FROM c JOIN domain_events d ON d.id = c.event_id
+      JOIN workflow_execution_ask a ON a.workspace_id = d.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
+       AND a.events_from <= d.created_at
+     ORDER BY d.sequence
+    ON CONFLICT DO NOTHING;
+    DELETE FROM workflow_execution_candidate c
+     WHERE c.id = ANY (ARRAY(SELECT c.id FROM (SELECT * FROM workflow_execution_candidate c ORDER BY c.id LIMIT p_limit) c
+                              WHERE c.execution_id IS NOT NULL AND NOT EXISTS (
+                                    SELECT 1 FROM workflow_execution_ask a
+                                     WHERE a.execution_id = c.execution_id AND a.node = c.node AND a.iteration = c.iteration
+                                       AND a.status = 'OPEN' AND a.event_type IS NOT NULL)));
+END $fn$;
+
+-- What came for the asks of a holder's tree since it last looked. That the run was called is noted as heard: unless somebody wants it to
+-- end, which it must not sleep over.
+CREATE OR REPLACE FUNCTION fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint)
+RETURNS TABLE (held boolean, execution uuid, node text, iteration int, attempt int, status text, outcome text, output jsonb,
+               error jsonb, answered_by text, answered_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+BEGIN
+    UPDATE workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING';
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+        RETURN;
+    END IF;
+    UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+     WHERE a.holder = p_holder AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp();
+    RETURN QUERY
+    UPDATE workflow_execution_ask a
+       SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
+     WHERE a.holder = p_holder AND a.seen_at IS NULL AND a.status IN ('ANSWERED', 'EXPIRED')
+    RETURNING true, a.execution_id, a.node, a.iteration, a.attempt, a.status, a.outcome, a.output, a.error, a.answered_by, a.answered_at;
+    RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+END $fn$;
+
+-- Locks an execution and the root of its tree; answers whether it has not ended (null: there is none).
+CREATE OR REPLACE FUNCTION fb_lock_tree_1(p_execution uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id IN (p_execution, (SELECT t.root FROM workflow_execution t WHERE t.id = p_execution)) ORDER BY e.id FOR UPDATE;
+    RETURN (SELECT e.completed_at IS NULL FROM workflow_execution e WHERE e.id = p_execution);
+END $fn$;
+
+-- Calls a run whose row is locked: now, whether it has an owner or not. Answers its engine.
+CREATE OR REPLACE FUNCTION fb_call_1(p_holder uuid) RETURNS text
+LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
+    UPDATE workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
+     WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
+$fn$;
+
+-- Answers a wait. told: 'accepted'; 'early' (nobody asked yet: it is kept until somebody does); 'answered' (somebody else was first);
+-- 'used' (this token was); 'expired'; 'over' (the execution ended); 'missing'. With p_open nothing is kept early; p_token is shown
+-- instead of a workspace, and used up.
+CREATE OR REPLACE FUNCTION fb_answer_1(
+    p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean)
+RETURNS TABLE (told text, engine text, holder uuid)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    t workflow_execution_token;
+    v_lives boolean;
+    v_told text;
+    v_workspace uuid;
+BEGIN
+    v_workspace := (SELECT e.workspace_id FROM workflow_execution e
+                     WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
+    IF v_workspace IS NULL THEN
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid;
+        RETURN;
+    END IF;
+    v_lives := fb_lock_tree_1(p_execution);
+    IF p_token IS NOT NULL THEN
+        SELECT * INTO t FROM workflow_execution_token t
+         WHERE t.hash = p_token AND t.execution_id = p_execution AND t.node = p_node AND t.iteration = p_iteration FOR UPDATE;
+        v_told := CASE WHEN t.hash IS NULL THEN 'missing' WHEN t.used_at IS NOT NULL THEN 'used'
+                       WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
+    END IF;
+    v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
+    IF v_told IS NULL AND NOT p_open THEN
+        INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
+            answered_by, answered_at)
+        VALUES (p_execution, p_node, p_iteration, fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
+            clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        v_told := CASE WHEN FOUND THEN 'early' END;
+    END IF;
+    IF v_told IS NULL THEN
+        SELECT * INTO a FROM workflow_execution_ask a
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
+        v_told := CASE WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
+                       WHEN a.status = 'OPEN' AND a.expires_at <= clock_timestamp() THEN 'expired'
+                       WHEN a.status = 'OPEN' THEN 'accepted'
+                       WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
+                       WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
+        UPDATE workflow_execution_ask a
+           SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by, answered_at = clock_timestamp(), look = false
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';
+        UPDATE workflow_execution_ask a SET status = 'EXPIRED', look = false
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'expired';
+    END IF;
+    IF v_told IN ('accepted', 'early') THEN
+        UPDATE workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
+    END IF;
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder;
+END $fn$;
+
+-- What an execution's end leaves open is closed, in the transaction that ends it.
+CREATE OR REPLACE FUNCTION fb_asks_closed_1(p_ids uuid[]) RETURNS void
+LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
+    UPDATE workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
+     WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
+$fn$;
+
+-- Takes the time from what is overdue, and tasks from workers that are silent: the p_most-th such in a row fails the attempt with p_error. A
+-- row for each: 'expired', 'lost' (offered again) or 'failed', with whom to tell. An execution that somebody else has locked is left
+-- for the next time.
+CREATE OR REPLACE FUNCTION fb_asks_swept_1(p_limit int, p_most int, p_error jsonb)
+RETURNS TABLE (what text, engine text, holder uuid)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    v_holders uuid[];
+BEGIN
+    RETURN QUERY
+    UPDATE workflow_execution_ask a
+       SET status = 'OPEN', lost = a.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL
+     WHERE a.id = ANY (ARRAY(
+           SELECT a.id FROM workflow_execution_ask a
+            WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
+            ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND a.status = 'CLAIMED'
+    RETURNING 'lost', NULL::text, NULL::uuid;
+
+    v_holders := ARRAY(
+        SELECT e.id FROM workflow_execution e
+         WHERE e.id = ANY (ARRAY(
+               SELECT a.holder FROM workflow_execution_ask a
+                WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
+                ORDER BY a.lease_until LIMIT p_limit) || ARRAY(
+               SELECT a.holder FROM workflow_execution_ask a
+                WHERE a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
+                ORDER BY a.expires_at LIMIT p_limit))
+         ORDER BY e.id FOR UPDATE SKIP LOCKED);
+    RETURN QUERY
+    WITH x AS (
+        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+         WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
+        RETURNING 'expired' AS what, a.holder)
+    SELECT x.what, fb_call_1(x.holder), x.holder FROM x;
+    RETURN QUERY
+    WITH x AS (
+        UPDATE workflow_execution_ask a
+           SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay', answered_at = clock_timestamp(),
+               lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
+         WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
+        RETURNING 'failed' AS what, a.holder)
+    SELECT x.what, fb_call_1(x.holder), x.holder FROM x;
+END $fn$;

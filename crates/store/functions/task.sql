@@ -1,0 +1,89 @@
+-- Tasks: handed out to the user's own workers, and ended by whoever still holds the claim.
+
+-- Hands out open tasks of some queues: all of one workspace's, or workspaces in turn behind p_after, an eighth of what is
+-- wanted at a time. A row a task, and a last one without: where to go on. Claims touch no execution row: a task whose execution ends at
+-- this moment is closed behind it.
+CREATE OR REPLACE FUNCTION fb_tasks_claim_1(
+    p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit int, p_lease_s float8)
+RETURNS TABLE (task uuid, place uuid)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+    v_place uuid := coalesce(p_workspace, p_after, v_nil);
+    v_next uuid;
+    v_left int := p_limit;
+    v_each int := CASE WHEN p_workspace IS NULL THEN greatest(p_limit / 8, 1) ELSE p_limit END;
+    v_taken int;
+    -- What this round of the workspaces has brought; a round from the middle is followed by one from the start.
+    v_round int := 1;
+BEGIN
+    FOR step IN 1..1000 LOOP
+        EXIT WHEN v_left <= 0;
+        v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
+            SELECT min(n.id) FROM unnest(p_queues) AS q(name)
+             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM workflow_execution_ask a
+                                  WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
+                                  ORDER BY a.workspace_id LIMIT 1) n) END;
+        IF v_next IS NULL THEN
+            EXIT WHEN v_place = v_nil OR v_round = 0;
+            v_place := v_nil;
+            v_round := 0;
+            CONTINUE;
+        END IF;
+        v_place := v_next;
+        RETURN QUERY
+        UPDATE workflow_execution_ask a
+           SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
+               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
+               deliveries = a.deliveries + 1, progress = NULL
+         WHERE a.id = ANY (ARRAY(
+               SELECT a.id FROM workflow_execution_ask a
+                WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = ANY (p_queues) AND a.workspace_id = v_place
+                  AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
+                ORDER BY a.opened_at, a.id LIMIT least(v_each, v_left) FOR UPDATE SKIP LOCKED))
+           AND a.status = 'OPEN'
+        RETURNING a.id, NULL::uuid;
+        GET DIAGNOSTICS v_taken = ROW_COUNT;
+        v_left := v_left - v_taken;
+        v_round := v_round + v_taken;
+        EXIT WHEN p_workspace IS NOT NULL;
+    END LOOP;
+    RETURN QUERY SELECT NULL::uuid, v_place;
+END $fn$;
+
+-- Ends a task under its claim. told: 'accepted'; 'repeat' (this claim ended it so before); 'answered' (this claim ended it otherwise
+-- before); 'lost' (the claim is another's by now, or time is up, or the execution ended); 'missing'.
+CREATE OR REPLACE FUNCTION fb_task_end_1(
+    p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb)
+RETURNS TABLE (told text, engine text, holder uuid)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    v_lives boolean;
+    v_told text;
+BEGIN
+    SELECT * INTO a FROM workflow_execution_ask a
+     WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid;
+        RETURN;
+    END IF;
+    v_lives := fb_lock_tree_1(a.execution_id);
+    SELECT * INTO a FROM workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
+    v_told := CASE WHEN a.id IS NULL THEN 'missing'
+                   WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
+                        AND coalesce(a.expires_at > clock_timestamp(), true) THEN 'accepted'
+                   WHEN a.claim_id = p_claim AND a.status IN ('ANSWERED', 'TAKEN')
+                        THEN CASE WHEN a.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
+                   WHEN a.ended_claim = p_claim THEN 'repeat'
+                   ELSE 'lost' END;
+    UPDATE workflow_execution_ask a
+       SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
+           answered_at = clock_timestamp(), lease_until = NULL
+     WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN fb_call_1(a.holder) END, a.holder;
+END $fn$;

@@ -1,0 +1,2 @@
+-- Time that is up and leases that were lost: functions/ask.sql.
+SELECT what, engine, holder FROM fb_asks_swept_1($1::int, $2::int, $3::jsonb)
