@@ -108,6 +108,8 @@ pub(super) struct Driver {
     draining: bool,
     /// It is to look for what came for it.
     look: bool,
+    /// It is another's by now.
+    lost: bool,
 }
 
 impl Driver {
@@ -144,6 +146,7 @@ impl Driver {
             spans: BTreeMap::new(),
             draining: false,
             look: false,
+            lost: false,
         };
         driver.restore(ROOT, stored, stop);
         driver
@@ -195,10 +198,14 @@ impl Driver {
             if self.has_more_to_do() {
                 continue;
             }
+            self.look_if_told();
             if self.draining && self.in_flight.is_empty() {
                 return Left::Released;
             }
             self.wait().await;
+            if self.lost {
+                return Left::Lost;
+            }
         }
     }
 
@@ -281,10 +288,12 @@ impl Driver {
             let stop = self.frame(at.frame).stop.unwrap_or(Stop::Cancel);
             return self.stop(child, stop);
         }
+        let calls = self.handles.contains_key(&at) || self.calls.iter().any(|(call, _)| *call == at);
+        if !calls && at.iteration == 0 && self.frame(at.frame).loops.contains_key(&at.node) {
+            return self.apply_each(at, each::Event::Stop);
+        }
         if let Some(handle) = self.handles.remove(&at) {
             handle.abort();
-        } else if at.iteration == 0 && self.frame(at.frame).loops.contains_key(&at.node) {
-            return self.apply_each(at, each::Event::Stop);
         }
         self.tell(at, "canceled", None);
         self.timers.remove(Due::Node(at));
@@ -358,6 +367,10 @@ impl Driver {
                     return;
                 };
                 self.handles.remove(&at);
+                if at == asks::LOOK {
+                    self.look = true;
+                    return;
+                }
                 let frame = self.frame(at.frame);
                 tracing::error!(execution_id = %frame.execution(), node = %frame.key(at), "A node panicked");
                 self.ended(at, Err(Failure::new(Class::ExecutionError, "the node's work broke off unexpectedly")));
@@ -368,7 +381,9 @@ impl Driver {
     fn due(&mut self) {
         let now = Instant::now();
         if now >= self.deadline {
-            return self.apply(ROOT, Event::DeadlinePassed);
+            // Once: what it stops ends by itself.
+            self.deadline = now + LONGEST_SLEEP;
+            self.apply(ROOT, Event::DeadlinePassed);
         }
         while let Some(due) = self.timers.pop(now) {
             match due {
@@ -383,8 +398,7 @@ impl Driver {
         let frame = self.frame(at.frame);
         let attempt = frame.attempt(at).unwrap_or(1);
         if frame.asks.contains_key(&(at.node, at.iteration)) {
-            self.look = true;
-            return;
+            return self.ask_due(at);
         }
         let waits = match at.index() {
             None => !frame.run.in_flight().any(|running| running == at.node),

@@ -55,11 +55,6 @@ impl At {
     pub(super) fn index(self) -> Option<Index> {
         each::index(self.iteration)
     }
-
-    /// The node itself, whatever the iteration.
-    pub(super) fn whole(self) -> At {
-        At { iteration: 0, ..self }
-    }
 }
 
 /// A node and iteration within a frame.
@@ -185,13 +180,6 @@ impl Frame {
             return None;
         }
         let (facts, end) = (std::mem::take(&mut self.facts), self.end.take());
-        Some(Record {
-            execution: self.execution(),
-            holder: hold.execution,
-            epoch: hold.epoch,
-            facts,
-            end,
-            park: None,
-        })
+        Some(Record { execution: self.execution(), holder: hold.execution, epoch: hold.epoch, facts, end, park: None })
     }
 }

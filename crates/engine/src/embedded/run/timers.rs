@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
+use super::children::of;
 use super::frame::{At, FrameIx};
 
 /// What a time is for.
@@ -37,6 +38,17 @@ impl Timers {
     pub(super) fn remove(&mut self, due: Due) {
         if let Some(at) = self.by_thing.remove(&due) {
             self.by_time.remove(&(at, due));
+        }
+    }
+
+    /// Forgets everything of a frame.
+    pub(super) fn forget(&mut self, frame: FrameIx) {
+        self.remove(Due::Deadline(frame));
+        let nodes = of(frame);
+        let nodes = Due::Node(*nodes.start())..=Due::Node(*nodes.end());
+        let due: Vec<Due> = self.by_thing.range(nodes).map(|(due, _)| *due).collect();
+        for due in due {
+            self.remove(due);
         }
     }
 
