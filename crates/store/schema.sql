@@ -136,20 +136,30 @@ BEGIN
      LIMIT 100;
 END $$;
 
-CREATE FUNCTION public.fb_begin_2(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
+CREATE FUNCTION public.fb_begin_3(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
+    roots uuid[];
     slots uuid[];
 BEGIN
+    SELECT array_agg(e.root) INTO roots FROM workflow_execution e WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL;
+    IF roots IS NOT NULL THEN
+        PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (roots) ORDER BY e.id FOR UPDATE;
+    END IF;
     PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
     -- Locked as well: an item given back at this moment would leave a run without a slot.
     SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
         SELECT q.id FROM execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
+    IF roots IS NOT NULL THEN
+        slots := slots || ARRAY(
+            SELECT e.id FROM workflow_execution e JOIN workflow_execution r ON r.id = e.root AND r.status = 'RUNNING'
+             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL);
+    END IF;
     WITH e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
@@ -212,6 +222,61 @@ CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS
              WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 3 LIMIT p_counted) x) gated
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $$;
+
+CREATE FUNCTION public.fb_child_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text, canceling boolean, status text, output jsonb, error jsonb)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    r record;
+    p record;
+    c record;
+    v_now timestamptz;
+    v_made boolean := false;
+BEGIN
+    SELECT e.id, e.descendants INTO r FROM workflow_execution e
+     WHERE e.id = (SELECT x.root FROM workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
+    SELECT e.* INTO p FROM workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
+    IF p.id IS NULL OR NOT p_holder IN (p.id, r.id) OR NOT EXISTS (
+        SELECT 1 FROM workflow_execution e
+         WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
+        RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+            NULL::timestamptz, NULL::bigint, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+        RETURN;
+    END IF;
+
+    SELECT e.* INTO c FROM workflow_execution e
+     WHERE e.parent = p_parent AND e.parent_node = p_node AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;
+    IF c.id IS NULL THEN
+        IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
+            RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
+                false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+                NULL::timestamptz, NULL::bigint, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+            RETURN;
+        END IF;
+        v_now := clock_timestamp();
+        v_made := true;
+        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
+            priority, timeout_ms, created_at, started_at, deadline_at, parent, root, parent_node, parent_iteration, parent_attempt,
+            depth, trace_context)
+        SELECT p_id, p.workspace_id, p_definition, p_version, CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics,
+               CASE WHEN p_begins THEN p_engine END, p_trigger, p_input, p.priority, p_timeout_ms, v_now,
+               CASE WHEN p_begins THEN v_now END,
+               least(p.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
+               p.id, r.id, p_node, p_iteration, p_attempt, p.depth + 1, p_trace;
+        UPDATE workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[p.workspace_id], CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
+        SELECT e.* INTO c FROM workflow_execution e WHERE e.id = p_id;
+    END IF;
+    RETURN QUERY
+    SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
+           c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
+           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.trace_context,
+           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error;
+END $$;
 
 CREATE FUNCTION public.fb_claim_3(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
@@ -367,7 +432,8 @@ BEGIN
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
+           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(e.id) FILTER (WHERE e.parent IS NOT NULL OR e.descendants > 0) AS of_trees
       INTO over
       FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
      CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
@@ -380,7 +446,7 @@ BEGIN
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN fb_left_2(over.ids, over.outcomes, over.errors, over.of_events, true, p_actor) l ON l.execution = t.id
+      JOIN fb_left_3(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
     UNION ALL
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $$;
@@ -419,6 +485,34 @@ BEGIN
         v_left := v_left - v_claimed;
     END LOOP;
     RETURN QUERY SELECT NULL::uuid, v_place;
+END $$;
+
+CREATE FUNCTION public.fb_descendants_ended_1(p_ids uuid[], p_actor text) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    over record;
+BEGIN
+    WITH RECURSIVE d (id) AS (
+        SELECT c.id FROM workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
+        UNION ALL
+        SELECT c.id FROM d JOIN workflow_execution c ON c.parent = d.id AND c.completed_at IS NULL),
+    e AS (
+        UPDATE workflow_execution e
+           SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
+               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint
+         WHERE e.id = ANY (ARRAY(SELECT d.id FROM d)) AND e.status IN ('PENDING', 'RUNNING')
+        RETURNING e.id, e.workspace_id, e.status),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
+    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(NULL::jsonb) AS errors INTO over FROM e;
+    IF over.ids IS NOT NULL THEN
+        PERFORM 1 FROM fb_left_3(over.ids, over.outcomes, over.errors, NULL, NULL, true, p_actor);
+    END IF;
 END $$;
 
 CREATE FUNCTION public.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
@@ -614,7 +708,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             SELECT p.id, p.created_at
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND e.depth < 1
                   AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
@@ -623,7 +717,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             SELECT p.id, p.created_at
             FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
-                WHERE p_ids IS NULL
+                WHERE p_ids IS NULL AND e.depth < 1
                   AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
                   AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
                   AND e.created_at >= coalesce(p_from, '-infinity')
@@ -633,7 +727,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             SELECT p.id, p.created_at
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND e.depth < 1
                   AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
@@ -1356,7 +1450,7 @@ BEGIN
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_left_2(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
+CREATE FUNCTION public.fb_left_3(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1365,6 +1459,9 @@ CREATE FUNCTION public.fb_left_2(p_ids uuid[], p_outcomes text[], p_errors jsonb
 DECLARE
     z record;
 BEGIN
+    IF p_of_trees IS NOT NULL THEN
+        PERFORM fb_descendants_ended_1(p_of_trees, p_actor);
+    END IF;
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         WITH n AS (
@@ -1559,7 +1656,7 @@ BEGIN
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $$;
 
-CREATE FUNCTION public.fb_record_3(p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
+CREATE FUNCTION public.fb_record_4(p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1577,11 +1674,22 @@ BEGIN
     SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord), array_agg(coalesce(e.ctid, '(0,0)') ORDER BY t.ord),
            array_agg(coalesce(e.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY t.ord)
       INTO seqs, places, owners
-      FROM (SELECT * FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
+      FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
       LEFT JOIN LATERAL (
            SELECT e.ctid, e.last_seq, e.workspace_id FROM workflow_execution e
             WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
               FOR UPDATE) e ON true;
+    IF r_ids <> r_holders THEN
+        SELECT array_agg(CASE WHEN t.id = t.holder THEN t.seq ELSE coalesce(c.last_seq, -1) END ORDER BY t.ord),
+               array_agg(CASE WHEN t.id = t.holder THEN t.place ELSE coalesce(c.ctid, '(0,0)') END ORDER BY t.ord)
+          INTO seqs, places
+          FROM (SELECT * FROM unnest(r_ids, r_holders, seqs, places) WITH ORDINALITY AS t(id, holder, seq, place, ord)
+                 ORDER BY t.id) t
+          LEFT JOIN LATERAL (
+               SELECT c.ctid, c.last_seq FROM workflow_execution c
+                WHERE c.id = t.id AND t.id <> t.holder AND t.seq >= 0 AND c.root = t.holder AND c.status = 'RUNNING'
+                  FOR UPDATE) c ON true;
+    END IF;
 
     WITH f AS MATERIALIZED (
         SELECT f.*, r_ids[f.run] AS id, owners[f.run] AS workspace_id,
@@ -1632,13 +1740,14 @@ BEGIN
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
-    IF true = ANY (r_park) THEN
+    IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS t(ms) WHERE t.ms IS NOT NULL) THEN
         UPDATE workflow_execution e
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
-               wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
-                                                            WHERE o.execution_id = e.id AND o.completed_at IS NULL))
-         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
-                                  WHERE t.park AND seqs[t.ord] >= 0));
+               wake_at = least(e.wake_at, e.deadline_at, clock_timestamp() + make_interval(secs => (
+                    SELECT min(t.ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
+                     WHERE t.id = e.id AND seqs[t.ord] >= 0) / 1000.0))
+         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
+                                  WHERE t.ms IS NOT NULL AND seqs[t.ord] >= 0));
     END IF;
 
     WITH e AS (
@@ -1648,13 +1757,25 @@ BEGIN
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger),
+        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger, e.parent IS NOT NULL OR e.descendants > 0 AS tree),
     l AS (
         INSERT INTO change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
+           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(e.id) FILTER (WHERE e.tree) AS of_trees
       INTO ends FROM e;
+    -- What its descendants settled is a root's progress.
+    IF r_ids <> r_holders THEN
+        UPDATE workflow_execution e SET tree_seq = e.tree_seq + s.settled
+          FROM (SELECT t.holder, count(*) AS settled
+                  FROM unnest(f_runs, f_statuses) AS f(run, status)
+                  JOIN unnest(r_ids, r_holders) WITH ORDINALITY AS t(id, holder, ord) ON t.ord = f.run
+                 WHERE t.id <> t.holder AND seqs[f.run] >= 0
+                   AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
+                 GROUP BY t.holder) s
+         WHERE e.id = s.holder;
+    END IF;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
@@ -1665,7 +1786,7 @@ BEGIN
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_left_2(ends.ids, ends.outcomes, ends.errors, ends.of_events, false, p_actor) l
+          LEFT JOIN fb_left_3(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $_$;
@@ -1796,8 +1917,8 @@ BEGIN
         RETURN QUERY SELECT true, false;
         RETURN;
     END IF;
-    PERFORM 1 FROM fb_record_3(
-        p_owner, ARRAY[p_execution], ARRAY[p_epoch], ARRAY[false],
+    PERFORM 1 FROM fb_record_4(
+        p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
         ARRAY[1], ARRAY[p_node], ARRAY[0], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
         ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error],
         '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
@@ -1821,7 +1942,7 @@ CREATE FUNCTION public.fb_webhooks_1(p_ended uuid[]) RETURNS void
     INSERT INTO webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
     SELECT fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
       FROM unnest(p_ended) AS t(id)
-     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
+     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
       JOIN webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
        AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
     ON CONFLICT DO NOTHING
@@ -2246,6 +2367,12 @@ CREATE TABLE public.workflow_execution (
     rerun_of uuid,
     trace_context text,
     terminate_requested_at timestamp with time zone,
+    parent_node text,
+    parent_iteration integer,
+    parent_attempt integer,
+    depth smallint DEFAULT 0 NOT NULL,
+    descendants integer DEFAULT 0 NOT NULL,
+    tree_seq bigint DEFAULT 0 NOT NULL,
     CONSTRAINT workflow_execution_check CHECK (((idempotency_key IS NULL) = (fingerprint IS NULL))),
     CONSTRAINT workflow_execution_check1 CHECK (
 CASE status
@@ -2414,6 +2541,9 @@ ALTER TABLE ONLY public.workflow_definition_version
 ALTER TABLE ONLY public.workflow_execution_node
     ADD CONSTRAINT workflow_execution_node_pkey PRIMARY KEY (execution_id, node, iteration);
 
+ALTER TABLE public.workflow_execution
+    ADD CONSTRAINT workflow_execution_parent CHECK ((((parent IS NULL) = (parent_node IS NULL)) AND ((parent IS NULL) = (parent_iteration IS NULL)) AND ((parent IS NULL) = (parent_attempt IS NULL)) AND ((parent IS NULL) = (depth = 0)))) NOT VALID;
+
 ALTER TABLE ONLY public.workflow_execution
     ADD CONSTRAINT workflow_execution_pkey PRIMARY KEY (id);
 
@@ -2511,15 +2641,19 @@ CREATE UNIQUE INDEX workflow_definition_living_name ON public.workflow_definitio
 
 CREATE INDEX workflow_execution_canceling ON public.workflow_execution USING btree (owner) WHERE ((cancel_requested_at IS NOT NULL) AND (completed_at IS NULL));
 
+CREATE UNIQUE INDEX workflow_execution_child ON public.workflow_execution USING btree (parent, parent_node, parent_iteration, parent_attempt) WHERE (parent IS NOT NULL);
+
 CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btree (deadline_at) WHERE (completed_at IS NULL);
 
 CREATE UNIQUE INDEX workflow_execution_idempotency ON public.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
-CREATE INDEX workflow_execution_of_all ON public.workflow_execution USING btree (status COLLATE "C", created_at, id);
+CREATE INDEX workflow_execution_of_all ON public.workflow_execution USING btree (status COLLATE "C", created_at, id) WHERE (depth < 1);
 
-CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING btree (workflow_definition_id, status COLLATE "C", created_at, id);
+CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING btree (workflow_definition_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
 
-CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status COLLATE "C", created_at, id);
+CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
+
+CREATE INDEX workflow_execution_open_child ON public.workflow_execution USING btree (parent) WHERE ((parent IS NOT NULL) AND (completed_at IS NULL));
 
 CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
 

@@ -262,8 +262,7 @@ impl Store {
     /// Takes the time from what is overdue and tasks from workers that are silent, at most `limit` of each.
     pub async fn sweep_asks(&self, limit: i32) -> Result<Swept, Error> {
         let error = json(&kernel::ask::given_up());
-        let rows =
-            self.query(sql!("workflow_execution_ask/sweep"), &[&limit, &kernel::ask::MOST_LOST, &error]).await?;
+        let rows = self.query(sql!("workflow_execution_ask/sweep"), &[&limit, &kernel::ask::MOST_LOST, &error]).await?;
         let mut swept = Swept::default();
         for row in &rows {
             match row.try_get("what")? {

@@ -106,7 +106,9 @@ impl Store {
         }
         let mut tasks = if ids.is_empty() { Vec::new() } else { self.tasks_by(None, None, Some(ids), 1_000).await? };
         // One whose execution ended since is nobody's any more.
-        tasks.retain(|task| task.status == kernel::ask::Status::Claimed && task.worker.as_deref() == Some(wanted.worker));
+        tasks.retain(|task| {
+            task.status == kernel::ask::Status::Claimed && task.worker.as_deref() == Some(wanted.worker)
+        });
         Ok((tasks, place))
     }
 

@@ -62,8 +62,15 @@ struct Unrevealed {
 
 impl Call {
     /// The call of a node in a run; its token is the same at every attempt, whoever makes it.
-    pub fn new(config: Config, spec: &definition::Node, scope: &Scope, begun: &Begun, trace: TraceParent) -> Call {
-        let token = format!("{}/{}/0", begun.execution, spec.key);
+    pub fn new(
+        config: Config,
+        spec: &definition::Node,
+        scope: &Scope,
+        begun: &Begun,
+        iteration: i32,
+        trace: TraceParent,
+    ) -> Call {
+        let token = format!("{}/{}/{iteration}", begun.execution, spec.key);
         let unrevealed = Unrevealed::of(spec, scope).map(Box::new);
         Call { config, workspace: begun.workspace, token, timeout: timeout(spec), trace, unrevealed }
     }

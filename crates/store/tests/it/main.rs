@@ -3,6 +3,7 @@
 mod backlog;
 mod cancel;
 mod checks;
+mod children;
 mod claim;
 mod claim_begin;
 mod claim_races;

@@ -136,10 +136,11 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
         let claims = vec![None::<uuid::Uuid>];
         check("complete", 150, complete, &[&run, &end.0, &end.1, &end.1, &claims, &end.2, &"test"]).await;
         let record = sql!("workflow_execution/record");
-        let (epochs, park, node, one, status) = (vec![1i64], vec![true], vec!["a"], vec![1], vec!["COMPLETED"]);
+        let (epochs, park, node, one, status) = (vec![1i64], vec![Some(1i64)], vec!["a"], vec![1], vec!["COMPLETED"]);
         let (no_ms, no_label, no_json) = (vec![None::<i64>], vec![None::<String>], vec![None::<Value>]);
-        let params: [&(dyn ToSql + Sync); 20] = [
+        let params: [&(dyn ToSql + Sync); 21] = [
             &me,
+            &run,
             &run,
             &epochs,
             &park,
