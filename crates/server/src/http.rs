@@ -43,6 +43,7 @@ mod secrets;
 mod starts;
 mod stream;
 mod strict;
+mod tree;
 mod webhooks;
 mod workspaces;
 
@@ -201,6 +202,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(executions::nodes))
         .routes(routes!(executions::summary))
         .routes(routes!(logs::logs))
+        .routes(routes!(tree::tree))
         .routes(routes!(expressions::evaluate))
         .routes(routes!(graph::of_execution))
         .routes(routes!(executions::cancel))

@@ -13,6 +13,7 @@ mod lists;
 mod looks;
 mod schedules;
 mod secrets;
+mod tree;
 mod webhooks;
 
 use jiff::Timestamp;
@@ -36,6 +37,7 @@ pub use lists::{Activity, Capacity, Count, Diff, Kinds, ListedExecution, Page, V
 pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
 pub use schedules::{ChangeSchedule, CreateSchedule, NextTicks, Schedule, Tick};
 pub use secrets::{Hidden, Secret, SetSecret};
+pub use tree::{Tree, TreeItem};
 pub use webhooks::{
     ChangeWebhook, CreateHook, CreateWebhook, CreatedHook, CreatedWebhook, Delivery, Hook, Rotate, Webhook,
 };
@@ -276,6 +278,13 @@ pub struct Execution {
     /// The execution that this one repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun_of: Option<ExecutionId>,
+    /// The execution whose node made this one; it has no queue item then, and runs in the slot of `rootId`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<ExecutionId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_node: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_id: Option<ExecutionId>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -87,13 +87,12 @@ pub struct Named {
     pub timeout: Option<Duration>,
 }
 
-/// A child as people read it.
+/// One execution of a tree, as people read it.
 #[derive(Clone, Debug)]
-pub struct Child {
+pub struct Member {
     pub execution: ExecutionId,
-    pub node: String,
-    pub iteration: i32,
-    pub attempt: i32,
+    /// Whose child it is; none for the root.
+    pub place: Option<Place>,
     pub definition: DefinitionId,
     pub definition_name: Option<String>,
     pub status: execution::Status,
@@ -172,16 +171,10 @@ impl Store {
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
     }
 
-    /// The children of an execution after one of them (none: from the first), in the order in which they were made.
-    pub async fn children(
-        &self,
-        parent: ExecutionId,
-        after: Option<ExecutionId>,
-        limit: i64,
-    ) -> Result<Vec<Child>, Error> {
-        let after = after.map_or(Uuid::nil(), |after| after.0);
-        let rows = self.query(sql!("workflow_execution/children"), &[&parent.0, &after, &limit]).await?;
-        rows.iter().map(child_of).collect()
+    /// A tree: its root first, then at most so many of what is below it, in the order in which they were made.
+    pub async fn tree(&self, root: ExecutionId, most: i64) -> Result<Vec<Member>, Error> {
+        let rows = self.query(sql!("workflow_execution/tree"), &[&root.0, &most]).await?;
+        rows.iter().map(member).collect()
     }
 }
 
@@ -210,12 +203,19 @@ fn spawned(row: &Row, epoch: i64) -> Result<Option<Spawned>, Error> {
     }))
 }
 
-fn child_of(row: &Row) -> Result<Child, Error> {
-    Ok(Child {
+fn member(row: &Row) -> Result<Member, Error> {
+    let place = match row.try_get::<_, Option<Uuid>>("parent")? {
+        None => None,
+        Some(parent) => Some(Place {
+            parent: ExecutionId(parent),
+            node: NodeKey::new(row.try_get("parent_node")?).map_err(|bad| Error::Corrupt(bad.to_string()))?,
+            iteration: row.try_get("parent_iteration")?,
+            attempt: u32::try_from(row.try_get::<_, i32>("parent_attempt")?).unwrap_or_default(),
+        }),
+    };
+    Ok(Member {
         execution: ExecutionId(row.try_get("id")?),
-        node: row.try_get("parent_node")?,
-        iteration: row.try_get("parent_iteration")?,
-        attempt: row.try_get("parent_attempt")?,
+        place,
         definition: DefinitionId(row.try_get("workflow_definition_id")?),
         definition_name: row.try_get("definition_name")?,
         status: parsed(row, "status", execution::Status::parse)?,

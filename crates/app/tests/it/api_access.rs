@@ -73,6 +73,7 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("GET", "/workflow/executions/{id}/nodes", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/summary", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/logs", "read", NotFound, 200),
+    ("GET", "/workflow/executions/{id}/tree", "read", NotFound, 200),
     ("POST", "/workflow/expressions/evaluate", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/graph", "read", NotFound, 200),
     ("POST", "/workflow/executions/{id}/cancel", "run", NotFound, 200),

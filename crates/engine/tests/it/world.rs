@@ -429,11 +429,15 @@ impl World {
             lines.extend(items.iter().map(|item| format!("  [{}] {}", item.iteration, node_line(item))));
         }
         lines.push(end_line(execution));
-        let mut children = store.children(execution.id, None, 100).await.expect("children");
-        children.sort_by_key(|child| (child.node.clone(), child.iteration, child.attempt));
-        for child in children {
-            let which = format!("{} {}.{}", child.node, child.iteration, child.attempt);
-            let child = store.execution(child.execution, None).await.expect("the child");
+        let tree = store.tree(execution.root, 1_000).await.expect("a tree");
+        let mut children: Vec<_> = tree
+            .into_iter()
+            .filter_map(|child| Some((child.place.filter(|place| place.parent == execution.id)?, child.execution)))
+            .collect();
+        children.sort_by_key(|(place, _)| (place.node.clone(), place.iteration, place.attempt));
+        for (place, child) in children {
+            let which = format!("{} {}.{}", place.node, place.iteration, place.attempt);
+            let child = store.execution(child, None).await.expect("the child");
             let below = Box::pin(self.tree_lines(&child)).await;
             lines.extend(below.iter().map(|line| format!("  {which} > {line}")));
         }

@@ -280,5 +280,8 @@ fn execution_of(execution: store::execution::Execution) -> wire::Execution {
         deadline_at: execution.deadline_at,
         cancel_requested_at: execution.cancel_requested_at,
         rerun_of: execution.rerun_of,
+        root_id: execution.parent.map(|_| execution.root),
+        parent_id: execution.parent,
+        parent_node: execution.parent_node,
     }
 }

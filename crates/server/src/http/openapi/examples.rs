@@ -33,6 +33,17 @@ fn looks(name: &str) -> Option<Value> {
         "Logs" => json!({ "items": [{
             "at": STARTED, "node": "say", "iteration": 0, "attempt": 1, "source": "log", "level": "info", "message": "Order A42 is paid.",
         }] }),
+        "Tree" => json!({ "rootId": EXECUTION, "more": false, "items": [
+            {
+                "executionId": EXECUTION, "depth": 0, "workflowDefinitionId": DEFINITION, "workflowName": "order",
+                "status": "COMPLETED", "createdAt": CREATED, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 3000,
+            },
+            {
+                "executionId": "019a8f2c-1b3d-7c4e-8a5f-0123456789ac", "parentId": EXECUTION, "node": "ship", "iteration": 0,
+                "attempt": 1, "depth": 1, "workflowDefinitionId": DEFINITION, "workflowName": "ship-order",
+                "status": "COMPLETED", "createdAt": STARTED, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 2000,
+            },
+        ] }),
         "Evaluate" => json!({ "expression": "nodes.fetch.output.status == 200", "executionId": EXECUTION }),
         "Evaluated" => json!({ "value": true, "type": "a boolean" }),
         "WholeVersion" => json!({
