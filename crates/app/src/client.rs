@@ -37,6 +37,7 @@ mod run;
 mod schedule;
 mod secret;
 mod top;
+mod tree;
 mod watch;
 mod webhook;
 mod which;

@@ -199,6 +199,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(bulk::start))
         .routes(routes!(executions::get))
         .routes(routes!(executions::nodes))
+        .routes(routes!(executions::tree::children))
         .routes(routes!(executions::summary))
         .routes(routes!(logs::logs))
         .routes(routes!(expressions::evaluate))

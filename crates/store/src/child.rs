@@ -57,11 +57,13 @@ pub struct NewChild {
 /// How the child of a node stands.
 #[derive(Clone, Debug)]
 pub enum Spawned {
-    /// It runs, or is about to. `made`: by this very call, so that it has no nodes yet.
+    /// It runs, or is about to. `made`: by this very call, so that it has no nodes yet. `inherits`: its deadline is its
+    /// parent's, which ends it in time; it needs none of its own.
     Running {
         begun: Box<Begun>,
         canceling: bool,
         made: bool,
+        inherits: bool,
     },
     Ended {
         execution: ExecutionId,
@@ -204,7 +206,9 @@ fn spawned(row: &Row, epoch: i64) -> Result<Option<Spawned>, Error> {
             let workspace = WorkspaceId(row.try_get("workspace")?);
             let definition = DefinitionId(row.try_get("definition")?);
             let begun = Box::new(begun(row, execution, workspace, definition, epoch)?);
-            Spawned::Running { begun, canceling: row.try_get("canceling")?, made: row.try_get("made")? }
+            let (canceling, made, inherits) =
+                (row.try_get("canceling")?, row.try_get("made")?, row.try_get("inherits")?);
+            Spawned::Running { begun, canceling, made, inherits }
         }
         other => return Err(Error::Corrupt(format!("a child was answered {other}"))),
     }))

@@ -50,6 +50,34 @@ pub struct ListedExecution {
     pub cancel_requested_at: Option<Timestamp>,
 }
 
+/// An execution that a node of another one made.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Child {
+    pub execution_id: ExecutionId,
+    /// The node that made it.
+    pub node: String,
+    /// The iteration of that node, if it is a loop's; otherwise 0.
+    pub iteration: i32,
+    /// The attempt at that node.
+    pub attempt: i32,
+    pub workflow_definition_id: DefinitionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow_name: Option<String>,
+    pub status: execution::Status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Value>,
+    /// How far it is below its root.
+    pub depth: i16,
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<i64>,
+}
+
 /// A version of a definition, without its graph.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

@@ -117,6 +117,11 @@ fn executions(name: &str) -> Option<Value> {
     let error = json!({ "type": "HTTP_STATUS", "message": "the answer was 500", "node": "check_stock", "status": 500 });
     Some(match name {
         "StartExecution" => json!({ "workflowDefinitionId": DEFINITION, "input": { "id": "A42", "total": 20 } }),
+        "Child" => json!({
+            "executionId": EXECUTION, "node": "each", "iteration": 2, "attempt": 1, "workflowDefinitionId": DEFINITION,
+            "workflowName": "ship", "status": "COMPLETED", "depth": 1, "createdAt": CREATED, "startedAt": CREATED, "completedAt": ENDED,
+            "durationMs": 3000,
+        }),
         "Started" => json!({ "queueId": EXECUTION, "executionId": EXECUTION, "status": "PENDING" }),
         "QueueItem" => json!({
             "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
