@@ -25,6 +25,7 @@ mod execution;
 mod graph;
 mod hook;
 mod input;
+mod items;
 mod key;
 mod list;
 mod logs;

@@ -43,7 +43,6 @@ mod secrets;
 mod starts;
 mod stream;
 mod strict;
-mod tree;
 mod webhooks;
 mod workspaces;
 
@@ -200,9 +199,10 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(bulk::start))
         .routes(routes!(executions::get))
         .routes(routes!(executions::nodes))
+        .routes(routes!(executions::tree::children))
         .routes(routes!(executions::summary))
         .routes(routes!(logs::logs))
-        .routes(routes!(tree::tree))
+        .routes(routes!(executions::tree::tree))
         .routes(routes!(expressions::evaluate))
         .routes(routes!(graph::of_execution))
         .routes(routes!(executions::cancel))

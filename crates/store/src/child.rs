@@ -57,11 +57,13 @@ pub struct NewChild {
 /// How the child of a node stands.
 #[derive(Clone, Debug)]
 pub enum Spawned {
-    /// It runs, or is about to. `made`: by this very call, so that it has no nodes yet.
+    /// It runs, or is about to. `made`: by this very call, so that it has no nodes yet. `inherits`: its deadline is its
+    /// parent's, which ends it in time; it needs none of its own.
     Running {
         begun: Box<Begun>,
         canceling: bool,
         made: bool,
+        inherits: bool,
     },
     Ended {
         execution: ExecutionId,
@@ -171,6 +173,18 @@ impl Store {
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
     }
 
+    /// The children of an execution after one of them (none: from the first), in the order in which they were made.
+    pub async fn children(
+        &self,
+        parent: ExecutionId,
+        after: Option<ExecutionId>,
+        limit: i64,
+    ) -> Result<Vec<Member>, Error> {
+        let after = after.map_or(Uuid::nil(), |after| after.0);
+        let rows = self.query(sql!("workflow_execution/children"), &[&parent.0, &after, &limit]).await?;
+        rows.iter().map(member).collect()
+    }
+
     /// A tree: its root first, then at most so many of what is below it, in the order in which they were made.
     pub async fn tree(&self, root: ExecutionId, most: i64) -> Result<Vec<Member>, Error> {
         let rows = self.query(sql!("workflow_execution/tree"), &[&root.0, &most]).await?;
@@ -197,7 +211,9 @@ fn spawned(row: &Row, epoch: i64) -> Result<Option<Spawned>, Error> {
             let workspace = WorkspaceId(row.try_get("workspace")?);
             let definition = DefinitionId(row.try_get("definition")?);
             let begun = Box::new(begun(row, execution, workspace, definition, epoch)?);
-            Spawned::Running { begun, canceling: row.try_get("canceling")?, made: row.try_get("made")? }
+            let (canceling, made, inherits) =
+                (row.try_get("canceling")?, row.try_get("made")?, row.try_get("inherits")?);
+            Spawned::Running { begun, canceling, made, inherits }
         }
         other => return Err(Error::Corrupt(format!("a child was answered {other}"))),
     }))

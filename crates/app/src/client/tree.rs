@@ -47,7 +47,7 @@ impl Act for Tree {
 fn lines(tree: &wire::Tree, named: ExecutionId, session: &Session) -> Vec<String> {
     let mut below: BTreeMap<ExecutionId, Vec<&TreeItem>> = BTreeMap::new();
     for item in &tree.items {
-        if let Some(parent) = item.parent_id {
+        if let Some(parent) = item.parent_execution_id {
             below.entry(parent).or_default().push(item);
         }
     }
@@ -55,7 +55,10 @@ fn lines(tree: &wire::Tree, named: ExecutionId, session: &Session) -> Vec<String
     // The last first, so that what is taken next is what comes next.
     let mut open: Vec<(&TreeItem, String, String)> = Vec::new();
     open.extend(
-        tree.items.iter().filter(|item| item.parent_id.is_none()).map(|item| (item, String::new(), String::new())),
+        tree.items
+            .iter()
+            .filter(|item| item.parent_execution_id.is_none())
+            .map(|item| (item, String::new(), String::new())),
     );
     while let Some((item, branch, indent)) = open.pop() {
         lines.push(format!("{branch}{}", told(item, named, session)));

@@ -71,6 +71,7 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("POST", "/workflow/executions/bulk", "run", Each, 200),
     ("GET", "/workflow/executions/{id}", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/nodes", "read", NotFound, 200),
+    ("GET", "/workflow/executions/{id}/children", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/summary", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/logs", "read", NotFound, 200),
     ("GET", "/workflow/executions/{id}/tree", "read", NotFound, 200),

@@ -254,6 +254,7 @@ impl World {
                 return engine.signal(id);
             }
             Act::CancelFirst => {}
+            Act::CancelAbove { node } => drop(self.child_in_flight(node).await),
             Act::CancelWhen { node, status } => self.until_node(id, node, status).await,
         }
         self.database.store.cancel(id, self.workspace, "test").await.expect("a cancel");
@@ -276,7 +277,14 @@ impl World {
     async fn work(&self, engine: &dyn Engine, queue: &str, ends: &[&str]) {
         let (store, queues) = (&self.database.store, [queue.to_owned()]);
         for end in ends {
-            let wanted = Wanted { queues: &queues, worker: "w", most: 1, lease: None, workspace: None, after: None };
+            let wanted = Wanted {
+                queues: &queues,
+                worker: "w",
+                most: 1,
+                lease: None,
+                workspace: Some(self.workspace),
+                after: None,
+            };
             let task = loop {
                 if let Some(task) = store.claim_tasks(&wanted).await.expect("a claim").0.pop() {
                     break task;
@@ -482,6 +490,10 @@ pub(crate) enum Act {
     },
     /// Cancels the child of a node, once it is in flight.
     CancelChild {
+        node: &'static str,
+    },
+    /// Cancels it once the child of a node is in flight.
+    CancelAbove {
         node: &'static str,
     },
     /// Cancels it before it is claimed.

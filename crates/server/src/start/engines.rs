@@ -90,6 +90,8 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
             let keys = secrets::keys(settings)?;
             let outbound = outbound(settings)?;
             let embedded = Embedded::new(store, outbound.clone(), keys, limits, pulse, on_left(parts, duties));
+            let hints = parts.hints.clone();
+            embedded.on_ready(Arc::new(move |workspace| hints.ready(workspace)));
             Ok(Engines { embedded: Some(embedded.clone()), outbound: Some(outbound), ..serving(Arc::new(embedded)) })
         }
         #[cfg(feature = "test-engine")]

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tree {
-    pub root_id: ExecutionId,
+    pub root_execution_id: ExecutionId,
     pub items: Vec<TreeItem>,
     /// There are more than are shown.
     pub more: bool,
@@ -24,7 +24,7 @@ pub struct TreeItem {
     pub execution_id: ExecutionId,
     /// The execution whose node made it; the root has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent_id: Option<ExecutionId>,
+    pub parent_execution_id: Option<ExecutionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Of a loop: which of its items, from 1.

@@ -127,7 +127,7 @@ async fn what_a_child_did_is_fenced_by_its_roots_owner() {
     assert_eq!(tree.world.count(progress).await, 1, "it is its root's progress");
 
     let last = Record { end: Some(end(Status::Completed)), ..done() };
-    let told = store.record(tree.world.me, &[last.clone()], "test").await.expect("an answer")[0];
+    let told = store.record(tree.world.me, std::slice::from_ref(&last), "test").await.expect("an answer")[0];
     assert_eq!((told.held, told.ended, told.freed), (true, true, None), "a child frees no slot");
     assert_eq!(tree.world.state(tree.root.execution).await, "RUNNING, DISPATCHED");
     assert!(!store.record(tree.world.me, &[last], "test").await.expect("an answer")[0].held, "it is over");

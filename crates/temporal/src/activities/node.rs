@@ -70,8 +70,7 @@ impl Kit {
                 self.ended(&attempt, Err(failure)).await
             }
             Work::Workflow(_) | Work::ForEach(_) | Work::Wait(_) | Work::Task(_) => {
-                let failure =
-                    Failure::new(Class::ValidationError, "the Temporal engine cannot perform this kind of node");
+                let failure = Failure::new(Class::ValidationError, "this engine cannot perform this kind of node");
                 self.ended(&attempt, Err(failure)).await
             }
             work @ (Work::HttpRequest(_) | Work::EmitEvent(_)) => {
@@ -132,7 +131,9 @@ impl Kit {
                 nodes::emit_event(&self.store, &self.pulse, nodes::Emit::new(config, spec, begun, 0, trace)).await
             }
             Work::Done(done) => Ok(done),
-            _ => Err(Failure::new(Class::ExecutionError, "a node that does not call out was made to")),
+            Work::Delay(_) | Work::Workflow(_) | Work::ForEach(_) | Work::Wait(_) | Work::Task(_) | Work::Skip => {
+                Err(Failure::new(Class::ExecutionError, "a node that does not call out was made to"))
+            }
         }
     }
 

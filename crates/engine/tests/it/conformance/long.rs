@@ -41,14 +41,19 @@ async fn a_child_runs_in_its_parents_slot_and_hands_its_output_up() {
             "say": { "kind": "LOG", "needs": "call", "with": { "message": "${{ nodes.call.output.output.twice }}" } },
         },
     });
-    check(document, json!({ "n": 4 }), expect![[r#"
+    check(
+        document,
+        json!({ "n": 4 }),
+        expect![[r#"
         call COMPLETED {"output":{"twice":8},"status":"COMPLETED"}
         say COMPLETED {"data":null,"level":"info","message":"8"}
         ended COMPLETED
           call 0.1 > sum COMPLETED 8
           call 0.1 > ended COMPLETED {"twice":8}
         audited execution.start
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -57,7 +62,10 @@ async fn a_child_that_fails_fails_its_node_with_its_own_class() {
         "workflows": { "fails": calls("/status/400") },
         "nodes": { "call": child("fails"), "after": { "kind": "LOG", "needs": "call", "with": { "message": "no" } } },
     });
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         call FAILED: HTTP_CLIENT_ERROR
         after SKIPPED
         ended FAILED: HTTP_CLIENT_ERROR
@@ -65,7 +73,9 @@ async fn a_child_that_fails_fails_its_node_with_its_own_class() {
           call 0.1 > ended FAILED: HTTP_CLIENT_ERROR
         audited execution.start
         audited queue_item.fail
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -78,14 +88,19 @@ async fn what_a_child_failed_with_can_be_gone_on_from() {
             "nodes": { "call": call, "rescue": { "kind": "LOG", "needs": "call.error", "with": { "message": "rescued" } } },
         })
     };
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         call FAILED: CONTROL_FLOW_ERROR
         rescue COMPLETED {"data":null,"level":"info","message":"rescued"}
         ended COMPLETED
           call 0.1 > no FAILED: CONTROL_FLOW_ERROR
           call 0.1 > ended FAILED: CONTROL_FLOW_ERROR
         audited execution.start
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -95,7 +110,10 @@ async fn each_attempt_at_a_node_has_a_child_of_its_own() {
         call["retry"] = fast();
         json!({ "workflows": { "flaky": calls("/flaky/1") }, "nodes": { "call": call } })
     };
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         call COMPLETED at attempt 2 after HTTP_SERVER_ERROR {"output":null,"status":"COMPLETED"}
         ended COMPLETED
           call 0.1 > call FAILED: HTTP_SERVER_ERROR
@@ -103,7 +121,9 @@ async fn each_attempt_at_a_node_has_a_child_of_its_own() {
           call 0.2 > call COMPLETED {"body":{"path":"/flaky/1"},"status":200}
           call 0.2 > ended COMPLETED
         audited execution.start
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -112,7 +132,10 @@ async fn children_have_children() {
         "workflows": { "below": calls("/ok"), "middle": { "nodes": { "down": child("below") } } },
         "nodes": { "top": child("middle") },
     });
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         top COMPLETED {"output":null,"status":"COMPLETED"}
         ended COMPLETED
           top 0.1 > down COMPLETED {"output":null,"status":"COMPLETED"}
@@ -120,7 +143,9 @@ async fn children_have_children() {
           top 0.1 >   down 0.1 > call COMPLETED {"body":{"path":"/ok"},"status":200}
           top 0.1 >   down 0.1 > ended COMPLETED
         audited execution.start
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -165,13 +190,18 @@ async fn a_child_that_cannot_be_started_fails_its_node() {
             "nodes": { "unknown": unknown, "wrong": wrong },
         })
     };
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         unknown FAILED: VALIDATION_ERROR
         wrong FAILED: VALIDATION_ERROR
         ended FAILED: VALIDATION_ERROR
         audited execution.start
         audited queue_item.fail
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -180,14 +210,19 @@ async fn a_childs_own_time_is_up_and_its_node_fails() {
         "workflows": { "slow": { "timeout": "300ms", "nodes": { "wait": { "kind": "DELAY", "with": { "for": "30s" } } } } },
         "nodes": { "call": child("slow") },
     });
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         call FAILED: TIMEOUT
         ended FAILED: TIMEOUT
           call 0.1 > wait CANCELED
           call 0.1 > ended TIMED_OUT: DEADLINE_PASSED
         audited execution.start
         audited queue_item.fail
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -197,14 +232,19 @@ async fn a_parents_deadline_ends_its_child_too() {
         "workflows": { "slow": { "nodes": { "wait": { "kind": "DELAY", "with": { "for": "30s" } } } } },
         "nodes": { "call": child("slow") },
     });
-    check(document, json!(null), expect![[r#"
-        call FAILED: TIMEOUT
-        ended FAILED: TIMEOUT
+    check(
+        document,
+        json!(null),
+        expect![[r#"
+        call CANCELED
+        ended TIMED_OUT: DEADLINE_PASSED
           call 0.1 > wait CANCELED
           call 0.1 > ended TIMED_OUT: DEADLINE_PASSED
         audited execution.start
         audited queue_item.fail
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -213,7 +253,10 @@ async fn a_cancel_travels_down() {
         "workflows": { "slow": calls("/slow") },
         "nodes": { "call": child("slow"), "after": { "kind": "LOG", "needs": "call", "with": { "message": "no" } } },
     });
-    check_canceled(document, "call", Status::Running, expect![[r#"
+    check_with(
+        Act::CancelAbove { node: "call" },
+        document,
+        expect![[r#"
         after CANCELED
         call CANCELED
         ended CANCELED
@@ -221,7 +264,9 @@ async fn a_cancel_travels_down() {
           call 0.1 > ended CANCELED
         audited execution.start
         audited execution.cancel
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -230,14 +275,19 @@ async fn a_child_is_canceled_on_its_own() {
         "workflows": { "slow": calls("/slow") },
         "nodes": { "call": child("slow") },
     });
-    check_with(Act::CancelChild { node: "call" }, document, expect![[r#"
+    check_with(
+        Act::CancelChild { node: "call" },
+        document,
+        expect![[r#"
         call FAILED: CONTROL_FLOW_ERROR
         ended FAILED: CONTROL_FLOW_ERROR
           call 0.1 > call CANCELED
           call 0.1 > ended CANCELED
         audited execution.start
         audited queue_item.fail
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -264,11 +314,16 @@ async fn a_loop_over_nothing_completes() {
     let document = json!({
         "nodes": { "all": each(json!([]), "fail", json!({ "kind": "LOG", "with": { "message": "no" } })) },
     });
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         all COMPLETED {"count":0,"items":[],"failed":0}
         ended COMPLETED
         audited execution.start
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -279,14 +334,19 @@ async fn a_loop_of_what_only_computes_sees_item_and_index() {
         all["with"]["do"]["if"] = json!("item != \"b\"");
         json!({ "nodes": { "all": all } })
     };
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         all COMPLETED {"count":3,"items":["0:a",null,"2:c"],"failed":0}
           [1] all COMPLETED "0:a"
           [2] all SKIPPED
           [3] all COMPLETED "2:c"
         ended COMPLETED
         audited execution.start
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -295,14 +355,19 @@ async fn a_loop_that_fails_begins_nothing_more() {
         json!(["ok", "status/400", "ok"]), "fail",
         json!({ "kind": "HTTP_REQUEST", "with": { "url": "BASE/${{ item }}" } }),
     ) } });
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         all FAILED: HTTP_CLIENT_ERROR
           [1] all COMPLETED {"body":{"path":"/ok"},"status":200}
           [2] all FAILED: HTTP_CLIENT_ERROR
         ended FAILED: HTTP_CLIENT_ERROR
         audited execution.start
         audited queue_item.fail
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -311,13 +376,18 @@ async fn a_loop_that_continues_leaves_null_for_what_failed() {
         json!(["status/400", "ok"]), "continue",
         json!({ "kind": "HTTP_REQUEST", "with": { "url": "BASE/${{ item }}" } }),
     ) } });
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         all COMPLETED {"count":2,"items":[null,{"body":{"path":"/ok"},"status":200}],"failed":1}
           [1] all FAILED: HTTP_CLIENT_ERROR
           [2] all COMPLETED {"body":{"path":"/ok"},"status":200}
         ended COMPLETED
         audited execution.start
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -384,13 +454,18 @@ async fn a_loop_of_delays() {
     let document = json!({ "nodes": { "all": each(
         json!([1, 2]), "fail", json!({ "kind": "DELAY", "with": { "for": "30ms" } }),
     ) } });
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         all COMPLETED {"count":2,"items":[{},{}],"failed":0}
           [1] all COMPLETED {}
           [2] all COMPLETED {}
         ended COMPLETED
         audited execution.start
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -398,12 +473,17 @@ async fn a_list_that_is_none_fails_its_loop() {
     let document = json!({ "nodes": { "all": each(
         json!("${{ inputs.word }}"), "fail", json!({ "kind": "LOG", "with": { "message": "no" } }),
     ) } });
-    check(document, json!({ "word": "x" }), expect![[r#"
+    check(
+        document,
+        json!({ "word": "x" }),
+        expect![[r#"
         all FAILED: VALIDATION_ERROR
         ended FAILED: VALIDATION_ERROR
         audited execution.start
         audited queue_item.fail
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -411,13 +491,19 @@ async fn a_cancel_stops_a_loop() {
     let document = json!({ "nodes": { "all": each(
         json!([1, 2]), "fail", json!({ "kind": "HTTP_REQUEST", "with": http("/slow") }),
     ) } });
-    check_canceled(document, "all", Status::Running, expect![[r#"
+    check_canceled(
+        document,
+        "all",
+        Status::Running,
+        expect![[r#"
         all CANCELED
           [1] all CANCELED
         ended CANCELED
         audited execution.start
         audited execution.cancel
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -428,13 +514,18 @@ async fn a_wait_is_answered() {
             "say": { "kind": "LOG", "needs": "ask", "with": { "message": "${{ nodes.ask.output.data.yes }}" } },
         },
     });
-    check_with(Act::Answer { node: "ask", data: r#"{"yes":true}"#, early: false }, document, expect![[r#"
+    check_with(
+        Act::Answer { node: "ask", data: r#"{"yes":true}"#, early: false },
+        document,
+        expect![[r#"
         ask COMPLETED {"timed_out":false,"by":"key:test","data":{"yes":true}}
         say COMPLETED {"data":null,"level":"info","message":"true"}
         ended COMPLETED
         audited execution.start
         audited wait.answer
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -445,13 +536,18 @@ async fn an_answer_that_comes_early_waits_for_its_node() {
             "say": { "kind": "LOG", "needs": "ask", "with": { "message": "${{ nodes.ask.output.data.yes }}" } },
         },
     });
-    check_with(Act::Answer { node: "ask", data: r#"{"yes":true}"#, early: true }, document, expect![[r#"
+    check_with(
+        Act::Answer { node: "ask", data: r#"{"yes":true}"#, early: true },
+        document,
+        expect![[r#"
         ask COMPLETED {"timed_out":false,"by":"key:test","data":{"yes":true}}
         say COMPLETED {"data":null,"level":"info","message":"true"}
         ended COMPLETED
         audited execution.start
         audited wait.answer
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -460,11 +556,16 @@ async fn a_wait_whose_time_is_up_goes_on_with_its_default() {
         "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "timeout": "200ms", "with": { "on_timeout": "continue", "default": { "yes": false } } } },
         "outputs": { "yes": "${{ nodes.ask.output.data.yes }}" },
     });
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         ask COMPLETED {"data":{"yes":false},"timed_out":true}
         ended COMPLETED {"yes":false}
         audited execution.start
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -472,23 +573,34 @@ async fn a_wait_whose_time_is_up_fails() {
     let document = json!({
         "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "timeout": "200ms", "with": {} } },
     });
-    check(document, json!(null), expect![[r#"
+    check(
+        document,
+        json!(null),
+        expect![[r#"
         ask FAILED: TIMEOUT
         ended FAILED: TIMEOUT
         audited execution.start
         audited queue_item.fail
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_wait_is_canceled() {
     let document = json!({ "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "with": {} } } });
-    check_canceled(document, "ask", Status::Running, expect![[r#"
+    check_canceled(
+        document,
+        "ask",
+        Status::Running,
+        expect![[r#"
         ask CANCELED
         ended CANCELED
         audited execution.start
         audited execution.cancel
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -496,7 +608,16 @@ async fn a_task_is_done_by_a_worker() {
     let document = json!({
         "nodes": { "work": { "kind": "TASK", "with": { "queue": "q", "input": { "n": 7 } }, "retry": fast() } },
     });
-    check_with(Act::Work { queue: "q", ends: &["ok"] }, document, expect![[""]]).await;
+    check_with(
+        Act::Work { queue: "q", ends: &["ok"] },
+        document,
+        expect![[r#"
+        work COMPLETED {"did":{"n":7}}
+        ended COMPLETED
+        audited execution.start
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -504,7 +625,16 @@ async fn a_task_that_failed_is_offered_again() {
     let document = json!({
         "nodes": { "work": { "kind": "TASK", "with": { "queue": "q", "input": { "n": 7 } }, "retry": fast() } },
     });
-    check_with(Act::Work { queue: "q", ends: &["broken", "ok"] }, document, expect![[""]]).await;
+    check_with(
+        Act::Work { queue: "q", ends: &["broken", "ok"] },
+        document,
+        expect![[r#"
+        work COMPLETED at attempt 2 after EXECUTION_ERROR {"did":{"n":7}}
+        ended COMPLETED
+        audited execution.start
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -512,7 +642,17 @@ async fn a_task_that_cannot_be_done_is_not_offered_again() {
     let document = json!({
         "nodes": { "work": { "kind": "TASK", "with": { "queue": "q", "input": { "n": 7 } }, "retry": fast() } },
     });
-    check_with(Act::Work { queue: "q", ends: &["never"] }, document, expect![[""]]).await;
+    check_with(
+        Act::Work { queue: "q", ends: &["never"] },
+        document,
+        expect![[r#"
+        work FAILED: VALIDATION_ERROR
+        ended FAILED: VALIDATION_ERROR
+        audited execution.start
+        audited queue_item.fail
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -521,5 +661,16 @@ async fn a_loop_of_tasks() {
         json!([1, 2]), "continue",
         json!({ "kind": "TASK", "with": { "queue": "q", "input": "${{ item }}" }, "retry": { "max_attempts": 1 } }),
     ) } });
-    check_with(Act::Work { queue: "q", ends: &["ok", "broken"] }, document, expect![[""]]).await;
+    check_with(
+        Act::Work { queue: "q", ends: &["ok", "broken"] },
+        document,
+        expect![[r#"
+        all COMPLETED {"count":2,"items":[{"did":1},null],"failed":1}
+          [1] all COMPLETED {"did":1}
+          [2] all FAILED: EXECUTION_ERROR
+        ended COMPLETED
+        audited execution.start
+    "#]],
+    )
+    .await;
 }
