@@ -38,6 +38,8 @@ pub(crate) enum List {
     Hooks = 42,
     Schedules = 30,
     Ticks = 31,
+    Waits = 50,
+    Tasks = 51,
 }
 
 /// How many items are asked for.
