@@ -134,6 +134,7 @@ async fn the_program_explains_itself() {
               get         Show an execution: how it stands, what it made, why it failed
               watch       Follow an execution to its end
               logs        Show what an execution's nodes said: LOG nodes, and every attempt that failed
+              tree        Show an execution with its children, and theirs
               eval        Try an expression on what an execution took and made, or on an input
               rerun       Run an ended execution again, whole or from where it failed: a new one, linked to it
               waits       List what an execution waits for, or waited for
