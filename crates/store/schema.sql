@@ -1,4 +1,85 @@
 -- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 writes it anew.
+CREATE FUNCTION public.fb_answer_1(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    t workflow_execution_token;
+    v_lives boolean;
+    v_told text;
+    v_workspace uuid;
+BEGIN
+    v_workspace := (SELECT e.workspace_id FROM workflow_execution e
+                     WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
+    IF v_workspace IS NULL THEN
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
+        RETURN;
+    END IF;
+    v_lives := fb_lock_tree_1(p_execution);
+    IF p_token IS NOT NULL THEN
+        SELECT * INTO t FROM workflow_execution_token t
+         WHERE t.hash = p_token AND t.execution_id = p_execution AND t.node = p_node AND t.iteration = p_iteration FOR UPDATE;
+        v_told := CASE WHEN t.hash IS NULL THEN 'missing' WHEN t.used_at IS NOT NULL THEN 'used'
+                       WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
+    END IF;
+    v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
+    IF v_told IS NULL AND NOT p_open THEN
+        INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
+            answered_by, answered_at)
+        VALUES (p_execution, p_node, p_iteration, fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
+            clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        v_told := CASE WHEN FOUND THEN 'early' END;
+    END IF;
+    IF v_told IS NULL THEN
+        SELECT * INTO a FROM workflow_execution_ask a
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
+        v_told := CASE WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
+                       WHEN a.status = 'OPEN' AND a.expires_at <= clock_timestamp() THEN 'expired'
+                       WHEN a.status = 'OPEN' THEN 'accepted'
+                       WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
+                       WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
+        UPDATE workflow_execution_ask a
+           SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by, answered_at = clock_timestamp(), look = false
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';
+        UPDATE workflow_execution_ask a SET status = 'EXPIRED', look = false
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'expired';
+    END IF;
+    IF v_told IN ('accepted', 'early') THEN
+        UPDATE workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
+    END IF;
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
+END $$;
+
+CREATE FUNCTION public.fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING';
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+        RETURN;
+    END IF;
+    UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+     WHERE a.holder = p_holder AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp();
+    RETURN QUERY
+    UPDATE workflow_execution_ask a
+       SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
+     WHERE a.holder = p_holder AND a.seen_at IS NULL AND a.status IN ('ANSWERED', 'EXPIRED')
+    RETURNING true, a.execution_id, a.node, a.iteration, a.attempt, a.status, a.outcome, a.output, a.error, a.answered_by, a.answered_at;
+    RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+END $$;
+
 CREATE FUNCTION public.fb_append_1(p_ids uuid[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, added boolean, sequence bigint, version integer, created timestamp with time zone)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -38,6 +119,152 @@ BEGIN
         VALUES (t.id, t.workspace, t.stream, t.stream_type, latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
         RETURNING t.ord, true, e.sequence, e.stream_version, e.created_at;
     END LOOP;
+END $$;
+
+CREATE FUNCTION public.fb_ask_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_attempt integer, p_kind text, p_event text, p_match text, p_queue text, p_lease_s double precision, p_input jsonb, p_expires_s double precision) RETURNS TABLE(held boolean, status text, attempt integer, expires_in_s double precision, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    opened boolean := false;
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+        RETURN;
+    END IF;
+    INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
+        match, events_from, look, queue, lease_s, input, opened_at, expires_at)
+    SELECT p_execution, p_node, p_iteration, fb_uuid7(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
+           p_match, CASE WHEN p_event IS NOT NULL THEN e.created_at END, p_event IS NOT NULL, p_queue, p_lease_s, p_input,
+           clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
+      FROM workflow_execution e WHERE e.id = p_execution
+    ON CONFLICT DO NOTHING;
+    opened := FOUND;
+    SELECT * INTO a FROM workflow_execution_ask a
+     WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
+    IF a.attempt = 0 AND a.status = 'ANSWERED' THEN
+        UPDATE workflow_execution_ask a
+           SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input, opened_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'ANSWERED'
+        RETURNING * INTO a;
+    ELSIF a.attempt < p_attempt AND a.status <> 'CLOSED' THEN
+        opened := true;
+        UPDATE workflow_execution_ask a
+           SET status = 'OPEN', holder = p_holder, attempt = p_attempt, event_type = p_event, match = p_match,
+               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM workflow_execution e WHERE e.id = p_execution) END,
+               look = p_event IS NOT NULL, look_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
+               opened_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => p_expires_s),
+               ended_claim = CASE WHEN a.outcome IS NOT NULL THEN a.claim_id END, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL,
+               progress = NULL, deliveries = 0, lost = 0, outcome = NULL, output = NULL, error = NULL, answered_by = NULL,
+               answered_at = NULL, seen_at = NULL
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.attempt < p_attempt
+           AND a.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
+        RETURNING * INTO a;
+    ELSIF a.attempt = p_attempt AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp() THEN
+        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('OPEN', 'CLAIMED')
+        RETURNING * INTO a;
+    ELSIF a.attempt = p_attempt AND a.status IN ('ANSWERED', 'EXPIRED') AND a.seen_at IS NULL THEN
+        UPDATE workflow_execution_ask a
+           SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('ANSWERED', 'EXPIRED')
+        RETURNING * INTO a;
+    END IF;
+    IF opened AND a.event_type IS NOT NULL THEN
+        PERFORM fb_events_noted_1(a);
+    ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+    RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
+                        a.error, a.answered_by, a.answered_at;
+END $$;
+
+CREATE FUNCTION public.fb_asks_closed_1(p_ids uuid[]) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+    UPDATE workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
+     WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
+$$;
+
+CREATE FUNCTION public.fb_asks_looked_1(p_limit integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    looked bigint := 0;
+BEGIN
+    FOR a IN
+        UPDATE workflow_execution_ask a SET look = false, look_xid = NULL
+         WHERE a.id = ANY (ARRAY(
+               SELECT a.id FROM workflow_execution_ask a
+                WHERE a.look AND a.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND a.status = 'OPEN'
+                ORDER BY a.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
+           AND a.status = 'OPEN'
+        RETURNING a.*
+    LOOP
+        PERFORM fb_events_noted_1(a);
+        looked := looked + 1;
+    END LOOP;
+    UPDATE workflow_execution_ask a SET look_xid = pg_current_xact_id()
+     WHERE a.id = ANY (ARRAY(
+           SELECT a.id FROM workflow_execution_ask a
+            WHERE a.look AND a.look_xid IS NULL AND a.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND a.status = 'OPEN';
+    RETURN looked;
+END $$;
+
+CREATE FUNCTION public.fb_asks_swept_1(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid, owner uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_holders uuid[];
+BEGIN
+    RETURN QUERY
+    UPDATE workflow_execution_ask a
+       SET status = 'OPEN', lost = a.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL
+     WHERE a.id = ANY (ARRAY(
+           SELECT a.id FROM workflow_execution_ask a
+            WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
+            ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND a.status = 'CLAIMED'
+    RETURNING 'lost', NULL::text, NULL::uuid, NULL::uuid;
+
+    v_holders := ARRAY(
+        SELECT e.id FROM workflow_execution e
+         WHERE e.id = ANY (ARRAY(
+               SELECT a.holder FROM workflow_execution_ask a
+                WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
+                ORDER BY a.lease_until LIMIT p_limit) || ARRAY(
+               SELECT a.holder FROM workflow_execution_ask a
+                WHERE a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
+                ORDER BY a.expires_at LIMIT p_limit))
+         ORDER BY e.id FOR UPDATE SKIP LOCKED);
+    RETURN QUERY
+    WITH x AS (
+        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+         WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
+        RETURNING 'expired' AS what, a.holder)
+    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
+    RETURN QUERY
+    WITH x AS (
+        UPDATE workflow_execution_ask a
+           SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay', answered_at = clock_timestamp(),
+               lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
+         WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
+        RETURNING 'failed' AS what, a.holder)
+    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
 END $$;
 
 CREATE FUNCTION public.fb_backlog_room_1(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
@@ -91,7 +318,7 @@ BEGIN
     RETURN least(greatest(p_limit - v_counted, 0), p_arriving);
 END $$;
 
-CREATE FUNCTION public.fb_beat_1(p_process uuid, p_dispatches boolean, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid)
+CREATE FUNCTION public.fb_beat_2(p_process uuid, p_dispatches boolean, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -130,26 +357,39 @@ BEGIN
     SELECT 'cancel', NULL::smallint, e.id FROM workflow_execution e
      WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
     RETURN QUERY
+    SELECT 'wake', NULL::smallint, e.id FROM workflow_execution e
+     WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
+    RETURN QUERY
     SELECT 'dead', NULL::smallint, p.id FROM process p
      WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
            OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
      LIMIT 100;
 END $$;
 
-CREATE FUNCTION public.fb_begin_2(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
+CREATE FUNCTION public.fb_begin_3(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
+    roots uuid[];
     slots uuid[];
 BEGIN
+    SELECT array_agg(e.root) INTO roots FROM workflow_execution e WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL;
+    IF roots IS NOT NULL THEN
+        PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (roots) ORDER BY e.id FOR UPDATE;
+    END IF;
     PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
     -- Locked as well: an item given back at this moment would leave a run without a slot.
     SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
         SELECT q.id FROM execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
+    IF roots IS NOT NULL THEN
+        slots := slots || ARRAY(
+            SELECT e.id FROM workflow_execution e JOIN workflow_execution r ON r.id = e.root AND r.status = 'RUNNING'
+             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL);
+    END IF;
     WITH e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
@@ -185,6 +425,40 @@ CREATE FUNCTION public.fb_binding_1(p_type text, p_workspace uuid) RETURNS uuid
      ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
 $$;
 
+CREATE FUNCTION public.fb_call_1(p_holder uuid) RETURNS text
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+    UPDATE workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
+     WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
+$$;
+
+CREATE FUNCTION public.fb_candidates_placed_1(p_limit integer) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    WITH c AS (
+        DELETE FROM workflow_execution_candidate c
+         WHERE c.id = ANY (ARRAY(SELECT c.id FROM workflow_execution_candidate c WHERE c.execution_id IS NULL LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        RETURNING c.event_id)
+    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
+    SELECT d.id, a.execution_id, a.node, a.iteration
+      FROM c JOIN domain_events d ON d.id = c.event_id
+      JOIN workflow_execution_ask a ON a.workspace_id = d.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
+       AND a.events_from <= d.created_at
+     ORDER BY d.sequence
+    ON CONFLICT DO NOTHING;
+    DELETE FROM workflow_execution_candidate c
+     WHERE c.id = ANY (ARRAY(SELECT c.id FROM (SELECT * FROM workflow_execution_candidate c ORDER BY c.id LIMIT p_limit) c
+                              WHERE c.execution_id IS NOT NULL AND NOT EXISTS (
+                                    SELECT 1 FROM workflow_execution_ask a
+                                     WHERE a.execution_id = c.execution_id AND a.node = c.node AND a.iteration = c.iteration
+                                       AND a.status = 'OPEN' AND a.event_type IS NOT NULL)));
+END $$;
+
 CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
@@ -212,6 +486,61 @@ CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS
              WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 3 LIMIT p_counted) x) gated
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $$;
+
+CREATE FUNCTION public.fb_child_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    r record;
+    p record;
+    c record;
+    v_now timestamptz;
+    v_made boolean := false;
+BEGIN
+    SELECT e.id, e.descendants INTO r FROM workflow_execution e
+     WHERE e.id = (SELECT x.root FROM workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
+    SELECT e.* INTO p FROM workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
+    IF p.id IS NULL OR NOT p_holder IN (p.id, r.id) OR NOT EXISTS (
+        SELECT 1 FROM workflow_execution e
+         WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
+        RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+        RETURN;
+    END IF;
+
+    SELECT e.* INTO c FROM workflow_execution e
+     WHERE e.parent = p_parent AND e.parent_node = p_node AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;
+    IF c.id IS NULL THEN
+        IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
+            RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
+                false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+            RETURN;
+        END IF;
+        v_now := clock_timestamp();
+        v_made := true;
+        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
+            priority, timeout_ms, created_at, started_at, deadline_at, parent, root, parent_node, parent_iteration, parent_attempt,
+            depth, trace_context)
+        SELECT p_id, p.workspace_id, p_definition, p_version, CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics,
+               CASE WHEN p_begins THEN p_engine END, p_trigger, p_input, p.priority, p_timeout_ms, v_now,
+               CASE WHEN p_begins THEN v_now END,
+               least(p.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
+               p.id, r.id, p_node, p_iteration, p_attempt, p.depth + 1, p_trace;
+        UPDATE workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[p.workspace_id], CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
+        SELECT e.* INTO c FROM workflow_execution e WHERE e.id = p_id;
+    END IF;
+    RETURN QUERY
+    SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
+           c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
+           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
+           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error;
+END $$;
 
 CREATE FUNCTION public.fb_claim_3(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
@@ -367,7 +696,8 @@ BEGIN
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
+           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(e.id) FILTER (WHERE e.parent IS NOT NULL OR e.descendants > 0) AS of_trees
       INTO over
       FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
      CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
@@ -380,7 +710,7 @@ BEGIN
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN fb_left_2(over.ids, over.outcomes, over.errors, over.of_events, true, p_actor) l ON l.execution = t.id
+      JOIN fb_left_3(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
     UNION ALL
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $$;
@@ -419,6 +749,34 @@ BEGIN
         v_left := v_left - v_claimed;
     END LOOP;
     RETURN QUERY SELECT NULL::uuid, v_place;
+END $$;
+
+CREATE FUNCTION public.fb_descendants_ended_1(p_ids uuid[], p_actor text) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    over record;
+BEGIN
+    WITH RECURSIVE d (id) AS (
+        SELECT c.id FROM workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
+        UNION ALL
+        SELECT c.id FROM d JOIN workflow_execution c ON c.parent = d.id AND c.completed_at IS NULL),
+    e AS (
+        UPDATE workflow_execution e
+           SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
+               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint
+         WHERE e.id = ANY (ARRAY(SELECT d.id FROM d)) AND e.status IN ('PENDING', 'RUNNING')
+        RETURNING e.id, e.workspace_id, e.status),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
+    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(NULL::jsonb) AS errors INTO over FROM e;
+    IF over.ids IS NOT NULL THEN
+        PERFORM 1 FROM fb_left_3(over.ids, over.outcomes, over.errors, NULL, NULL, true, p_actor);
+    END IF;
 END $$;
 
 CREATE FUNCTION public.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
@@ -601,6 +959,105 @@ CREATE FUNCTION public.fb_event_types_1(p_type text) RETURNS text[]
       FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
 $$;
 
+CREATE FUNCTION public.fb_event_waited_1() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        -- This transaction sees the waits of the moment at which it began: somebody who sees those of now looks for it.
+        INSERT INTO workflow_execution_candidate (event_id) VALUES (NEW.id);
+    ELSE
+        INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
+        SELECT NEW.id, a.execution_id, a.node, a.iteration FROM workflow_execution_ask a
+         WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN'
+           AND a.events_from <= NEW.created_at;
+    END IF;
+    -- At most one running transaction rings: NOTIFY takes a lock of the whole cluster at its commit.
+    IF FOUND AND pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TABLE public.workflow_execution_ask (
+    execution_id uuid NOT NULL,
+    node text NOT NULL,
+    iteration integer DEFAULT 0 NOT NULL,
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    holder uuid,
+    kind text NOT NULL,
+    attempt integer NOT NULL,
+    status text NOT NULL,
+    event_type text,
+    match text,
+    events_from timestamp with time zone,
+    look boolean DEFAULT false NOT NULL,
+    look_xid xid8,
+    queue text,
+    lease_s double precision,
+    input jsonb,
+    opened_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    claim_id uuid,
+    worker text,
+    claim_lease_s double precision,
+    lease_until timestamp with time zone,
+    progress jsonb,
+    deliveries integer DEFAULT 0 NOT NULL,
+    lost integer DEFAULT 0 NOT NULL,
+    ended_claim uuid,
+    outcome text,
+    output jsonb,
+    error jsonb,
+    answered_by text,
+    answered_at timestamp with time zone,
+    seen_at timestamp with time zone,
+    CONSTRAINT workflow_execution_ask_check CHECK (((holder IS NULL) = (attempt = 0))),
+    CONSTRAINT workflow_execution_ask_check1 CHECK (((holder IS NULL) = (opened_at IS NULL))),
+    CONSTRAINT workflow_execution_ask_check10 CHECK ((((outcome IS NOT NULL) = (answered_at IS NOT NULL)) AND ((outcome IS NOT NULL) = (answered_by IS NOT NULL)))),
+    CONSTRAINT workflow_execution_ask_check11 CHECK (((status <> ALL (ARRAY['OPEN'::text, 'CLAIMED'::text, 'EXPIRED'::text])) OR (outcome IS NULL))),
+    CONSTRAINT workflow_execution_ask_check12 CHECK (((status <> ALL (ARRAY['ANSWERED'::text, 'TAKEN'::text])) OR (outcome IS NOT NULL))),
+    CONSTRAINT workflow_execution_ask_check13 CHECK (((NOT (outcome IS DISTINCT FROM 'FAILED'::text)) = (error IS NOT NULL))),
+    CONSTRAINT workflow_execution_ask_check14 CHECK (((status <> ALL (ARRAY['OPEN'::text, 'CLAIMED'::text, 'ANSWERED'::text])) OR (seen_at IS NULL))),
+    CONSTRAINT workflow_execution_ask_check15 CHECK (((status <> 'TAKEN'::text) OR (seen_at IS NOT NULL))),
+    CONSTRAINT workflow_execution_ask_check16 CHECK (((NOT look) OR (status = 'OPEN'::text))),
+    CONSTRAINT workflow_execution_ask_check2 CHECK (((holder IS NOT NULL) OR ((kind = 'WAIT'::text) AND (status = ANY (ARRAY['ANSWERED'::text, 'CLOSED'::text]))))),
+    CONSTRAINT workflow_execution_ask_check3 CHECK (((attempt = 0) OR ((kind = 'TASK'::text) = (queue IS NOT NULL)))),
+    CONSTRAINT workflow_execution_ask_check4 CHECK (((attempt = 0) OR ((kind = 'TASK'::text) = (lease_s IS NOT NULL)))),
+    CONSTRAINT workflow_execution_ask_check5 CHECK ((((event_type IS NULL) = (events_from IS NULL)) AND ((event_type IS NULL) OR (kind = 'WAIT'::text)))),
+    CONSTRAINT workflow_execution_ask_check6 CHECK (((status <> 'CLAIMED'::text) OR (kind = 'TASK'::text))),
+    CONSTRAINT workflow_execution_ask_check7 CHECK (
+CASE status
+    WHEN 'CLAIMED'::text THEN ((claim_id IS NOT NULL) AND (lease_until IS NOT NULL))
+    ELSE (lease_until IS NULL)
+END),
+    CONSTRAINT workflow_execution_ask_check8 CHECK (((status <> 'OPEN'::text) OR (claim_id IS NULL))),
+    CONSTRAINT workflow_execution_ask_check9 CHECK (((claim_id IS NULL) = (worker IS NULL))),
+    CONSTRAINT workflow_execution_ask_kind_check CHECK ((kind = ANY (ARRAY['WAIT'::text, 'TASK'::text]))),
+    CONSTRAINT workflow_execution_ask_outcome_check CHECK ((outcome = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text]))),
+    CONSTRAINT workflow_execution_ask_status_check CHECK ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text, 'ANSWERED'::text, 'TAKEN'::text, 'EXPIRED'::text, 'CLOSED'::text])))
+)
+WITH (fillfactor='70');
+
+CREATE FUNCTION public.fb_events_noted_1(p_ask public.workflow_execution_ask) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
+    SELECT d.id, p_ask.execution_id, p_ask.node, p_ask.iteration FROM domain_events d
+     WHERE d.workspace_id = p_ask.workspace_id AND d.event_type = p_ask.event_type AND d.stream_type <> 'workflow_queue'
+       AND d.created_at >= p_ask.events_from
+     ORDER BY d.created_at, d.sequence LIMIT 10000
+    ON CONFLICT DO NOTHING;
+    IF FOUND AND pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+END $$;
+
 CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
@@ -614,7 +1071,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             SELECT p.id, p.created_at
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND e.depth < 1
                   AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
@@ -623,7 +1080,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             SELECT p.id, p.created_at
             FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
-                WHERE p_ids IS NULL
+                WHERE p_ids IS NULL AND e.depth < 1
                   AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
                   AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
                   AND e.created_at >= coalesce(p_from, '-infinity')
@@ -633,7 +1090,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             SELECT p.id, p.created_at
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND e.depth < 1
                   AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
@@ -1356,7 +1813,7 @@ BEGIN
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_left_2(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
+CREATE FUNCTION public.fb_left_3(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1365,8 +1822,12 @@ CREATE FUNCTION public.fb_left_2(p_ids uuid[], p_outcomes text[], p_errors jsonb
 DECLARE
     z record;
 BEGIN
+    IF p_of_trees IS NOT NULL THEN
+        PERFORM fb_descendants_ended_1(p_of_trees, p_actor);
+    END IF;
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
+        PERFORM fb_asks_closed_1(p_ids);
         WITH n AS (
             UPDATE workflow_execution_node n
                SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
@@ -1420,6 +1881,17 @@ BEGIN
     RETURN QUERY
     SELECT t.id, y.id IS NOT NULL, coalesce(y.freed, false)
       FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
+END $$;
+
+CREATE FUNCTION public.fb_lock_tree_1(p_execution uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id IN (p_execution, (SELECT t.root FROM workflow_execution t WHERE t.id = p_execution)) ORDER BY e.id FOR UPDATE;
+    RETURN (SELECT e.completed_at IS NULL FROM workflow_execution e WHERE e.id = p_execution);
 END $$;
 
 CREATE FUNCTION public.fb_log_projection_1() RETURNS trigger
@@ -1559,7 +2031,7 @@ BEGIN
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $$;
 
-CREATE FUNCTION public.fb_record_3(p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
+CREATE FUNCTION public.fb_record_4(p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1577,11 +2049,22 @@ BEGIN
     SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord), array_agg(coalesce(e.ctid, '(0,0)') ORDER BY t.ord),
            array_agg(coalesce(e.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY t.ord)
       INTO seqs, places, owners
-      FROM (SELECT * FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
+      FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
       LEFT JOIN LATERAL (
            SELECT e.ctid, e.last_seq, e.workspace_id FROM workflow_execution e
             WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
               FOR UPDATE) e ON true;
+    IF r_ids <> r_holders THEN
+        SELECT array_agg(CASE WHEN t.id = t.holder THEN t.seq ELSE coalesce(c.last_seq, -1) END ORDER BY t.ord),
+               array_agg(CASE WHEN t.id = t.holder THEN t.place ELSE coalesce(c.ctid, '(0,0)') END ORDER BY t.ord)
+          INTO seqs, places
+          FROM (SELECT * FROM unnest(r_ids, r_holders, seqs, places) WITH ORDINALITY AS t(id, holder, seq, place, ord)
+                 ORDER BY t.id) t
+          LEFT JOIN LATERAL (
+               SELECT c.ctid, c.last_seq FROM workflow_execution c
+                WHERE c.id = t.id AND t.id <> t.holder AND t.seq >= 0 AND c.root = t.holder AND c.status = 'RUNNING'
+                  FOR UPDATE) c ON true;
+    END IF;
 
     WITH f AS MATERIALIZED (
         SELECT f.*, r_ids[f.run] AS id, owners[f.run] AS workspace_id,
@@ -1632,13 +2115,14 @@ BEGIN
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
-    IF true = ANY (r_park) THEN
+    IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS t(ms) WHERE t.ms IS NOT NULL) THEN
         UPDATE workflow_execution e
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
-               wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
-                                                            WHERE o.execution_id = e.id AND o.completed_at IS NULL))
-         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
-                                  WHERE t.park AND seqs[t.ord] >= 0));
+               wake_at = least(e.wake_at, e.deadline_at, clock_timestamp() + make_interval(secs => (
+                    SELECT min(t.ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
+                     WHERE t.id = e.id AND seqs[t.ord] >= 0) / 1000.0))
+         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
+                                  WHERE t.ms IS NOT NULL AND seqs[t.ord] >= 0));
     END IF;
 
     WITH e AS (
@@ -1648,13 +2132,25 @@ BEGIN
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger),
+        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger, e.parent IS NOT NULL OR e.descendants > 0 AS tree),
     l AS (
         INSERT INTO change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
+           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(e.id) FILTER (WHERE e.tree) AS of_trees
       INTO ends FROM e;
+    -- What its descendants settled is a root's progress.
+    IF r_ids <> r_holders THEN
+        UPDATE workflow_execution e SET tree_seq = e.tree_seq + s.settled
+          FROM (SELECT t.holder, count(*) AS settled
+                  FROM unnest(f_runs, f_statuses) AS f(run, status)
+                  JOIN unnest(r_ids, r_holders) WITH ORDINALITY AS t(id, holder, ord) ON t.ord = f.run
+                 WHERE t.id <> t.holder AND seqs[f.run] >= 0
+                   AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
+                 GROUP BY t.holder) s
+         WHERE e.id = s.holder;
+    END IF;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
@@ -1665,12 +2161,12 @@ BEGIN
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_left_2(ends.ids, ends.outcomes, ends.errors, ends.of_events, false, p_actor) l
+          LEFT JOIN fb_left_3(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $_$;
 
-CREATE FUNCTION public.fb_rerun_1(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+CREATE FUNCTION public.fb_rerun_2(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_done text[]) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1687,8 +2183,9 @@ BEGIN
         WITH n AS (
             INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
                 input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
-            SELECT p_id, o.node, o.iteration, o.workspace_id, o.status, o.attempt,
-                   row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output, o.error, o.earlier,
+            SELECT p_id, o.node, o.iteration, o.workspace_id, CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN 'COMPLETED' ELSE o.status END, o.attempt,
+                   row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output,
+                   CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN NULL ELSE o.error END, o.earlier,
                    o.started_at, o.completed_at, o.duration_ms, coalesce(o.kept_from, o.execution_id)
               FROM workflow_execution_node o
              WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.node = ANY (p_kept) AND o.seq IS NOT NULL
@@ -1776,6 +2273,91 @@ BEGIN
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0;
 END $$;
 
+CREATE FUNCTION public.fb_task_end_1(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    v_lives boolean;
+    v_told text;
+BEGIN
+    SELECT * INTO a FROM workflow_execution_ask a
+     WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
+        RETURN;
+    END IF;
+    v_lives := fb_lock_tree_1(a.execution_id);
+    SELECT * INTO a FROM workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
+    v_told := CASE WHEN a.id IS NULL THEN 'missing'
+                   WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
+                        AND coalesce(a.expires_at > clock_timestamp(), true) THEN 'accepted'
+                   WHEN a.claim_id = p_claim AND a.status IN ('ANSWERED', 'TAKEN')
+                        THEN CASE WHEN a.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
+                   WHEN a.ended_claim = p_claim THEN 'repeat'
+                   ELSE 'lost' END;
+    UPDATE workflow_execution_ask a
+       SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
+           answered_at = clock_timestamp(), lease_until = NULL
+     WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
+END $$;
+
+CREATE FUNCTION public.fb_tasks_claim_1(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, place uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+    v_place uuid := coalesce(p_workspace, p_after, v_nil);
+    v_next uuid;
+    v_left int := p_limit;
+    v_each int := CASE WHEN p_workspace IS NULL THEN greatest(p_limit / 8, 1) ELSE p_limit END;
+    v_taken int;
+    -- What this round of the workspaces has brought; a round from the middle is followed by one from the start.
+    v_round int := 1;
+BEGIN
+    FOR step IN 1..1000 LOOP
+        EXIT WHEN v_left <= 0;
+        v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
+            SELECT n.id FROM unnest(p_queues) AS q(name)
+             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM workflow_execution_ask a
+                                  WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
+                                  ORDER BY a.workspace_id LIMIT 1) n
+             ORDER BY n.id LIMIT 1) END;
+        IF v_next IS NULL THEN
+            EXIT WHEN v_place = v_nil OR v_round = 0;
+            v_place := v_nil;
+            v_round := 0;
+            CONTINUE;
+        END IF;
+        v_place := v_next;
+        RETURN QUERY
+        UPDATE workflow_execution_ask a
+           SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
+               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
+               deliveries = a.deliveries + 1, progress = NULL
+         WHERE a.id = ANY (ARRAY(
+               SELECT a.id FROM workflow_execution_ask a
+                WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = ANY (p_queues) AND a.workspace_id = v_place
+                  AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
+                ORDER BY a.opened_at, a.id LIMIT least(v_each, v_left) FOR UPDATE SKIP LOCKED))
+           AND a.status = 'OPEN'
+        RETURNING a.id, NULL::uuid;
+        GET DIAGNOSTICS v_taken = ROW_COUNT;
+        v_left := v_left - v_taken;
+        v_round := v_round + v_taken;
+        EXIT WHEN p_workspace IS NOT NULL;
+    END LOOP;
+    RETURN QUERY SELECT NULL::uuid, v_place;
+END $$;
+
 CREATE FUNCTION public.fb_tell_1(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1796,8 +2378,8 @@ BEGIN
         RETURN QUERY SELECT true, false;
         RETURN;
     END IF;
-    PERFORM 1 FROM fb_record_3(
-        p_owner, ARRAY[p_execution], ARRAY[p_epoch], ARRAY[false],
+    PERFORM 1 FROM fb_record_4(
+        p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
         ARRAY[1], ARRAY[p_node], ARRAY[0], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
         ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error],
         '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
@@ -1821,7 +2403,7 @@ CREATE FUNCTION public.fb_webhooks_1(p_ended uuid[]) RETURNS void
     INSERT INTO webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
     SELECT fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
       FROM unnest(p_ended) AS t(id)
-     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
+     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
       JOIN webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
        AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
     ON CONFLICT DO NOTHING
@@ -1842,7 +2424,7 @@ BEGIN
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || current_user, 2,
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || current_user, 3,
         60000, NULL, false);
     IF r.outcome IN ('accepted', 'existing') THEN
         RETURN r.execution;
@@ -2246,6 +2828,12 @@ CREATE TABLE public.workflow_execution (
     rerun_of uuid,
     trace_context text,
     terminate_requested_at timestamp with time zone,
+    parent_node text,
+    parent_iteration integer,
+    parent_attempt integer,
+    depth smallint DEFAULT 0 NOT NULL,
+    descendants integer DEFAULT 0 NOT NULL,
+    tree_seq bigint DEFAULT 0 NOT NULL,
     CONSTRAINT workflow_execution_check CHECK (((idempotency_key IS NULL) = (fingerprint IS NULL))),
     CONSTRAINT workflow_execution_check1 CHECK (
 CASE status
@@ -2256,6 +2844,24 @@ END),
     CONSTRAINT workflow_execution_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELED'::text, 'TIMED_OUT'::text])))
 )
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05');
+
+CREATE TABLE public.workflow_execution_candidate (
+    id bigint NOT NULL,
+    event_id uuid NOT NULL,
+    execution_id uuid,
+    node text,
+    iteration integer,
+    CONSTRAINT workflow_execution_candidate_check CHECK ((((execution_id IS NULL) = (node IS NULL)) AND ((execution_id IS NULL) = (iteration IS NULL))))
+);
+
+ALTER TABLE public.workflow_execution_candidate ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.workflow_execution_candidate_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 CREATE TABLE public.workflow_execution_node (
     execution_id uuid NOT NULL,
@@ -2306,6 +2912,19 @@ CREATE VIEW public.workflow_execution_queue AS
     execution_queue.concurrency_key,
     execution_queue.last_error
    FROM public.execution_queue;
+
+CREATE TABLE public.workflow_execution_token (
+    hash bytea NOT NULL,
+    execution_id uuid NOT NULL,
+    node text NOT NULL,
+    iteration integer NOT NULL,
+    workspace_id uuid NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone,
+    CONSTRAINT workflow_execution_token_hash_check CHECK ((length(hash) = 32))
+);
 
 CREATE TABLE public.workspace (
     id uuid NOT NULL,
@@ -2411,11 +3030,26 @@ ALTER TABLE ONLY public.workflow_definition_version
 ALTER TABLE ONLY public.workflow_definition_version
     ADD CONSTRAINT workflow_definition_version_workflow_definition_id_number_key UNIQUE (workflow_definition_id, number);
 
+ALTER TABLE ONLY public.workflow_execution_ask
+    ADD CONSTRAINT workflow_execution_ask_id_key UNIQUE (id);
+
+ALTER TABLE ONLY public.workflow_execution_ask
+    ADD CONSTRAINT workflow_execution_ask_pkey PRIMARY KEY (execution_id, node, iteration);
+
+ALTER TABLE ONLY public.workflow_execution_candidate
+    ADD CONSTRAINT workflow_execution_candidate_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.workflow_execution_node
     ADD CONSTRAINT workflow_execution_node_pkey PRIMARY KEY (execution_id, node, iteration);
 
+ALTER TABLE public.workflow_execution
+    ADD CONSTRAINT workflow_execution_parent CHECK ((((parent IS NULL) = (parent_node IS NULL)) AND ((parent IS NULL) = (parent_iteration IS NULL)) AND ((parent IS NULL) = (parent_attempt IS NULL)) AND ((parent IS NULL) = (depth = 0)))) NOT VALID;
+
 ALTER TABLE ONLY public.workflow_execution
     ADD CONSTRAINT workflow_execution_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.workflow_execution_token
+    ADD CONSTRAINT workflow_execution_token_pkey PRIMARY KEY (hash);
 
 ALTER TABLE ONLY public.workflow_queue_job
     ADD CONSTRAINT workflow_queue_job_pkey PRIMARY KEY (id);
@@ -2442,6 +3076,8 @@ CREATE INDEX api_key_of_workspace ON public.api_key USING btree (workspace_id, i
 CREATE INDEX domain_events_by_type ON public.domain_events USING btree (event_type, sequence);
 
 CREATE INDEX domain_events_by_workspace ON public.domain_events USING btree (workspace_id, sequence);
+
+CREATE INDEX domain_events_of_type ON public.domain_events USING btree (workspace_id, event_type, created_at) WHERE (stream_type <> 'workflow_queue'::text);
 
 CREATE INDEX domain_events_trouble ON public.domain_events USING btree (sequence) WHERE (processing_error IS NOT NULL);
 
@@ -2509,19 +3145,47 @@ CREATE INDEX workflow_definition_clearing ON public.workflow_definition USING bt
 
 CREATE UNIQUE INDEX workflow_definition_living_name ON public.workflow_definition USING btree (workspace_id, name) WHERE (deleted_at IS NULL);
 
+CREATE INDEX workflow_execution_ask_event ON public.workflow_execution_ask USING btree (workspace_id, event_type) WHERE ((status = 'OPEN'::text) AND (event_type IS NOT NULL));
+
+CREATE INDEX workflow_execution_ask_expiry ON public.workflow_execution_ask USING btree (expires_at) WHERE ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text])) AND (expires_at IS NOT NULL));
+
+CREATE INDEX workflow_execution_ask_lease ON public.workflow_execution_ask USING btree (lease_until) WHERE (status = 'CLAIMED'::text);
+
+CREATE INDEX workflow_execution_ask_look ON public.workflow_execution_ask USING btree (look_xid) WHERE look;
+
+CREATE INDEX workflow_execution_ask_news ON public.workflow_execution_ask USING btree (holder) WHERE ((seen_at IS NULL) AND (status = ANY (ARRAY['ANSWERED'::text, 'EXPIRED'::text])));
+
+CREATE INDEX workflow_execution_ask_offer ON public.workflow_execution_ask USING btree (queue, workspace_id, opened_at, id) WHERE ((status = 'OPEN'::text) AND (kind = 'TASK'::text));
+
+CREATE INDEX workflow_execution_ask_open ON public.workflow_execution_ask USING btree (holder, expires_at) WHERE (status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text]));
+
+CREATE INDEX workflow_execution_ask_task ON public.workflow_execution_ask USING btree (id) WHERE (kind = 'TASK'::text);
+
+CREATE INDEX workflow_execution_ask_task_of ON public.workflow_execution_ask USING btree (workspace_id, id) WHERE (kind = 'TASK'::text);
+
+CREATE INDEX workflow_execution_called ON public.workflow_execution USING btree (owner) WHERE ((wake_at IS NOT NULL) AND (owner IS NOT NULL));
+
 CREATE INDEX workflow_execution_canceling ON public.workflow_execution USING btree (owner) WHERE ((cancel_requested_at IS NOT NULL) AND (completed_at IS NULL));
+
+CREATE UNIQUE INDEX workflow_execution_candidate_once ON public.workflow_execution_candidate USING btree (execution_id, node, iteration, event_id);
+
+CREATE UNIQUE INDEX workflow_execution_child ON public.workflow_execution USING btree (parent, parent_node, parent_iteration, parent_attempt) WHERE (parent IS NOT NULL);
 
 CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btree (deadline_at) WHERE (completed_at IS NULL);
 
 CREATE UNIQUE INDEX workflow_execution_idempotency ON public.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
-CREATE INDEX workflow_execution_of_all ON public.workflow_execution USING btree (status COLLATE "C", created_at, id);
+CREATE INDEX workflow_execution_of_all ON public.workflow_execution USING btree (status COLLATE "C", created_at, id) WHERE (depth < 1);
 
-CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING btree (workflow_definition_id, status COLLATE "C", created_at, id);
+CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING btree (workflow_definition_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
 
-CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status COLLATE "C", created_at, id);
+CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
+
+CREATE INDEX workflow_execution_open_child ON public.workflow_execution USING btree (parent) WHERE ((parent IS NOT NULL) AND (completed_at IS NULL));
 
 CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
+
+CREATE INDEX workflow_execution_token_of ON public.workflow_execution_token USING btree (execution_id, node, iteration);
 
 CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
 
@@ -2568,6 +3232,8 @@ CREATE TRIGGER forebay_moved AFTER INSERT OR DELETE OR UPDATE ON public.workflow
 CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.domain_events FOR EACH STATEMENT EXECUTE FUNCTION public.fb_event_guard();
 
 CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.workflow_queue_projection FOR EACH STATEMENT EXECUTE FUNCTION public.fb_job_truncate();
+
+CREATE TRIGGER forebay_waited AFTER INSERT ON public.domain_events FOR EACH ROW WHEN (((new.stream_type <> 'workflow_queue'::text) AND (new.workspace_id IS NOT NULL))) EXECUTE FUNCTION public.fb_event_waited_1();
 
 CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION public.fb_log_projection_1();
 

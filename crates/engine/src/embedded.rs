@@ -15,7 +15,7 @@ mod suspects;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -74,6 +74,9 @@ pub enum Left {
 /// Is told of every run that left: the dispatcher has room, and perhaps a slot to hand over.
 pub type OnLeft = Arc<dyn Fn(ExecutionId, Left) + Send + Sync>;
 
+/// Is told of a workspace in which a node started an execution of its own.
+pub type OnReady = Arc<dyn Fn(WorkspaceId) + Send + Sync>;
+
 /// The embedded engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Embedded {
@@ -96,6 +99,7 @@ struct Shared {
     writer: Writer,
     pulse: Arc<Pulse>,
     on_left: OnLeft,
+    on_ready: OnceLock<OnReady>,
     runs: Mutex<Runs>,
     tasks: TaskTracker,
     /// A run that its processes keep dying of is resumed alone.
@@ -138,11 +142,18 @@ impl Embedded {
             permits: Permits::new(settings.max_calls),
             pulse,
             on_left,
+            on_ready: OnceLock::new(),
             runs: Mutex::new(Runs::default()),
             tasks: TaskTracker::new(),
             suspects: Arc::new(Semaphore::new(1)),
         };
         Embedded { shared: Arc::new(shared) }
+    }
+
+    /// From now on `tell` hears where nodes started executions of their own: the dispatcher need not wait for its poll.
+    pub fn on_ready(&self, tell: OnReady) {
+        // The first one stays.
+        let _known = self.shared.on_ready.set(tell);
     }
 
     /// The runs this process holds, with their epochs.
@@ -359,10 +370,10 @@ impl Engine for Embedded {
     }
 
     fn cancel(&self, execution: ExecutionId) {
-        let runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = runs.held.get(&execution) {
-            // A run that is just leaving needs no word.
-            let _leaving = held.inbox.send(Message::Cancel);
-        }
+        self.shared.send(execution, Message::Cancel);
+    }
+
+    fn signal(&self, execution: ExecutionId) {
+        self.shared.send(execution, Message::Look);
     }
 }

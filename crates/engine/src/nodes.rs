@@ -39,7 +39,8 @@ impl Done {
         Done { output: json!({ "branch": label.as_str() }), took: Some(label) }
     }
 
-    fn plain(output: Value) -> Done {
+    /// What a node that does not branch produced.
+    pub fn plain(output: Value) -> Done {
         Done { output, took: None }
     }
 }
@@ -51,6 +52,10 @@ pub enum Work {
     HttpRequest(kind::http_request::Config),
     Delay(kind::delay::Config),
     EmitEvent(kind::emit_event::Config),
+    Workflow(kind::workflow::Config),
+    ForEach(kind::for_each::Config),
+    Wait(kind::wait_for_event::Config),
+    Task(kind::task::Config),
     /// Nothing at all: the node's own condition does not hold.
     Skip,
 }
@@ -84,9 +89,10 @@ pub fn work(config: Config, scope: &Scope) -> Result<Work, Failure> {
             Work::Done(Done::plain(output))
         }
         Config::Fail(config) => return Err(config.failure()),
-        Config::Workflow(_) | Config::ForEach(_) | Config::WaitForEvent(_) | Config::Task(_) => {
-            return Err(Failure::new(Class::ValidationError, "this engine cannot perform this kind of node"));
-        }
+        Config::Workflow(config) => Work::Workflow(config),
+        Config::ForEach(config) => Work::ForEach(config),
+        Config::WaitForEvent(config) => Work::Wait(config),
+        Config::Task(config) => Work::Task(config),
     })
 }
 

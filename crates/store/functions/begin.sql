@@ -1,11 +1,12 @@
 -- The first step of every run: may it perform nodes? Guarded by the execution's status and the
 -- item's slot, not by a claim (it may have been started under a claim since taken over), and
 -- repeatable. Answers: granted (it was PENDING with a slot, or it is RUNNING for this owner),
--- ended (terminal, or another run has it), not_yet (no slot), gone (no such execution).
+-- ended (terminal, or another run has it), not_yet (no slot), gone (no such execution). A child runs in its root's slot: it
+-- has one as long as its root is RUNNING, whose row is locked before its own.
 --
 -- p_where: the place (a cluster and namespace) that the run lives in, where that is not this database. The owner is then
 -- the engine's own run: another one under the same name is told that it has ended.
-CREATE OR REPLACE FUNCTION fb_begin_2(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics int)
+CREATE OR REPLACE FUNCTION fb_begin_3(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics int)
 RETURNS TABLE (
     execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb,
     created timestamptz, deadline_in_ms bigint, trace text)
@@ -13,13 +14,23 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
+    roots uuid[];
     slots uuid[];
 BEGIN
+    SELECT array_agg(e.root) INTO roots FROM workflow_execution e WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL;
+    IF roots IS NOT NULL THEN
+        PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (roots) ORDER BY e.id FOR UPDATE;
+    END IF;
     PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
     -- Locked as well: an item given back at this moment would leave a run without a slot.
     SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
         SELECT q.id FROM execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
+    IF roots IS NOT NULL THEN
+        slots := slots || ARRAY(
+            SELECT e.id FROM workflow_execution e JOIN workflow_execution r ON r.id = e.root AND r.status = 'RUNNING'
+             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL);
+    END IF;
     WITH e AS (
         UPDATE workflow_execution e
            SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,

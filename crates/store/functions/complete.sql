@@ -1,4 +1,4 @@
--- Ends executions: the one way an execution becomes terminal, for every caller but `fb_record_3`,
+-- Ends executions: the one way an execution becomes terminal, for every caller but `fb_record_4`,
 -- which shows its epoch instead of a claim. What follows an end is one function for both.
 --
 -- p_from says which statuses the caller means to end (null: any that is not terminal), p_claims
@@ -37,7 +37,8 @@ BEGIN
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
+           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(e.id) FILTER (WHERE e.parent IS NOT NULL OR e.descendants > 0) AS of_trees
       INTO over
       FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
      CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
@@ -50,16 +51,16 @@ BEGIN
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN fb_left_2(over.ids, over.outcomes, over.errors, over.of_events, true, p_actor) l ON l.execution = t.id
+      JOIN fb_left_3(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
     UNION ALL
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $fn$;
 
 -- What follows the end of executions, each named once, in the transaction that ended them: open nodes settled, the
 -- ticket gone or FAILED whatever its status, the audit row, room for what waited behind it, and the jobs of those that an event
--- started (p_of_events, null for none).
-CREATE OR REPLACE FUNCTION fb_left_2(
-    p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_open boolean, p_actor text)
+-- started (p_of_events, null for none). Of those that may have descendants (p_of_trees, null for none) what is open ends first.
+CREATE OR REPLACE FUNCTION fb_left_3(
+    p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text)
 RETURNS TABLE (execution uuid, ticket boolean, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -67,6 +68,9 @@ AS $fn$
 DECLARE
     z record;
 BEGIN
+    IF p_of_trees IS NOT NULL THEN
+        PERFORM fb_descendants_ended_1(p_of_trees, p_actor);
+    END IF;
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         PERFORM fb_asks_closed_1(p_ids);
@@ -123,6 +127,34 @@ BEGIN
     RETURN QUERY
     SELECT t.id, y.id IS NOT NULL, coalesce(y.freed, false)
       FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
+END $fn$;
+
+-- Ends what is open below executions that ended: nobody runs it any more. An open child has an open parent, so open ones are
+-- followed down. Their rows are locked after their root's, as everywhere.
+CREATE OR REPLACE FUNCTION fb_descendants_ended_1(p_ids uuid[], p_actor text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    over record;
+BEGIN
+    WITH RECURSIVE d (id) AS (
+        SELECT c.id FROM workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
+        UNION ALL
+        SELECT c.id FROM d JOIN workflow_execution c ON c.parent = d.id AND c.completed_at IS NULL),
+    e AS (
+        UPDATE workflow_execution e
+           SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
+               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint
+         WHERE e.id = ANY (ARRAY(SELECT d.id FROM d)) AND e.status IN ('PENDING', 'RUNNING')
+        RETURNING e.id, e.workspace_id, e.status),
+    l AS (
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
+    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(NULL::jsonb) AS errors INTO over FROM e;
+    IF over.ids IS NOT NULL THEN
+        PERFORM 1 FROM fb_left_3(over.ids, over.outcomes, over.errors, NULL, NULL, true, p_actor);
+    END IF;
 END $fn$;
 
 -- Removes tickets whose execution is missing.

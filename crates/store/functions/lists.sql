@@ -4,7 +4,7 @@
 -- A page of executions, newest first: those with an id of p_ids, else of the definitions, else of the
 -- workspace, else of all; the workspace holds in each. Of the statuses, not before p_from, before the
 -- place (p_before, p_before_id). Each branch walks an index of its own, once a status, and only one
--- of them runs; what an execution holds is read for the page alone.
+-- of them runs; what an execution holds is read for the page alone. Only roots are listed, but by id.
 CREATE OR REPLACE FUNCTION fb_executions_1(
     p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamptz, p_before timestamptz,
     p_before_id uuid, p_limit bigint, p_ids uuid[])
@@ -21,7 +21,7 @@ AS $fn$
             SELECT p.id, p.created_at
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND e.depth < 1
                   AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
@@ -30,7 +30,7 @@ AS $fn$
             SELECT p.id, p.created_at
             FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
-                WHERE p_ids IS NULL
+                WHERE p_ids IS NULL AND e.depth < 1
                   AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
                   AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
                   AND e.created_at >= coalesce(p_from, '-infinity')
@@ -40,7 +40,7 @@ AS $fn$
             SELECT p.id, p.created_at
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
                 SELECT e.id, e.created_at FROM workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND e.depth < 1
                   AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
                   AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)

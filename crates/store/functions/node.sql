@@ -58,8 +58,8 @@ BEGIN
         RETURN QUERY SELECT true, false;
         RETURN;
     END IF;
-    PERFORM 1 FROM fb_record_3(
-        p_owner, ARRAY[p_execution], ARRAY[p_epoch], ARRAY[false],
+    PERFORM 1 FROM fb_record_4(
+        p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
         ARRAY[1], ARRAY[p_node], ARRAY[0], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
         ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error],
         '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);

@@ -2,17 +2,18 @@
 -- many runs in one commit. Returns a row per run: whether this process still held it, and what
 -- its end freed.
 --
--- The fence: the execution row is locked and must name this owner, this epoch and RUNNING. An
+-- The fence: the holder's row is locked and must name this owner, this epoch and RUNNING. An
 -- unlocked check would let a zombie's fact in after its successor had read the rows. A settled
--- node is never changed again, so the whole call may be repeated.
+-- node is never changed again, so the whole call may be repeated. A run's holder is itself; a child's is its root,
+-- whose owner runs the whole tree, and then its own row, locked after the holders', must be RUNNING too.
 --
 -- Facts come as parallel arrays; r_ runs, f_ facts of nodes (in the order
 -- in which they happened), e_ ends of runs. f_runs and e_runs say whose they are by its place among
 -- the runs, from 1: a call may bring the same execution twice, from a process that lost it and took
--- it up again, and what the older run says is refused with it. A run to be parked gives r_park, one
--- that ends how many of its facts settle a node.
-CREATE OR REPLACE FUNCTION fb_record_3(
-    p_process uuid, r_ids uuid[], r_epochs bigint[], r_park boolean[],
+-- it up again, and what the older run says is refused with it. A run to be parked gives r_park_ms, the time after which it
+-- wants to go on at the latest; one that ends how many of its facts settle a node.
+CREATE OR REPLACE FUNCTION fb_record_4(
+    p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[],
     f_runs int[], f_nodes text[], f_iterations int[], f_statuses text[], f_attempts int[], f_next_in_ms bigint[],
     f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[],
     e_runs int[], e_settled int[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text)
@@ -32,11 +33,22 @@ BEGIN
     SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord), array_agg(coalesce(e.ctid, '(0,0)') ORDER BY t.ord),
            array_agg(coalesce(e.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY t.ord)
       INTO seqs, places, owners
-      FROM (SELECT * FROM unnest(r_ids, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
+      FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
       LEFT JOIN LATERAL (
            SELECT e.ctid, e.last_seq, e.workspace_id FROM workflow_execution e
             WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
               FOR UPDATE) e ON true;
+    IF r_ids <> r_holders THEN
+        SELECT array_agg(CASE WHEN t.id = t.holder THEN t.seq ELSE coalesce(c.last_seq, -1) END ORDER BY t.ord),
+               array_agg(CASE WHEN t.id = t.holder THEN t.place ELSE coalesce(c.ctid, '(0,0)') END ORDER BY t.ord)
+          INTO seqs, places
+          FROM (SELECT * FROM unnest(r_ids, r_holders, seqs, places) WITH ORDINALITY AS t(id, holder, seq, place, ord)
+                 ORDER BY t.id) t
+          LEFT JOIN LATERAL (
+               SELECT c.ctid, c.last_seq FROM workflow_execution c
+                WHERE c.id = t.id AND t.id <> t.holder AND t.seq >= 0 AND c.root = t.holder AND c.status = 'RUNNING'
+                  FOR UPDATE) c ON true;
+    END IF;
 
     WITH f AS MATERIALIZED (
         SELECT f.*, r_ids[f.run] AS id, owners[f.run] AS workspace_id,
@@ -87,13 +99,14 @@ BEGIN
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
-    IF true = ANY (r_park) THEN
+    IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS t(ms) WHERE t.ms IS NOT NULL) THEN
         UPDATE workflow_execution e
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
-               wake_at = least(e.wake_at, e.deadline_at, (SELECT min(o.next_at) FROM workflow_execution_node o
-                                                            WHERE o.execution_id = e.id AND o.completed_at IS NULL))
-         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park) WITH ORDINALITY AS t(id, park, ord)
-                                  WHERE t.park AND seqs[t.ord] >= 0));
+               wake_at = least(e.wake_at, e.deadline_at, clock_timestamp() + make_interval(secs => (
+                    SELECT min(t.ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
+                     WHERE t.id = e.id AND seqs[t.ord] >= 0) / 1000.0))
+         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
+                                  WHERE t.ms IS NOT NULL AND seqs[t.ord] >= 0));
     END IF;
 
     WITH e AS (
@@ -103,13 +116,25 @@ BEGIN
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
           FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger),
+        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger, e.parent IS NOT NULL OR e.descendants > 0 AS tree),
     l AS (
         INSERT INTO change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events
+           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(e.id) FILTER (WHERE e.tree) AS of_trees
       INTO ends FROM e;
+    -- What its descendants settled is a root's progress.
+    IF r_ids <> r_holders THEN
+        UPDATE workflow_execution e SET tree_seq = e.tree_seq + s.settled
+          FROM (SELECT t.holder, count(*) AS settled
+                  FROM unnest(f_runs, f_statuses) AS f(run, status)
+                  JOIN unnest(r_ids, r_holders) WITH ORDINALITY AS t(id, holder, ord) ON t.ord = f.run
+                 WHERE t.id <> t.holder AND seqs[f.run] >= 0
+                   AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
+                 GROUP BY t.holder) s
+         WHERE e.id = s.holder;
+    END IF;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
@@ -120,7 +145,7 @@ BEGIN
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_left_2(ends.ids, ends.outcomes, ends.errors, ends.of_events, false, p_actor) l
+          LEFT JOIN fb_left_3(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $fn$;

@@ -1,13 +1,13 @@
 -- Ends that are to be told, and who may tell them.
 
 -- Adds a delivery for each of these executions and each live webhook of its workspace that asked for that end. Called by whatever
--- ended them, in its transaction, and only if one of the workspaces has a live webhook.
+-- ended them, in its transaction, and only if one of the workspaces has a live webhook. A child's end is told by its root's.
 CREATE OR REPLACE FUNCTION fb_webhooks_1(p_ended uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     INSERT INTO webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
     SELECT fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
       FROM unnest(p_ended) AS t(id)
-     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
+     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
       JOIN webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
        AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
     ON CONFLICT DO NOTHING

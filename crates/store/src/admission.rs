@@ -294,7 +294,10 @@ fn claimed(row: &Row) -> Result<Claimed, Error> {
     let item = QueueItemId(row.try_get("item")?);
     let workspace = WorkspaceId(row.try_get("workspace")?);
     let definition = DefinitionId(row.try_get("definition")?);
-    let begun = if row.try_get("begun")? { Some(begun(row, item.execution(), workspace, definition)?) } else { None };
+    let begun = match row.try_get("begun")? {
+        true => Some(begun(row, item.execution(), workspace, definition, row.try_get("epoch")?)?),
+        false => None,
+    };
     Ok(Claimed {
         item,
         workspace,
@@ -314,13 +317,14 @@ pub(crate) fn begun(
     execution: ExecutionId,
     workspace: WorkspaceId,
     definition: DefinitionId,
+    epoch: i64,
 ) -> Result<Begun, Error> {
     Ok(Begun {
         execution,
         workspace,
         definition,
         version: VersionId(row.try_get("version")?),
-        epoch: row.try_get("epoch")?,
+        epoch,
         input: row.try_get::<_, Option<Value>>("input")?.unwrap_or_default(),
         trigger: row.try_get("trigger")?,
         created_at: row.try_get("created")?,

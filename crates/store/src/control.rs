@@ -109,6 +109,9 @@ impl Store {
         let transaction = client.transaction().await?;
         let row = transaction.query_opt(sql!("workflow_execution/lock_run"), &[&id.0, &workspace.0]).await?;
         let row = row.ok_or(Error::NotFound)?;
+        if row.try_get("child")? {
+            return Err(Error::Conflict("a child ends with its root: cancel it, or end the root by force".to_owned()));
+        }
         let status = parsed(&row, "status", execution::Status::parse)?;
         let terminated = match execution::terminate(status, row.try_get("owned")?) {
             Terminate::Over => return Ok(Terminated::AlreadyEnded),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use kernel::ids::{DefinitionId, ExecutionId, ProcessId, VersionId, WorkspaceId};
+use kernel::ids::{DefinitionId, ExecutionId, NodeKey, ProcessId, VersionId, WorkspaceId};
 use kernel::{execution, node};
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -40,6 +40,12 @@ pub struct Execution {
     pub cancel_requested_at: Option<Timestamp>,
     /// The execution that this one repeats.
     pub rerun_of: Option<ExecutionId>,
+    /// The execution whose node made this one, and the first of them all; a root is its own.
+    pub parent: Option<ExecutionId>,
+    pub root: ExecutionId,
+    pub parent_node: Option<String>,
+    pub parent_iteration: Option<i32>,
+    pub depth: i16,
     pub last_seq: i64,
 }
 
@@ -114,7 +120,7 @@ impl Store {
         rows.iter().map(status).collect()
     }
 
-    /// The nodes of an execution that have begun or settled, with what they took and made.
+    /// The nodes of an execution that have begun or settled, with what they took and made; a loop without its iterations.
     pub async fn nodes(&self, id: ExecutionId) -> Result<Vec<NodeRecord>, Error> {
         self.list_nodes(id, true).await
     }
@@ -122,6 +128,20 @@ impl Store {
     /// The same, without inputs and outputs unless asked for.
     pub async fn list_nodes(&self, id: ExecutionId, payloads: bool) -> Result<Vec<NodeRecord>, Error> {
         let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0, &payloads]).await?;
+        rows.iter().map(node_of).collect()
+    }
+
+    /// The iterations of a loop after one, in order.
+    pub async fn iteration_records(
+        &self,
+        id: ExecutionId,
+        node: &NodeKey,
+        after: i32,
+        limit: i64,
+        payloads: bool,
+    ) -> Result<Vec<NodeRecord>, Error> {
+        let sql = sql!("workflow_execution_node/list_iterations");
+        let rows = self.query(sql, &[&id.0, &node.as_str(), &after, &limit, &payloads]).await?;
         rows.iter().map(node_of).collect()
     }
 
@@ -147,6 +167,7 @@ impl Store {
     pub async fn cancel(&self, id: ExecutionId, workspace: WorkspaceId, actor: &str) -> Result<Canceled, Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
+        let root = transaction.query_opt(sql!("workflow_execution/lock_root"), &[&id.0, &workspace.0]).await?;
         let row = transaction.query_opt(sql!("workflow_execution/lock"), &[&id.0, &workspace.0]).await?;
         let canceled = match parsed(&row.ok_or(Error::NotFound)?, "status", execution::Status::parse)? {
             execution::Status::Pending => {
@@ -163,7 +184,13 @@ impl Store {
             execution::Status::Running => {
                 let sql = sql!("workflow_execution/request_cancel");
                 let row = transaction.query_one(sql, &[&id.0, &workspace.0]).await?;
-                Canceled::Requested(row.try_get::<_, Option<Uuid>>(0)?.map(ProcessId))
+                let mut owner: Option<Uuid> = row.try_get(0)?;
+                if let Some(root) = root {
+                    let root: Uuid = root.try_get(0)?;
+                    let told = transaction.query_opt(sql!("workflow_execution/nudge"), &[&root]).await?;
+                    owner = owner.or(told.map(|row| row.try_get(0)).transpose()?.flatten());
+                }
+                Canceled::Requested(owner.map(ProcessId))
             }
             _ => return Ok(Canceled::AlreadyEnded),
         };
@@ -215,6 +242,11 @@ fn execution_of(row: &Row) -> Result<Execution, Error> {
         deadline_at: row.try_get("deadline_at")?,
         cancel_requested_at: row.try_get("cancel_requested_at")?,
         rerun_of: row.try_get::<_, Option<Uuid>>("rerun_of")?.map(ExecutionId),
+        parent: row.try_get::<_, Option<Uuid>>("parent")?.map(ExecutionId),
+        root: ExecutionId(row.try_get("root")?),
+        parent_node: row.try_get("parent_node")?,
+        parent_iteration: row.try_get("parent_iteration")?,
+        depth: row.try_get("depth")?,
         last_seq: row.try_get("last_seq")?,
     })
 }

@@ -48,12 +48,15 @@ pub struct End {
 #[derive(Clone, Debug)]
 pub struct Record {
     pub execution: ExecutionId,
+    /// Whose owner runs it: itself, or the root whose tree it is in.
+    pub holder: ExecutionId,
+    /// The holder's.
     pub epoch: i64,
-    /// In the order in which they happened, at most one a node.
+    /// In the order in which they happened, at most one a node and iteration.
     pub facts: Vec<NodeFact>,
     pub end: Option<End>,
-    /// The run needs no process until the next of its nodes goes on by itself.
-    pub park: bool,
+    /// The run, with all its tree, needs no process for so long, unless something comes for it.
+    pub park: Option<Duration>,
 }
 
 /// What became of a record.
@@ -157,7 +160,7 @@ impl Store {
                 "granted" => {
                     let workspace = WorkspaceId(row.try_get("workspace")?);
                     let definition = DefinitionId(row.try_get("definition")?);
-                    BeginAnswer::Granted(Box::new(begun(row, execution, workspace, definition)?))
+                    BeginAnswer::Granted(Box::new(begun(row, execution, workspace, definition, row.try_get("epoch")?)?))
                 }
                 "ended" => BeginAnswer::Ended,
                 "not_yet" => BeginAnswer::NotYet,
@@ -170,9 +173,10 @@ impl Store {
 
     /// Stores what runs of this process did, all in one commit. Answers are in the order of the records.
     pub async fn record(&self, process: ProcessId, records: &[Record], actor: &str) -> Result<Vec<Recorded>, Error> {
-        let runs: Vec<Uuid> = records.iter().map(|record| record.execution.0).collect();
+        let (runs, holders): (Vec<Uuid>, Vec<Uuid>) =
+            records.iter().map(|record| (record.execution.0, record.holder.0)).unzip();
         let epochs: Vec<i64> = records.iter().map(|record| record.epoch).collect();
-        let park: Vec<bool> = records.iter().map(|record| record.park).collect();
+        let park: Vec<Option<i64>> = records.iter().map(|record| record.park.map(whole_ms)).collect();
         // Whose a fact is, by its place among the records: the same execution may be there twice.
         let placed = || (1i32..).zip(records);
         let facts: Vec<(i32, &NodeFact)> =
@@ -188,8 +192,7 @@ impl Store {
         let inputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.input.as_ref()).collect();
         let outputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.output.as_ref()).collect();
         let errors: Vec<Option<Value>> = facts.iter().map(|(_, fact)| fact.error.as_ref().map(json)).collect();
-        let ends: Vec<(i32, &End)> =
-            placed().filter_map(|(at, record)| record.end.as_ref().map(|end| (at, end))).collect();
+        let ends: Vec<(i32, &End)> = placed().filter_map(|(at, record)| Some((at, record.end.as_ref()?))).collect();
         let end_ids: Vec<i32> = ends.iter().map(|(at, _)| *at).collect();
         let end_settled: Vec<i32> = records.iter().filter(|record| record.end.is_some()).map(settled).collect();
         let outcomes: Vec<&str> = ends.iter().map(|(_, end)| end.outcome.name()).collect();
@@ -201,6 +204,7 @@ impl Store {
                 &[
                     &process.0,
                     &runs,
+                    &holders,
                     &epochs,
                     &park,
                     &ids,
@@ -265,6 +269,12 @@ impl Store {
             Ok(Loaded { begun, canceling, terminating, nodes })
         };
         rows.iter().map(loaded).collect()
+    }
+
+    /// The nodes of one run, without the iterations of its loops.
+    pub async fn run_nodes(&self, execution: ExecutionId) -> Result<Vec<StoredNode>, Error> {
+        let mut nodes = self.load_nodes(&[execution.0]).await?;
+        nodes.remove(&execution).unwrap_or_else(|| Ok(Vec::new()))
     }
 
     async fn load_nodes(&self, ids: &[Uuid]) -> Result<BTreeMap<ExecutionId, Result<Vec<StoredNode>, Error>>, Error> {

@@ -103,6 +103,7 @@ async fn template(server: &str, admin: &Client) -> String {
     hash.update(include_str!("../migrations/V11__schedules.sql"));
     hash.update(include_str!("../migrations/V12__webhooks.sql"));
     hash.update(include_str!("../migrations/V13__asks.sql"));
+    hash.update(include_str!("../migrations/V14__children.sql"));
     for (_, text) in FUNCTIONS {
         hash.update(text);
     }

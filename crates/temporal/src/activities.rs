@@ -215,10 +215,11 @@ impl Kit {
         let (status, class) = (end.outcome, end.error.as_ref().map(|error| error.class));
         let record = |end| Record {
             execution: hold.execution,
+            holder: hold.execution,
             epoch: hold.epoch,
             facts: Vec::new(),
             end: Some(end),
-            park: false,
+            park: None,
         };
         let recorded = match self.record(hold.owner, record(end)).await? {
             Fate::Done(recorded) => recorded,

@@ -77,8 +77,14 @@ impl Shared {
 
     pub(super) async fn end(&self, process: ProcessId, begun: &Begun, end: End) -> Left {
         let (outcome, class) = (end.outcome, end.error.as_ref().map(|error| error.class));
-        let record =
-            Record { execution: begun.execution, epoch: begun.epoch, facts: Vec::new(), end: Some(end), park: false };
+        let record = Record {
+            execution: begun.execution,
+            holder: begun.execution,
+            epoch: begun.epoch,
+            facts: Vec::new(),
+            end: Some(end),
+            park: None,
+        };
         match self.writer.record(process, record).await {
             Some(Told::Recorded(recorded)) if recorded.held => {
                 counted(outcome, class);
@@ -92,6 +98,14 @@ impl Shared {
         tracing::error!(execution_id = %begun.execution, "A run panicked");
         let reason = "the run broke off unexpectedly: a fault of Forebay's".to_owned();
         self.give_up(process, begun, Class::Stalled, reason).await
+    }
+
+    /// Says something to a run that this process holds. One that is just leaving needs no word.
+    pub(super) fn send(&self, execution: ExecutionId, message: Message) {
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = runs.held.get(&execution) {
+            let _leaving = held.inbox.send(message);
+        }
     }
 
     pub(super) fn leave(&self, id: ExecutionId, epoch: i64, left: Left) {

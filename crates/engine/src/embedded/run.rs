@@ -1,6 +1,9 @@
-//! One run: takes facts in, asks the kernel, records, and carries out.
+//! One run with all that it made: takes facts in, asks the kernel, records, and carries out.
 //!
-//!     event ──Run::apply──▶ effects ──light nodes at once──▶ one record ──commit──▶ calls, timers
+//!     event ──Run::apply──▶ effects ──light nodes at once──▶ records ──commit──▶ calls, timers, children
+//!
+//! A run is a tree of frames, one for each execution: the root's, and those of the children that its nodes made. One task drives
+//! all of it, as the root's owner; what is recorded of a child is fenced by the root.
 //!
 //! Invariants
 //! - A fact is stored before it is acted on: nothing leaves this process for a node before the
@@ -8,43 +11,53 @@
 //!   record.
 //! - Nodes that only compute are done before that record and stored with it: repeating them after a
 //!   crash is harmless.
+//! - A child's end is committed before its node hears of it.
 //! - When the store says that the run is another's by now, this one stops at once and says nothing more.
 //!
-//! Not here: what is told of an attempt (`attempt`), what is stored and remembered (`record`), writing (`writer`), who may run (`server`), rules of any kind (`kernel`).
+//! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children (`children`), loops (`loops`), what is asked
+//! outside (`asks`), what is told of an attempt (`attempt`), what is stored and remembered (`record`), writing (`writer`), who may run
+//! (`server`), rules of any kind (`kernel`).
 
+mod asks;
 mod attempt;
+mod children;
+mod frame;
+mod loops;
+mod perform;
 mod record;
+mod stops;
+mod timers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
-use kernel::ids::ProcessId;
+use kernel::ids::{ExecutionId, ProcessId};
 use kernel::plan::NodeIx;
 use kernel::run::{Effect, Event, Open, Run, Stop};
-use kernel::{kind, node};
-use serde_json::Value;
+use kernel::{each, node};
 use store::admission::Begun;
-use store::run::{End, NodeFact, StoredNode};
+use store::run::StoredNode;
+use store::taken::Hold;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::Instrument as _;
 
 use super::{LONGEST_SLEEP, Left, Shared};
-use crate::nodes::{self, Call, Done, Emit, Work};
-use crate::scope::scope;
-use crate::trace;
+use crate::nodes::{self, Done};
 use crate::versions::Version;
+use frame::{At, Frame, FrameIx, ROOT};
+use perform::{Brought, Outgoing};
+use timers::{Due, Timers};
 
 /// A run is given up by its process when nothing happens for longer than this.
 const PARK_AFTER: Duration = Duration::from_secs(5);
 /// About the most bytes of one record; what comes after goes into the next.
 const RECORD_BYTES: usize = 8 << 20;
-/// How many nodes of one run may be in flight at once.
+/// The most facts that are gathered for one commit.
+const RECORD_FACTS: usize = 1_000;
+/// How many nodes of one tree may be in flight at once.
 const IN_FLIGHT: usize = 64;
 
 /// What reaches a run from outside.
@@ -53,47 +66,53 @@ pub(super) enum Message {
     Cancel,
     /// Begin nothing more, and leave once nothing is in flight.
     Drain,
+    /// Something came for it, or for something below it: it is to look.
+    Look,
 }
 
-/// What leaves this process for a node, once its start is recorded.
-enum Outgoing {
-    Call(Box<Call>),
-    Emit(Box<Emit>),
-}
+/// Something that was in flight and came to its end: where, with what, and how long it took.
+type Ended = (At, Brought, Duration);
 
-/// A call that came to its end, and how long it took.
-type Ended = (NodeIx, Result<Done, Failure>, Duration);
+/// An order of the kernel, to a run or to a loop of it.
+enum Order {
+    Run(Effect),
+    Each(NodeIx, each::Effect),
+}
 
 pub(super) struct Driver {
     shared: Arc<Shared>,
     process: ProcessId,
-    begun: Begun,
-    version: Arc<Version>,
-    run: Run,
-    scope: Scope,
+    /// What every record of the tree shows.
+    hold: Hold,
     inbox: mpsc::UnboundedReceiver<Message>,
+    /// The root's.
     deadline: Instant,
+    frames: BTreeMap<FrameIx, Box<Frame>>,
+    next_frame: FrameIx,
+    /// The frames of children, by the nodes that made them.
+    children: BTreeMap<At, FrameIx>,
     /// Orders of the kernel not yet carried out.
-    effects: VecDeque<Effect>,
-    /// What is to be recorded, at most one fact a node.
-    facts: Vec<NodeFact>,
-    /// About how many bytes those are.
+    orders: VecDeque<(FrameIx, Order)>,
+    /// The frames with something to be recorded, and about how much that is.
+    dirty: BTreeSet<FrameIx>,
     gathered: usize,
-    end: Option<End>,
-    /// What nodes brought, until their end is recorded.
-    results: BTreeMap<NodeIx, Result<Done, Failure>>,
+    facts: usize,
     /// Ready to be performed, once there is room for them.
-    ready: VecDeque<(NodeIx, u32)>,
+    ready: VecDeque<(At, u32)>,
     /// Recorded as running, to be called after the commit.
-    calls: Vec<(NodeIx, Outgoing)>,
+    calls: Vec<(At, Outgoing)>,
     in_flight: JoinSet<Ended>,
-    handles: BTreeMap<NodeIx, tokio::task::AbortHandle>,
-    timers: BTreeMap<NodeIx, Instant>,
-    attempts: BTreeMap<NodeIx, u32>,
-    failures: BTreeMap<NodeIx, Failure>,
+    handles: BTreeMap<At, tokio::task::AbortHandle>,
+    timers: Timers,
     /// Attempts under way: their spans, and since when.
-    spans: BTreeMap<NodeIx, (tracing::Span, Instant)>,
+    spans: BTreeMap<At, (tracing::Span, Instant)>,
     draining: bool,
+    /// Children that are to end, and are not here yet.
+    doomed: BTreeSet<ExecutionId>,
+    /// It is to look for what came for it.
+    look: bool,
+    /// It is another's by now.
+    lost: bool,
 }
 
 impl Driver {
@@ -107,61 +126,67 @@ impl Driver {
         canceling: bool,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Driver {
-        let now = Instant::now();
-        let deadline = now + begun.deadline_in.min(LONGEST_SLEEP);
+        let overdue = begun.deadline_in.is_zero();
+        let stop = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
         let mut driver = Driver {
-            scope: scope(&begun, &version),
-            run: Run::start(Arc::clone(&version.plan), begun.execution).0,
             shared,
             process,
-            begun,
-            version,
+            hold: Hold { execution: begun.execution, owner: process, epoch: begun.epoch },
             inbox,
-            deadline,
-            effects: VecDeque::new(),
-            facts: Vec::new(),
+            deadline: Instant::now() + begun.deadline_in.min(LONGEST_SLEEP),
+            frames: BTreeMap::from([(ROOT, Box::new(Frame::new(begun, version, None, None)))]),
+            next_frame: ROOT + 1,
+            children: BTreeMap::new(),
+            orders: VecDeque::new(),
+            dirty: BTreeSet::new(),
             gathered: 0,
-            end: None,
-            results: BTreeMap::new(),
+            facts: 0,
             ready: VecDeque::new(),
             calls: Vec::new(),
             in_flight: JoinSet::new(),
             handles: BTreeMap::new(),
-            timers: BTreeMap::new(),
-            attempts: BTreeMap::new(),
-            failures: BTreeMap::new(),
+            timers: Timers::default(),
             spans: BTreeMap::new(),
             draining: false,
+            doomed: BTreeSet::new(),
+            look: false,
+            lost: false,
         };
-        let overdue = driver.begun.deadline_in.is_zero();
-        let stop = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
-        driver.restore(stored, stop, now);
+        driver.restore(ROOT, stored, stop);
         driver
     }
 
-    fn restore(&mut self, stored: Vec<StoredNode>, stop: Option<Stop>, now: Instant) {
+    /// Takes a frame up where its stored nodes left it.
+    fn restore(&mut self, ix: FrameIx, stored: Vec<StoredNode>, stop: Option<Stop>) {
+        let now = Instant::now();
         let (mut settled, mut open) = (Vec::new(), Vec::new());
+        let frame = frame(&mut self.frames, ix);
         for row in stored {
-            let Some(node) = self.version.plan.index_of(&row.node) else { continue };
-            self.attempts.insert(node, row.attempt);
-            let on_error = self.version.plan.node(node).on_error;
+            let Some(node) = frame.version.plan.index_of(&row.node) else { continue };
+            frame.attempted(At::node(ix, node), row.attempt);
+            let on_error = frame.version.plan.node(node).on_error;
             let Some(end) = node::End::stored(row.status, row.label, on_error) else {
                 if let Some(wait) = row.next_in {
-                    self.timers.insert(node, now + wait);
+                    self.timers.set(Due::Node(At::node(ix, node)), now + wait);
                 }
                 let waiting = row.status == node::Status::Retrying;
+                if !waiting {
+                    frame.resumed.insert((node, 0));
+                }
                 open.push(Open { node, attempt: row.attempt.max(1), waiting });
                 continue;
             };
-            self.remember(node, &end, row.output.unwrap_or_default(), row.error.as_ref());
-            if let (node::End::Failed { .. }, Some(failure)) = (&end, row.error) {
-                self.failures.insert(node, failure);
+            frame.remember(node, &end, row.output.unwrap_or_default(), row.error.as_ref());
+            if let (node::End::Failed { .. } | node::End::Lost, Some(failure)) = (&end, row.error) {
+                frame.failures.insert(node, failure);
             }
             settled.push((node, end));
         }
-        let (run, effects) = Run::resume(Arc::clone(&self.version.plan), self.begun.execution, stop, settled, open);
-        self.run = run;
-        self.effects = effects.into();
+        frame.stop = stop;
+        let (plan, execution) = (Arc::clone(&frame.version.plan), frame.execution());
+        let (run, effects) = Run::resume(plan, execution, stop, settled, open);
+        frame.run = run;
+        self.orders.extend(effects.into_iter().map(|effect| (ix, Order::Run(effect))));
     }
 
     /// Drives the run until it ends, is parked or released, or is another's.
@@ -171,168 +196,119 @@ impl Driver {
             if let Some(left) = self.commit().await {
                 return left;
             }
-            for (node, call) in std::mem::take(&mut self.calls) {
-                self.launch(node, call);
+            for (at, call) in std::mem::take(&mut self.calls) {
+                self.launch(at, call);
             }
             if self.has_more_to_do() {
                 continue;
             }
+            self.look_if_told();
             if self.draining && self.in_flight.is_empty() {
                 return Left::Released;
             }
             self.wait().await;
+            if self.lost {
+                return Left::Lost;
+            }
         }
     }
 
-    fn apply(&mut self, event: Event) {
-        self.effects.extend(self.run.apply(event));
+    fn frame(&mut self, ix: FrameIx) -> &mut Frame {
+        frame(&mut self.frames, ix)
+    }
+
+    fn apply(&mut self, ix: FrameIx, event: Event) {
+        let frame = frame(&mut self.frames, ix);
+        match event {
+            Event::CancelRequested => frame.stop = frame.stop.or(Some(Stop::Cancel)),
+            Event::DeadlinePassed => frame.stop = frame.stop.or(Some(Stop::Deadline)),
+            _ => {}
+        }
+        let effects = frame.run.apply(event);
+        self.orders.extend(effects.into_iter().map(|effect| (ix, Order::Run(effect))));
     }
 
     /// Carries out every order that needs no commit first, and gathers what is to be recorded, up to
     /// what one record may hold.
     async fn carry_out(&mut self) {
-        while self.gathered < RECORD_BYTES {
-            while let Some(effect) = self.effects.pop_front() {
-                match effect {
-                    Effect::Settle { node, end } => self.settle(node, end),
-                    Effect::Perform { node, attempt } => self.ready.push_back((node, attempt)),
-                    Effect::Wait { node, attempt, wait } => self.retry_later(node, attempt, wait),
-                    Effect::Abort { node } => self.abort(node),
-                    Effect::Finish(outcome) => self.end = Some(self.finish(outcome)),
+        while self.gathered < RECORD_BYTES && self.facts < RECORD_FACTS {
+            while let Some((ix, order)) = self.orders.pop_front() {
+                match order {
+                    Order::Run(effect) => self.carry_out_one(ix, effect),
+                    Order::Each(node, effect) => self.carry_out_item(At::node(ix, node), effect),
                 }
             }
             if !self.has_more_to_do() {
                 return;
             }
-            if let Some((node, attempt)) = self.ready.pop_front() {
-                self.perform(node, attempt);
+            if let Some((at, attempt)) = self.ready.pop_front() {
+                self.perform(at, attempt);
             }
             // A graph that only computes must not keep a thread from everybody else's.
             tokio::task::yield_now().await;
         }
     }
 
+    fn carry_out_one(&mut self, ix: FrameIx, effect: Effect) {
+        match effect {
+            Effect::Settle { node, end } => self.settle(At::node(ix, node), end),
+            Effect::Perform { node, attempt } => self.ready.push_back((At::node(ix, node), attempt)),
+            Effect::Wait { node, attempt, wait } => self.retry_later(At::node(ix, node), attempt, wait),
+            Effect::Abort { node } => self.abort(At::node(ix, node)),
+            Effect::Finish(outcome) => self.finish(ix, &outcome),
+        }
+    }
+
     /// Something can be done without waiting for anything.
     fn has_more_to_do(&self) -> bool {
         let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT && !self.draining;
-        let next = self.ready.front();
-        !self.effects.is_empty() || next.is_some_and(|(node, _)| room || self.version.plan.node(*node).kind.is_light())
+        let light = |at: &At| self.frames.get(&at.frame).is_some_and(|frame| frame.kind(*at).is_light());
+        !self.orders.is_empty() || self.ready.front().is_some_and(|(at, _)| room || light(at))
     }
 
-    fn perform(&mut self, node: NodeIx, attempt: u32) {
-        self.attempts.insert(node, attempt);
-        let span = self.begin(node, attempt);
-        let _within = span.clone().entered();
-        let version = Arc::clone(&self.version);
-        let spec = &version.definition.nodes[node];
-        let scope = version.view(node, &self.scope);
-        match nodes::ready(spec, &scope) {
-            Err(failure) => self.ended(node, Err(failure)),
-            Ok((_, Work::Done(done))) => self.ended(node, Ok(done)),
-            Ok((_, Work::Skip)) => self.skip(node, attempt),
-            Ok((input, Work::Delay(config))) => self.delay(node, attempt, input, config),
-            Ok((input, Work::HttpRequest(config))) => {
-                let trace = trace::of(&span).unwrap_or(self.begun.trace);
-                let call = Call::new(config, spec, &scope, &self.begun, trace);
-                self.running(node, attempt, Some(input), None);
-                self.calls.push((node, Outgoing::Call(Box::new(call))));
-            }
-            Ok((input, Work::EmitEvent(config))) => {
-                let trace = trace::of(&span).unwrap_or(self.begun.trace);
-                let emit = Emit::new(config, spec, &self.begun, trace);
-                self.running(node, attempt, Some(input), None);
-                self.calls.push((node, Outgoing::Emit(Box::new(emit))));
-            }
-        }
-    }
-
-    fn skip(&mut self, node: NodeIx, attempt: u32) {
-        self.tell(node, "skipped", None);
-        self.attempts.remove(&node);
-        self.apply(Event::NodeSkipped { node, attempt });
-    }
-
-    /// A delay is a time on the node's row; after a crash the stored time stands.
-    fn delay(&mut self, node: NodeIx, attempt: u32, input: Value, config: kind::delay::Config) {
-        if self.timers.contains_key(&node) {
-            return;
-        }
-        let now = Timestamp::now();
-        match config.due_at(now) {
-            Err(failure) => self.ended(node, Err(failure)),
-            Ok(due) => {
-                let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
-                self.timers.insert(node, Instant::now() + wait);
-                self.running(node, attempt, Some(input), Some(wait));
-            }
-        }
-    }
-
-    fn running(&mut self, node: NodeIx, attempt: u32, input: Option<Value>, next_in: Option<Duration>) {
-        let fact = NodeFact { attempt, input, next_in, ..self.fact(node, node::Status::Running) };
-        self.note(fact);
-    }
-
-    fn ended(&mut self, node: NodeIx, result: Result<Done, Failure>) {
-        self.tell(node, if result.is_ok() { "completed" } else { "failed" }, None);
+    /// A node's attempt came to its end.
+    fn ended(&mut self, at: At, result: Result<Done, Failure>) {
+        self.tell(at, if result.is_ok() { "completed" } else { "failed" }, None);
         let result = result.and_then(nodes::storable);
         #[cfg(feature = "mutants")]
         let result = result.map(crate::mutant::done);
-        self.timers.remove(&node);
-        let attempt = self.attempts.get(&node).copied().unwrap_or(1);
-        let event = match &result {
-            Ok(done) => Event::NodeSucceeded { node, attempt, took: done.took.clone() },
-            Err(failure) => Event::NodeFailed { node, attempt, failure: failure.clone() },
-        };
-        self.results.insert(node, result);
-        self.apply(event);
-    }
-
-    fn abort(&mut self, node: NodeIx) {
-        if let Some(handle) = self.handles.remove(&node) {
-            handle.abort();
+        self.timers.remove(Due::Node(at));
+        let frame = self.frame(at.frame);
+        let attempt = frame.attempt(at).unwrap_or(1);
+        let (node, failure) = (at.node, result.as_ref().err().cloned());
+        let took = result.as_ref().ok().and_then(|done| done.took.clone());
+        frame.results.insert((node, at.iteration), result);
+        match (at.index(), failure) {
+            (None, None) => self.apply(at.frame, Event::NodeSucceeded { node, attempt, took }),
+            (None, Some(failure)) => self.apply(at.frame, Event::NodeFailed { node, attempt, failure }),
+            (Some(index), None) => self.apply_each(at, each::Event::Succeeded { index, attempt }),
+            (Some(index), Some(failure)) => self.apply_each(at, each::Event::Failed { index, attempt, failure }),
         }
-        self.tell(node, "canceled", None);
-        self.timers.remove(&node);
-        self.ready.retain(|(ready, _)| *ready != node);
-        self.calls.retain(|(call, _)| *call != node);
-        self.apply(Event::NodeAborted { node });
     }
 
-    /// Nothing in flight, and the next thing that happens by itself is far enough away.
-    fn may_park(&self) -> bool {
+    /// For how long nothing of the tree needs a process, if that is worth leaving it: nothing is in flight, and the next thing
+    /// that happens by itself is far enough away.
+    fn may_park(&self) -> Option<Duration> {
         let idle =
-            self.in_flight.is_empty() && self.calls.is_empty() && self.ready.is_empty() && self.effects.is_empty();
-        let next = self.timers.values().min();
-        idle && next.is_some_and(|next| (*next).min(self.deadline) > Instant::now() + PARK_AFTER)
+            self.in_flight.is_empty() && self.calls.is_empty() && self.ready.is_empty() && self.orders.is_empty();
+        let left = self.next().saturating_duration_since(Instant::now());
+        (idle && !self.look && left > PARK_AFTER).then_some(left)
     }
 
-    fn launch(&mut self, node: NodeIx, outgoing: Outgoing) {
-        let (shared, workspace) = (Arc::clone(&self.shared), self.begun.workspace);
-        let span = self.spans.get(&node).map_or_else(tracing::Span::none, |(span, _)| span.clone());
-        let call = async move {
-            let _permit = shared.permits.acquire(workspace).await;
-            let started = Instant::now();
-            let result = match outgoing {
-                Outgoing::Call(call) => {
-                    nodes::http_request(&shared.outbound, &shared.vault, &shared.pulse, *call).await
-                }
-                Outgoing::Emit(emit) => nodes::emit_event(&shared.store, &shared.pulse, *emit).await,
-            };
-            (node, result, started.elapsed())
-        };
-        let handle = self.in_flight.spawn(call.instrument(span));
-        self.handles.insert(node, handle);
+    /// When the next thing happens by itself.
+    fn next(&self) -> Instant {
+        self.timers.next().map_or(self.deadline, |next| next.min(self.deadline))
     }
 
     /// Waits for the next thing to happen, and takes it in.
     async fn wait(&mut self) {
-        let next = self.timers.values().min().copied().unwrap_or(self.deadline).min(self.deadline);
+        let next = self.next();
         tokio::select! {
             Some(joined) = self.in_flight.join_next_with_id() => self.joined(joined),
             Some(message) = self.inbox.recv() => match message {
-                Message::Cancel => self.apply(Event::CancelRequested),
+                Message::Cancel => self.apply(ROOT, Event::CancelRequested),
                 Message::Drain => self.draining = true,
+                Message::Look => self.look = true,
             },
             () = tokio::time::sleep_until(next) => self.due(),
         }
@@ -344,21 +320,24 @@ impl Driver {
 
     fn joined(&mut self, joined: Result<(tokio::task::Id, Ended), tokio::task::JoinError>) {
         match joined {
-            Ok((_, (node, result, took))) => {
-                if self.handles.remove(&node).is_some() {
-                    self.tell(node, if result.is_ok() { "completed" } else { "failed" }, Some(took));
-                    self.ended(node, result);
+            Ok((_, (at, brought, took))) => {
+                if self.handles.remove(&at).is_some() {
+                    self.take_in(at, brought, took);
                 }
             }
             Err(error) => {
-                let Some(node) =
-                    self.handles.iter().find(|(_, handle)| handle.id() == error.id()).map(|(node, _)| *node)
+                let Some(at) = self.handles.iter().find(|(_, handle)| handle.id() == error.id()).map(|(at, _)| *at)
                 else {
                     return;
                 };
-                self.handles.remove(&node);
-                tracing::error!(execution_id = %self.begun.execution, node = %self.run.key(node), "A node panicked");
-                self.ended(node, Err(Failure::new(Class::ExecutionError, "the node's work broke off unexpectedly")));
+                self.handles.remove(&at);
+                if at == asks::LOOK {
+                    self.look = true;
+                    return;
+                }
+                let frame = self.frame(at.frame);
+                tracing::error!(execution_id = %frame.execution(), node = %frame.key(at), "A node panicked");
+                self.ended(at, Err(Failure::new(Class::ExecutionError, "the node's work broke off unexpectedly")));
             }
         }
     }
@@ -366,17 +345,38 @@ impl Driver {
     fn due(&mut self) {
         let now = Instant::now();
         if now >= self.deadline {
-            return self.apply(Event::DeadlinePassed);
+            // Once: what it stops ends by itself.
+            self.deadline = now + LONGEST_SLEEP;
+            self.apply(ROOT, Event::DeadlinePassed);
         }
-        let due: Vec<NodeIx> = self.timers.iter().filter(|(_, at)| **at <= now).map(|(node, _)| *node).collect();
-        for node in due {
-            self.timers.remove(&node);
-            if self.run.in_flight().any(|running| running == node) {
-                self.ended(node, Ok(Done::waited()));
-            } else {
-                let attempt = self.attempts.get(&node).copied().unwrap_or(1);
-                self.apply(Event::RetryDue { node, attempt });
+        while let Some(due) = self.timers.pop(now) {
+            match due {
+                Due::Deadline(ix) => self.apply(ix, Event::DeadlinePassed),
+                Due::Node(at) => self.node_due(at),
             }
         }
     }
+
+    /// The time of a node has come: its delay is over, its next attempt is due, or nobody answered it.
+    fn node_due(&mut self, at: At) {
+        let frame = self.frame(at.frame);
+        let attempt = frame.attempt(at).unwrap_or(1);
+        if frame.asks.contains_key(&(at.node, at.iteration)) {
+            return self.ask_due(at);
+        }
+        let waits = match at.index() {
+            None => !frame.run.in_flight().any(|running| running == at.node),
+            Some(index) => frame.loops.get(&at.node).is_some_and(|each| each.is_waiting(index)),
+        };
+        match (waits, at.index()) {
+            (false, _) => self.ended(at, Ok(Done::waited())),
+            (true, None) => self.apply(at.frame, Event::RetryDue { node: at.node, attempt }),
+            (true, Some(index)) => self.apply_each(at, each::Event::RetryDue { index, attempt }),
+        }
+    }
+}
+
+/// A frame that is there for as long as anything of it is.
+fn frame(frames: &mut BTreeMap<FrameIx, Box<Frame>>, ix: FrameIx) -> &mut Frame {
+    frames.get_mut(&ix).expect("what belongs to a frame leaves with it")
 }

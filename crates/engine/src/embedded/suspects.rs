@@ -27,18 +27,23 @@ impl Shared {
         canceling: &mut bool,
         inbox: &mut mpsc::UnboundedReceiver<Message>,
     ) -> Result<Option<OwnedSemaphorePermit>, Left> {
-        let turn = tokio::select! {
-            turn = Arc::clone(&self.suspects).acquire_owned() => turn.ok(),
-            message = inbox.recv() => match message {
-                Some(Message::Drain) => return Err(Left::Released),
-                Some(Message::Cancel) | None => {
-                    *canceling = true;
-                    None
+        let over = tokio::time::Instant::now() + begun.deadline_in.min(LONGEST_SLEEP);
+        let turn = loop {
+            tokio::select! {
+                turn = Arc::clone(&self.suspects).acquire_owned() => break turn.ok(),
+                message = inbox.recv() => match message {
+                    Some(Message::Drain) => return Err(Left::Released),
+                    Some(Message::Cancel) | None => {
+                        *canceling = true;
+                        break None;
+                    }
+                    // It asks anew how everything stands when it begins.
+                    Some(Message::Look) => {}
+                },
+                () = tokio::time::sleep_until(over) => {
+                    begun.deadline_in = Duration::ZERO;
+                    break None;
                 }
-            },
-            () = tokio::time::sleep(begun.deadline_in.min(LONGEST_SLEEP)) => {
-                begun.deadline_in = Duration::ZERO;
-                None
             }
         };
         match turn.is_none() || self.note_turn(process, begun).await {

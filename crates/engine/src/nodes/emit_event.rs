@@ -35,10 +35,10 @@ pub struct Emit {
 
 impl Emit {
     /// The event of a node in a run; it is the same at every attempt, whoever makes it.
-    pub fn new(config: Config, spec: &definition::Node, begun: &Begun, trace: TraceParent) -> Emit {
+    pub fn new(config: Config, spec: &definition::Node, begun: &Begun, iteration: i32, trace: TraceParent) -> Emit {
         let metadata = metadata(&config, spec, begun, trace);
         let event = NewEvent {
-            id: event::id_of(begun.execution, &spec.key, 0),
+            id: event::id_of(begun.execution, &spec.key, u32::try_from(iteration).unwrap_or_default()),
             workspace: Some(begun.workspace),
             stream_id: config.stream_id.unwrap_or(begun.execution.0),
             stream_type: config.stream_type,

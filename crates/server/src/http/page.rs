@@ -38,6 +38,10 @@ pub(crate) enum List {
     Hooks = 42,
     Schedules = 30,
     Ticks = 31,
+    Children = 50,
+    Iterations = 51,
+    Waits = 52,
+    Tasks = 53,
 }
 
 /// How many items are asked for.

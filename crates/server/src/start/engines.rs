@@ -90,6 +90,8 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
             let keys = secrets::keys(settings)?;
             let outbound = outbound(settings)?;
             let embedded = Embedded::new(store, outbound.clone(), keys, limits, pulse, on_left(parts, duties));
+            let hints = parts.hints.clone();
+            embedded.on_ready(Arc::new(move |workspace| hints.ready(workspace)));
             Ok(Engines { embedded: Some(embedded.clone()), outbound: Some(outbound), ..serving(Arc::new(embedded)) })
         }
         #[cfg(feature = "test-engine")]
@@ -111,7 +113,8 @@ fn serving(engine: Arc<dyn Engine>) -> Engines {
 }
 
 pub(super) fn outbound(settings: &Settings) -> Result<Outbound, outbound::Error> {
-    Outbound::new(outbound::Settings { allow: settings.outbound.allow.clone(), ..Default::default() })
+    let (allow, public_url) = (settings.outbound.allow.clone(), settings.http.public_url.clone());
+    Outbound::new(outbound::Settings { allow, public_url, ..Default::default() })
 }
 
 /// The one that ends an execution claims its workspace's next itself: hints on or off. One that does not dispatch tells

@@ -17,6 +17,6 @@ SET owner = $2::uuid, owner_epoch = owner_epoch + 1, wake_at = NULL
 FROM s
 WHERE e.id = s.id
   AND e.status = 'RUNNING'
-RETURNING e.id, e.owner_epoch, e.last_seq, e.deaths, e.deaths_seq, e.alone,
+RETURNING e.id, e.owner_epoch, e.last_seq + e.tree_seq AS last_seq, e.deaths, e.deaths_seq, e.alone,
     -- One that said goodbye, or gave its runs up itself, did not die of them.
     coalesce((SELECT p.died OR p.ended_at IS NULL FROM process p WHERE p.id = s.was), true) AS dead

@@ -1,8 +1,10 @@
--- Executions whose deadline has passed and that nobody runs: waiting, or parked (those are woken to end themselves).
+-- Executions whose deadline has passed and that nobody runs: waiting, or parked (those are woken to end themselves). A child is its
+-- root's to end.
 SELECT id, status, workspace_id
 FROM workflow_execution
 WHERE completed_at IS NULL
   AND deadline_at <= statement_timestamp()
   AND owner IS NULL
+  AND parent IS NULL
 ORDER BY deadline_at
 LIMIT 500

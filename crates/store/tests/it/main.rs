@@ -1,8 +1,11 @@
 //! Tests of the store against a real PostgreSQL.
 
+mod asks;
+mod asks_events;
 mod backlog;
 mod cancel;
 mod checks;
+mod children;
 mod claim;
 mod claim_begin;
 mod claim_races;
@@ -39,6 +42,7 @@ mod statements;
 mod support;
 mod taken;
 mod takeover;
+mod tasks;
 mod terminate;
 mod turns;
 mod webhooks;

@@ -26,7 +26,10 @@ async fn park(world: &World, run: &Begun) {
         NodeFact { next_in, ..fact(node, Status::Running) }
     };
     let facts = vec![later("late", 2), later("soon", 1), fact("done", Status::Completed)];
-    let told = world.store.record(world.me, &[Record { park: true, ..record(run, facts) }], "test").await;
+    let told = world
+        .store
+        .record(world.me, &[Record { park: Some(Duration::from_secs(3_600)), ..record(run, facts) }], "test")
+        .await;
     assert!(told.expect("recorded")[0].held);
 }
 

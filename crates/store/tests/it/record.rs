@@ -84,7 +84,7 @@ async fn nothing_is_stored_for_another_owner_another_epoch_or_after_the_end() {
     }
     let ending = Record { epoch: 2, end: Some(end(execution::Status::Completed)), ..record(&run, facts()) };
     assert_eq!(save(&world, &[ending]).await, [FENCED], "nor does it end");
-    let parking = Record { epoch: 2, park: true, ..record(&run, facts()) };
+    let parking = Record { epoch: 2, park: Some(Duration::ZERO), ..record(&run, facts()) };
     assert_eq!(save(&world, &[parking]).await, [FENCED], "nor park");
     assert_eq!(world.state(run.execution).await, "RUNNING, DISPATCHED");
     world.finish(run.execution, execution::Status::Canceled).await;
@@ -264,7 +264,7 @@ async fn what_an_older_run_of_the_same_execution_says_in_the_same_call_is_refuse
     let new = Begun { epoch: old.epoch + 1, ..old.clone() };
     let stale = Record {
         end: Some(end(execution::Status::Failed)),
-        park: true,
+        park: Some(Duration::ZERO),
         ..record(&old, vec![fact("zombie", Status::Completed)])
     };
     let records = [stale, record(&new, vec![fact("living", Status::Completed)])];

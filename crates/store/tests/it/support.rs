@@ -315,7 +315,7 @@ pub(crate) fn fact(node: &str, status: node::Status) -> NodeFact {
 }
 
 pub(crate) fn record(run: &Begun, facts: Vec<NodeFact>) -> Record {
-    Record { execution: run.execution, epoch: run.epoch, facts, end: None, park: false }
+    Record { execution: run.execution, holder: run.execution, epoch: run.epoch, facts, end: None, park: None }
 }
 
 /// Looks until a condition holds, for ten seconds at most.

@@ -15,7 +15,10 @@ async fn what_nobody_runs_is_over_at_once_and_its_slot_free() {
     world.accept_many(workspace, definition, 2).await;
     let mut runs = world.run(workspace, 1).await;
     let parked = runs.remove(0);
-    let park = Record { park: true, ..record(&parked, vec![fact("a", node::Status::Running)]) };
+    let park = Record {
+        park: Some(std::time::Duration::from_secs(60)),
+        ..record(&parked, vec![fact("a", node::Status::Running)])
+    };
     assert!(world.store.record(world.me, &[park], "test").await.expect("parked")[0].held);
     let waiting = world.accept_many(workspace, definition, 1).await[0];
     for (execution, freed) in [(parked.execution, true), (waiting, false)] {

@@ -69,6 +69,10 @@ impl Kit {
                 let failure = Failure::new(Class::ExecutionError, "its condition held, and does not any more");
                 self.ended(&attempt, Err(failure)).await
             }
+            Work::Workflow(_) | Work::ForEach(_) | Work::Wait(_) | Work::Task(_) => {
+                let failure = Failure::new(Class::ValidationError, "this engine cannot perform this kind of node");
+                self.ended(&attempt, Err(failure)).await
+            }
             work @ (Work::HttpRequest(_) | Work::EmitEvent(_)) => {
                 let span = tracing::info_span!(
                     parent: None,
@@ -120,14 +124,14 @@ impl Kit {
     ) -> Result<Done, Failure> {
         match work {
             Work::HttpRequest(config) => {
-                let call = nodes::Call::new(config, spec, scope, begun, trace);
+                let call = nodes::Call::new(config, spec, scope, begun, 0, trace);
                 nodes::http_request(&self.outbound, &self.vault, &self.pulse, call).await
             }
             Work::EmitEvent(config) => {
-                nodes::emit_event(&self.store, &self.pulse, nodes::Emit::new(config, spec, begun, trace)).await
+                nodes::emit_event(&self.store, &self.pulse, nodes::Emit::new(config, spec, begun, 0, trace)).await
             }
             Work::Done(done) => Ok(done),
-            Work::Delay(_) | Work::Skip => {
+            Work::Delay(_) | Work::Workflow(_) | Work::ForEach(_) | Work::Wait(_) | Work::Task(_) | Work::Skip => {
                 Err(Failure::new(Class::ExecutionError, "a node that does not call out was made to"))
             }
         }

@@ -89,7 +89,14 @@ impl Kit {
         if facts.is_empty() {
             return Ok(Stepped::Done(ended));
         }
-        let record = |facts| Record { execution: hold.execution, epoch: hold.epoch, facts, end: None, park: false };
+        let record = |facts| Record {
+            execution: hold.execution,
+            holder: hold.execution,
+            epoch: hold.epoch,
+            facts,
+            end: None,
+            park: None,
+        };
         match self.record(hold.owner, record(facts.clone())).await? {
             Fate::Done(recorded) if recorded.held => Ok(Stepped::Done(ended)),
             Fate::Done(_) => Ok(Stepped::Lost),

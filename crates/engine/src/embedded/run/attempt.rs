@@ -8,28 +8,33 @@
 
 use std::time::Duration;
 
-use kernel::plan::NodeIx;
 use kernel::signals::{metrics, spans};
 use tokio::time::Instant;
 use tracing::field::Empty;
 
 use super::Driver;
+use super::frame::At;
 
 impl Driver {
     /// An attempt at a node begins.
-    pub(super) fn begin(&mut self, node: NodeIx, attempt: u32) -> tracing::Span {
-        let kind = self.version.plan.node(node).kind.name();
-        let span =
-            tracing::info_span!(spans::RUN_NODE.name, node = %self.run.key(node), kind, attempt, outcome = Empty);
-        self.spans.insert(node, (span.clone(), Instant::now()));
+    pub(super) fn begin(&mut self, at: At, attempt: u32) -> tracing::Span {
+        let frame = self.frame(at.frame);
+        let (kind, node) = (frame.kind(at).name(), frame.key(at));
+        let span = match &frame.span {
+            None => tracing::info_span!(spans::RUN_NODE.name, node = %node, kind, attempt, outcome = Empty),
+            Some(run) => {
+                tracing::info_span!(parent: run, spans::RUN_NODE.name, node = %node, kind, attempt, outcome = Empty)
+            }
+        };
+        self.spans.insert(at, (span.clone(), Instant::now()));
         span
     }
 
     /// An attempt at a node came to its end; `took` if it is not simply the time since it began.
-    pub(super) fn tell(&mut self, node: NodeIx, outcome: &'static str, took: Option<Duration>) {
-        let Some((span, since)) = self.spans.remove(&node) else { return };
+    pub(super) fn tell(&mut self, at: At, outcome: &'static str, took: Option<Duration>) {
+        let Some((span, since)) = self.spans.remove(&at) else { return };
         span.record("outcome", outcome);
-        let kind = self.version.plan.node(node).kind.name();
+        let kind = self.frame(at.frame).kind(at).name();
         ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => kind, "outcome" => outcome)
             .record(took.unwrap_or_else(|| since.elapsed()));
     }

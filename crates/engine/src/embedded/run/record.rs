@@ -1,130 +1,167 @@
-//! What a run stores and remembers: facts gathered, one record, and the scope that templates see.
+//! What a run stores and remembers: facts gathered, one record a frame, and the scope that templates see.
 //!
 //! Invariants
-//! - At most one fact a node goes into a record: the last.
+//! - At most one fact a node and iteration goes into a record: the last.
+//! - The records of a tree go together and are awaited together; the root parks only when nothing else is to be stored.
 //! - Outputs that nothing looks at are stored and forgotten.
-//! - What the database cannot hold ends the run FAILED, saying so, instead of stopping it.
+//! - What the database cannot hold ends its execution FAILED, saying so, instead of stopping it.
 //!
 //! Not here: what is to be done (`super`), writing (`writer`).
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use kernel::failure::{Class, Failure};
-use kernel::plan::NodeIx;
 use kernel::run::Outcome;
 use kernel::{execution, node};
 use serde_json::Value;
 use store::run::{End, NodeFact, Record};
 use tokio::time::Instant;
 
-use super::super::Left;
-use super::super::writer::{Told, size};
-use super::Driver;
-use crate::{ending, scope};
+use super::frame::{At, FrameIx, ROOT};
+use super::timers::Due;
+use super::{Driver, frame};
+use crate::embedded::writer::{Told, Writer};
+use crate::embedded::{Left, ProcessId};
+use crate::ending;
+
+/// What became of a frame's record.
+enum Written {
+    Stored,
+    /// It ended so; whose slot that freed.
+    Ended(Option<End>, Left),
+    Lost,
+}
 
 impl Driver {
-    pub(super) fn settle(&mut self, node: NodeIx, end: node::End) {
-        self.timers.remove(&node);
-        let mut fact = self.fact(node, end.status());
-        match self.results.remove(&node) {
-            Some(Ok(done)) if end.status() == node::Status::Completed => {
-                self.remember(node, &end, done.output.clone(), None);
+    pub(super) fn settle(&mut self, at: At, end: node::End) {
+        self.timers.remove(Due::Node(at));
+        let frame = self.frame(at.frame);
+        let mut fact = frame.fact(at, end.status());
+        let result = frame.results.remove(&(at.node, at.iteration));
+        match (result, end.status()) {
+            (Some(Ok(done)), node::Status::Completed) => {
+                frame.remember(at.node, &end, done.output.clone(), None);
                 fact.label = done.took;
                 fact.output = Some(done.output);
             }
-            Some(Err(failure)) if end.status() == node::Status::Failed => {
-                let failure = failure.at(self.run.key(node).clone());
-                self.remember(node, &end, Value::Null, Some(&failure));
-                self.failures.insert(node, failure.clone());
-                fact.error = Some(failure);
-            }
-            _ => self.remember(node, &end, Value::Null, None),
+            (Some(Err(failure)), node::Status::Failed) => self.failed(at, &end, failure, &mut fact),
+            (_, node::Status::Unknown) => self.failed(at, &end, Failure::unknown(), &mut fact),
+            _ => frame.remember(at.node, &end, Value::Null, None),
         }
-        self.note(fact);
+        self.note(at.frame, fact);
     }
 
-    pub(super) fn retry_later(&mut self, node: NodeIx, attempt: u32, wait: Duration) {
-        let error = match self.results.remove(&node) {
-            Some(Err(failure)) => Some(failure.at(self.run.key(node).clone())),
+    fn failed(&mut self, at: At, end: &node::End, failure: Failure, fact: &mut NodeFact) {
+        let frame = self.frame(at.frame);
+        let failure = failure.at(frame.key(at).clone());
+        frame.remember(at.node, end, Value::Null, Some(&failure));
+        frame.failures.insert(at.node, failure.clone());
+        fact.error = Some(failure);
+    }
+
+    pub(super) fn retry_later(&mut self, at: At, attempt: u32, wait: Duration) {
+        let frame = self.frame(at.frame);
+        let error = match frame.results.remove(&(at.node, at.iteration)) {
+            Some(Err(failure)) => Some(failure.at(frame.key(at).clone())),
             _ => None,
         };
-        self.attempts.insert(node, attempt);
-        self.timers.insert(node, Instant::now() + wait);
-        let fact = NodeFact { attempt, next_in: Some(wait), error, ..self.fact(node, node::Status::Retrying) };
-        self.note(fact);
+        frame.attempted(at, attempt);
+        let fact = NodeFact { attempt, next_in: Some(wait), error, ..frame.fact(at, node::Status::Retrying) };
+        self.timers.set(Due::Node(at), Instant::now() + wait);
+        self.note(at.frame, fact);
     }
 
-    pub(super) fn finish(&self, outcome: Outcome) -> End {
-        let failure = |node| self.failures.get(&node).cloned();
-        ending::end(&outcome, &self.version, &self.scope, failure)
+    pub(super) fn finish(&mut self, ix: FrameIx, outcome: &Outcome) {
+        let frame = frame(&mut self.frames, ix);
+        let failure = |node| frame.failures.get(&node).cloned();
+        frame.end = Some(ending::end(outcome, &frame.version, &frame.scope, failure));
+        self.dirty.insert(ix);
+    }
+
+    pub(super) fn note(&mut self, ix: FrameIx, fact: NodeFact) {
+        self.gathered += frame(&mut self.frames, ix).note(fact);
+        self.facts += 1;
+        self.dirty.insert(ix);
     }
 
     /// Records what happened, if anything did. Some if the run leaves this process.
     pub(super) async fn commit(&mut self) -> Option<Left> {
-        let park = self.end.is_none() && self.may_park();
-        if self.facts.is_empty() && self.end.is_none() && !park {
-            return None;
+        let mut records = Vec::new();
+        for ix in std::mem::take(&mut self.dirty) {
+            let hold = self.hold;
+            records.extend(self.frame(ix).record(hold).map(|record| (ix, record)));
         }
-        let mut record = Record {
-            execution: self.begun.execution,
-            epoch: self.begun.epoch,
-            facts: std::mem::take(&mut self.facts),
-            end: self.end.take(),
-            park,
-        };
-        self.gathered = 0;
-        let ends = record.end.is_some();
-        loop {
-            let end = record.end.as_ref().map(|end| (end.outcome, end.error.as_ref().map(|failure| failure.class)));
-            match self.shared.writer.record(self.process, record).await {
-                None => return Some(Left::Lost),
-                Some(Told::Recorded(recorded)) if !recorded.held => return Some(Left::Lost),
-                Some(Told::Recorded(recorded)) if ends || recorded.ended => {
-                    if let Some((outcome, class)) = end {
-                        ending::counted(outcome, class);
-                    }
-                    return Some(Left::Ended { freed: recorded.freed });
-                }
-                Some(Told::Recorded(_)) => return park.then_some(Left::Parked),
-                Some(Told::Refused(error, refused)) => {
-                    tracing::warn!(execution_id = %self.begun.execution, error = %error, "A result cannot be stored");
-                    record = unstorable(*refused);
-                }
+        (self.gathered, self.facts) = (0, 0);
+        let ends = records.iter().any(|(_, record)| record.end.is_some());
+        let below = records.iter().any(|(ix, _)| *ix != ROOT);
+        let park = self.may_park().filter(|_| !ends);
+        if below || park.is_none() {
+            if let Some(left) = self.write(records).await {
+                return Some(left);
+            }
+            // A child's end may be news for its node.
+            let park = park.filter(|_| self.orders.is_empty())?;
+            return self.park(Vec::new(), park).await;
+        }
+        self.park(records, park?).await
+    }
+
+    /// Records what the root did last, and that nobody needs to hold it.
+    async fn park(&mut self, mut records: Vec<(FrameIx, Record)>, park: Duration) -> Option<Left> {
+        if records.is_empty() {
+            let (execution, epoch) = (self.hold.execution, self.hold.epoch);
+            let record = Record { execution, holder: execution, epoch, facts: Vec::new(), end: None, park: None };
+            records.push((ROOT, record));
+        }
+        for (_, record) in &mut records {
+            record.park = Some(park);
+        }
+        self.write(records).await.or(Some(Left::Parked))
+    }
+
+    /// Writes records together. Some if the run leaves this process.
+    async fn write(&mut self, records: Vec<(FrameIx, Record)>) -> Option<Left> {
+        let (writer, process) = (self.shared.writer.clone(), self.process);
+        let writes = records.into_iter().map(|(ix, record)| {
+            let writer = writer.clone();
+            async move { (ix, write_one(&writer, process, ix, record).await) }
+        });
+        for (ix, written) in join_all(writes).await {
+            match written {
+                Written::Stored => {}
+                Written::Lost => return Some(Left::Lost),
+                Written::Ended(_, left) if ix == ROOT => return Some(left),
+                Written::Ended(Some(end), _) => self.frame_ended(ix, end),
+                Written::Ended(None, _) => return Some(Left::Lost),
             }
         }
+        None
     }
+}
 
-    pub(super) fn fact(&self, node: NodeIx, status: node::Status) -> NodeFact {
-        NodeFact {
-            node: self.run.key(node).clone(),
-            iteration: 0,
-            status,
-            attempt: self.attempts.get(&node).copied().unwrap_or(0),
-            next_in: None,
-            label: None,
-            input: None,
-            output: None,
-            error: None,
+/// Writes one record, or what can be stored of it.
+async fn write_one(writer: &Writer, process: ProcessId, ix: FrameIx, mut record: Record) -> Written {
+    loop {
+        let (execution, ends) = (record.execution, record.end.is_some());
+        let class = record.end.as_ref().map(|end| (end.outcome, end.error.as_ref().map(|failure| failure.class)));
+        // A child's end is passed on to its node.
+        let end = record.end.clone().filter(|_| ix != ROOT);
+        match writer.record(process, record).await {
+            None => return Written::Lost,
+            Some(Told::Recorded(recorded)) if !recorded.held => return Written::Lost,
+            Some(Told::Recorded(recorded)) if ends || recorded.ended => {
+                if let Some((outcome, class)) = class.filter(|_| ix == ROOT) {
+                    ending::counted(outcome, class);
+                }
+                return Written::Ended(end, Left::Ended { freed: recorded.freed });
+            }
+            Some(Told::Recorded(_)) => return Written::Stored,
+            Some(Told::Refused(error, refused)) => {
+                tracing::warn!(execution_id = %execution, error = %error, "A result cannot be stored");
+                record = unstorable(*refused);
+            }
         }
-    }
-
-    /// Keeps one fact a node: the last, with the input an earlier one brought.
-    pub(super) fn note(&mut self, mut fact: NodeFact) {
-        #[cfg(feature = "mutants")]
-        crate::mutant::fact(&mut fact);
-        if let Some(at) = self.facts.iter().position(|known| known.node == fact.node) {
-            let earlier = self.facts.remove(at);
-            fact.input = fact.input.or(earlier.input);
-        }
-        self.gathered += size(&fact);
-        self.facts.push(fact);
-    }
-
-    pub(super) fn remember(&mut self, node: NodeIx, end: &node::End, output: Value, error: Option<&Failure>) {
-        let key = self.run.key(node).clone();
-        let kept = self.version.looked_at.contains(&key);
-        let output = if kept { output } else { Value::Null };
-        self.scope.nodes.insert(key, scope::seen(end.status(), output, error.filter(|_| kept)));
     }
 }
 
@@ -139,5 +176,5 @@ fn unstorable(record: Record) -> Record {
         NodeFact { status, error, input: None, output: None, ..fact }
     });
     let end = End { outcome: execution::Status::Failed, output: None, error: Some(failure()) };
-    Record { facts: facts.collect(), end: Some(end), park: false, ..record }
+    Record { facts: facts.collect(), end: Some(end), park: None, ..record }
 }

@@ -1,0 +1,190 @@
+//! What nodes of this tree ask of the world outside, and what comes back.
+//!
+//! Invariants
+//! - Asking is the node's call: its start is stored first, and asked again it hears how it stands. Whether it was answered or its
+//!   time is up is the store's to say, never this clock's.
+//! - That something came is a hint: the run looks, and takes what is there.
+//! - A run that only waits for answers needs no process: it is parked, and an answer wakes it.
+//!
+//! What happens if this process dies: before the ask's commit nobody was asked; after it, or after the answer, the node is performed
+//! again and is told how it stands.
+//!
+//! Not here: keeping asks and answers (`store::ask`), what an answer makes of its node (`kernel::kind`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::definition::Node;
+use kernel::failure::{Class, Failure};
+use kernel::ids::ExecutionId;
+use kernel::kind::{task, wait_for_event};
+use kernel::plan::NodeIx;
+use kernel::run::Stop;
+use serde_json::Value;
+use store::ask::{Ask, Came, Place, Standing, What};
+use store::taken::Hold;
+use tokio::time::Instant;
+
+use super::children::insist;
+use super::frame::{At, Frame, FrameIx, ROOT};
+use super::perform::Brought;
+use super::timers::Due;
+use super::{Driver, frame};
+use crate::embedded::Shared;
+use crate::nodes::{Done, Work};
+
+/// Under this a look is in flight: no node is there.
+pub(super) const LOOK: At = At { frame: ROOT, node: NodeIx::MAX, iteration: 0 };
+
+/// An ask whose time is up here, and not yet in the database, is looked at again after this.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What a node asked, until it is answered.
+#[derive(Clone)]
+pub(super) enum Asked {
+    Wait(wait_for_event::Config),
+    Task,
+}
+
+/// What is to be asked.
+pub(super) struct Asking {
+    ask: Ask,
+    asked: Asked,
+}
+
+/// What came for the tree.
+pub(super) struct Look {
+    came: Vec<Came>,
+    /// Children that somebody asked to end.
+    canceling: Vec<ExecutionId>,
+}
+
+impl Asking {
+    /// The ask of a node.
+    pub(super) fn new(
+        work: Work,
+        spec: &Node,
+        input: &Value,
+        of: &Frame,
+        at: At,
+        attempt: u32,
+    ) -> Result<Asking, Failure> {
+        let (what, input, asked) = match work {
+            Work::Wait(config) => {
+                let what = What::Wait { event: config.event.clone(), matches: config.matches.clone() };
+                (what, input.clone(), Asked::Wait(config))
+            }
+            Work::Task(config) if config.activity.is_some() => {
+                let message = "an activity is served by Temporal workers: this engine has none, name a queue";
+                return Err(Failure::new(Class::ValidationError, message));
+            }
+            Work::Task(config) => (What::Task { queue: config.queue, lease: config.lease }, config.input, Asked::Task),
+            _ => return Err(Failure::new(Class::ExecutionError, "this kind of node asks nobody")),
+        };
+        let place = Place { execution: of.execution(), node: spec.key.clone(), iteration: at.iteration };
+        let expires_in = spec.timeout_ms.map(Duration::from_millis);
+        Ok(Asking { ask: Ask { place, workspace: of.begun.workspace, attempt, what, input, expires_in }, asked })
+    }
+
+    pub(super) fn asked(&self) -> Asked {
+        self.asked.clone()
+    }
+}
+
+impl Asked {
+    /// What an ask that is over makes of its node; none if it is not.
+    fn result(self, standing: Standing) -> Option<Result<Done, Failure>> {
+        let result = match (self, standing) {
+            (_, Standing::Open { .. }) => return None,
+            (Asked::Wait(config), Standing::Answered(answer)) => {
+                answer.result.map(|data| config.answered(data, &answer.by, answer.at))
+            }
+            (Asked::Wait(config), Standing::Expired) => config.expired(),
+            (Asked::Task, Standing::Answered(answer)) => answer.result,
+            (Asked::Task, Standing::Expired) => Err(task::expired()),
+        };
+        Some(result.map(Done::plain))
+    }
+}
+
+impl Shared {
+    pub(super) async fn ask(&self, hold: Hold, asking: Asking) -> Brought {
+        match insist(|| self.store.ask(hold, &asking.ask)).await {
+            Ok(Some(standing)) => Brought::Standing(standing),
+            Ok(None) => Brought::Lost,
+            Err(failure) => Brought::Result(Err(failure)),
+        }
+    }
+
+    /// Reads what came for a tree; what is lost here is there at the next look.
+    async fn look(&self, hold: Hold) -> Brought {
+        let came = match insist(|| self.store.answers(hold)).await {
+            Ok(Some(came)) => came,
+            Ok(None) => return Brought::Lost,
+            Err(_) => Vec::new(),
+        };
+        // After that: it counts the call as heard, and a child that is to end from now on calls again.
+        let canceling = insist(|| self.store.canceling_below(hold.execution)).await.unwrap_or_default();
+        Brought::Came(Look { came, canceling })
+    }
+}
+
+impl Driver {
+    /// Looks for what came, one look at a time.
+    pub(super) fn look_if_told(&mut self) {
+        if !self.look || self.handles.contains_key(&LOOK) {
+            return;
+        }
+        self.look = false;
+        let (shared, hold) = (Arc::clone(&self.shared), self.hold);
+        let handle = self.in_flight.spawn(async move { (LOOK, shared.look(hold).await, Duration::ZERO) });
+        self.handles.insert(LOOK, handle);
+    }
+
+    /// An ask stands so.
+    pub(super) fn stands(&mut self, at: At, standing: Standing) {
+        let frame = self.frame(at.frame);
+        let Some(asked) = frame.asks.get(&(at.node, at.iteration)).cloned() else { return };
+        if let Standing::Open { expires_in } = &standing {
+            if let Some(wait) = expires_in {
+                self.timers.set(Due::Node(at), Instant::now() + *wait);
+            }
+            return;
+        }
+        frame.asks.remove(&(at.node, at.iteration));
+        match asked.result(standing) {
+            Some(result) => self.ended(at, result),
+            None => self.ended(at, Err(Failure::new(Class::ExecutionError, "an open ask was taken for answered"))),
+        }
+    }
+
+    /// Something came: answers, times that are up, children that are to end.
+    pub(super) fn came(&mut self, look: Look) {
+        let frames: BTreeMap<ExecutionId, FrameIx> =
+            self.frames.iter().map(|(ix, frame)| (frame.execution(), *ix)).collect();
+        for Came { place, attempt, standing } in look.came {
+            let Some(ix) = frames.get(&place.execution) else { continue };
+            let frame = frame(&mut self.frames, *ix);
+            let Some(node) = frame.version.plan.index_of(&place.node) else { continue };
+            let at = At { frame: *ix, node, iteration: place.iteration };
+            // One that is being asked is told by that.
+            if frame.attempt(at) == Some(attempt) && !self.handles.contains_key(&at) {
+                self.stands(at, standing);
+            }
+        }
+        for child in look.canceling {
+            match frames.get(&child) {
+                Some(ix) => self.stop(*ix, Stop::Cancel),
+                // It is being found just now.
+                None => drop(self.doomed.insert(child)),
+            }
+        }
+    }
+
+    /// The time of an ask is up by this clock: the database says whether it is, and when to look again if not.
+    pub(super) fn ask_due(&mut self, at: At) {
+        self.timers.set(Due::Node(at), Instant::now() + AGAIN);
+        self.look = true;
+    }
+}

@@ -1,0 +1,343 @@
+//! Children: executions that nodes of this tree make, each a frame of the same run.
+//!
+//! Invariants
+//! - Making a child is the node's call: its start is stored first, and made again it finds the same child, running or ended.
+//! - A child's end is committed before its node hears of it; what its node makes of it is the kernel's to say.
+//! - A frame leaves with everything that belongs to it: what is in flight below it is broken off.
+//!
+//! What happens if this process dies: the node is performed again and finds its child where its rows left it.
+//!
+//! Not here: making the row (`store::child`), the end of a root (`record`).
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::definition::Node;
+use kernel::execution;
+use kernel::failure::{Class, Failure};
+use kernel::ids::{ExecutionId, WorkspaceId};
+use kernel::inputs::Inputs;
+use kernel::kind::workflow::{self, Config, MAX_DEPTH, MAX_DESCENDANTS};
+use kernel::plan::NodeIx;
+use kernel::queue::Priority;
+use kernel::run::Stop;
+use kernel::trace::TraceParent;
+use serde_json::{Value, json};
+use store::admission::Begun;
+use store::child::{Named, NewChild, Place, Refusal, Spawned};
+use store::enqueue::{Accepted, Judged, Start};
+use store::run::{End, Record, StoredNode};
+use store::taken::Hold;
+use store::{Error, new_id};
+use tokio::time::Instant;
+
+use super::Driver;
+use super::frame::{At, Frame, FrameIx};
+use super::perform::Brought;
+use super::timers::Due;
+use crate::embedded::held::span;
+use crate::embedded::{LONGEST_SLEEP, NAME, Shared};
+use crate::nodes::Done;
+use crate::versions::{self, Version};
+
+/// How long a database that is away is left alone.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A child that is to be made, or found.
+pub(super) struct Starting {
+    place: Place,
+    workspace: WorkspaceId,
+    config: Config,
+    timeout: Option<Duration>,
+    trace: TraceParent,
+}
+
+/// A child that is there.
+pub(super) enum Found {
+    Running { begun: Begun, version: Arc<Version>, stored: Vec<StoredNode>, canceling: bool, inherits: bool },
+    Ended { execution: ExecutionId, end: End },
+}
+
+impl Starting {
+    pub(super) fn new(config: Config, spec: &Node, of: &Frame, at: At, attempt: u32, trace: TraceParent) -> Starting {
+        let place = Place { parent: of.execution(), node: spec.key.clone(), iteration: at.iteration, attempt };
+        let timeout = spec.timeout_ms.map(Duration::from_millis);
+        Starting { place, workspace: of.begun.workspace, config, timeout, trace }
+    }
+
+    /// Is it a start of its own, which nobody waits for?
+    pub(super) fn is_detached(&self) -> bool {
+        self.config.detached
+    }
+
+    /// What the child is told of why it runs.
+    fn trigger(&self) -> Value {
+        let Place { parent, node, iteration, .. } = &self.place;
+        json!({ "type": "workflow", "execution_id": parent, "node": node, "iteration": iteration })
+    }
+}
+
+impl Shared {
+    /// Makes the child of a node, or finds it.
+    pub(super) async fn child(&self, hold: Hold, starting: Starting) -> Brought {
+        match self.find_or_make(hold, &starting).await {
+            Ok(Some(found)) => Brought::Child(Box::new(found)),
+            Ok(None) => Brought::Lost,
+            Err(failure) => Brought::Result(Err(failure)),
+        }
+    }
+
+    /// Starts an execution of its own for a node, and waits for its acceptance alone. Repeated, it finds the first.
+    pub(super) async fn detach(&self, starting: Starting) -> Result<Done, Failure> {
+        let (named, input) = self.named(&starting).await?;
+        let Place { parent, node, iteration, .. } = &starting.place;
+        let key = format!("node/{parent}/{node}/{iteration}");
+        let start = Start {
+            execution: ExecutionId(new_id()),
+            workspace: starting.workspace,
+            definition: named.definition,
+            input,
+            priority: Priority::USUAL,
+            run_at: None,
+            concurrency_key: None,
+            // One start a node: its content is the node's own business.
+            idempotency: Some((key.clone(), key.into_bytes())),
+            trigger: starting.trigger(),
+            trace: Some(starting.trace),
+            version: Some(named.version),
+            rerun_of: None,
+        };
+        let judged = [Judged { start: &start, published: None }];
+        let accepted = insist(|| self.store.enqueue_judged(&judged, None, "engine")).await?;
+        match accepted.first() {
+            Some(Accepted::New { execution, ready }) => {
+                if let (true, Some(tell)) = (*ready, self.on_ready.get()) {
+                    tell(starting.workspace);
+                }
+                Ok(Done::plain(workflow::detached(*execution)))
+            }
+            Some(Accepted::Existing { execution }) => Ok(Done::plain(workflow::detached(*execution))),
+            // Worth another try: others' work makes room.
+            Some(Accepted::Full) => Err(Failure::new(Class::ExecutionError, "the workspace's backlog is full")),
+            _ => Err(unknown(&starting.config)),
+        }
+    }
+
+    async fn find_or_make(&self, hold: Hold, starting: &Starting) -> Result<Option<Found>, Failure> {
+        let new = self.named(starting).await.map(|(named, input)| NewChild {
+            execution: ExecutionId(new_id()),
+            definition: named.definition,
+            version: named.version,
+            input: input.unwrap_or_default(),
+            trigger: starting.trigger(),
+            timeout: [named.timeout, starting.timeout].into_iter().flatten().min(),
+            trace: starting.trace,
+            engine: NAME,
+            begins: true,
+        });
+        let spawned = match &new {
+            Ok(new) => insist(|| self.store.spawn_child(hold, &starting.place, new)).await?,
+            // What was made before stands, whatever became of its definition.
+            Err(_) => insist(|| self.store.find_child(hold, &starting.place)).await?,
+        };
+        match (spawned, new) {
+            (None, _) => Ok(None),
+            (Some(Spawned::Ended { execution, end }), _) => Ok(Some(Found::Ended { execution, end })),
+            (Some(Spawned::Running { begun, canceling, made, inherits }), _) => {
+                let (begun, version, stored) = match self.take_up_child(*begun, made).await {
+                    Ok(parts) => parts,
+                    Err((begun, failure)) => return Ok(self.give_child_up(hold, &begun, failure).await),
+                };
+                Ok(Some(Found::Running { begun, version, stored, canceling, inherits }))
+            }
+            (Some(Spawned::Refused(refusal)), _) => Err(refused(refusal)),
+            (Some(Spawned::Missing), Err(failure)) => Err(failure),
+            (Some(Spawned::Missing), Ok(_)) => Err(unknown(&starting.config)),
+        }
+    }
+
+    /// Everything that a child needs to go on; or why it cannot.
+    async fn take_up_child(
+        &self,
+        begun: Begun,
+        made: bool,
+    ) -> Result<(Begun, Arc<Version>, Vec<StoredNode>), (Box<Begun>, Failure)> {
+        let version = match self.readable(begun.version).await {
+            Ok(version) => version,
+            Err(failure) => return Err((Box::new(begun), failure)),
+        };
+        let stored = if made { Ok(Vec::new()) } else { insist(|| self.store.run_nodes(begun.execution)).await };
+        match stored {
+            Ok(stored) => Ok((begun, version, stored)),
+            Err(_) => {
+                let failure = Failure::new(Class::BadGraph, "what is stored of it cannot be read");
+                Err((Box::new(begun), failure))
+            }
+        }
+    }
+
+    /// Ends a child that cannot be run.
+    async fn give_child_up(&self, hold: Hold, begun: &Begun, failure: Failure) -> Option<Found> {
+        tracing::warn!(execution_id = %begun.execution, reason = failure.message, "A child cannot be run");
+        let end = End { outcome: execution::Status::Failed, output: None, error: Some(failure) };
+        let record = Record {
+            execution: begun.execution,
+            holder: hold.execution,
+            epoch: hold.epoch,
+            facts: Vec::new(),
+            end: Some(end.clone()),
+            park: None,
+        };
+        match self.writer.record(hold.owner, record).await {
+            Some(crate::embedded::writer::Told::Recorded(told)) if told.held => {
+                Some(Found::Ended { execution: begun.execution, end })
+            }
+            _ => None,
+        }
+    }
+
+    /// Which version a node means, and what it is to start with.
+    async fn named(&self, starting: &Starting) -> Result<(Named, Option<Value>), Failure> {
+        let config = &starting.config;
+        let named = || self.store.named_version(starting.workspace, &config.workflow, config.version);
+        let named = insist(named).await?.ok_or_else(|| unknown(config))?;
+        let version = self.readable(named.version).await?;
+        let definition = &version.definition;
+        let inputs = Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true));
+        let input = inputs.apply(config.input.clone()).map_err(|problems| {
+            let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            let message = format!("{:?} does not take this input: {}", config.workflow, all.join("; "));
+            Failure::new(Class::ValidationError, message)
+        })?;
+        Ok((named, input))
+    }
+
+    async fn readable(&self, id: kernel::ids::VersionId) -> Result<Arc<Version>, Failure> {
+        loop {
+            match self.versions.get(&self.store, id).await {
+                Ok(version) => return Ok(version),
+                Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound | Error::Corrupt(_)) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "Reading a version failed, trying again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error @ versions::Error::Missing(_)) => {
+                    return Err(Failure::new(Class::DefinitionGone, error.to_string()));
+                }
+                Err(error) => return Err(Failure::new(Class::BadGraph, error.to_string())),
+            }
+        }
+    }
+}
+
+impl Driver {
+    /// A node's child is there: it joins the tree, or has ended before.
+    pub(super) fn found(&mut self, at: At, found: Found) {
+        let (begun, version, stored, canceling, inherits) = match found {
+            Found::Ended { execution, end } => return self.child_ended(at, execution, end),
+            Found::Running { begun, version, stored, canceling, inherits } => {
+                (begun, version, stored, canceling, inherits)
+            }
+        };
+        let ix = self.next_frame;
+        self.next_frame += 1;
+        let canceling = self.doomed.remove(&begun.execution) || canceling;
+        // A deadline that is its parent's comes from there.
+        let overdue = begun.deadline_in.is_zero() && !inherits;
+        let stop = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
+        if !inherits {
+            self.timers.set(Due::Deadline(ix), Instant::now() + begun.deadline_in.min(LONGEST_SLEEP));
+        }
+        let span = span(&begun);
+        self.frames.insert(ix, Box::new(Frame::new(begun, version, Some(at), Some(span))));
+        self.children.insert(at, ix);
+        self.restore(ix, stored, stop);
+    }
+
+    /// A child's end is stored: its frame leaves, and its node hears of it.
+    pub(super) fn frame_ended(&mut self, ix: FrameIx, end: End) {
+        let Some(frame) = self.drop_frame(ix) else { return };
+        if let Some(at) = frame.parent {
+            self.children.remove(&at);
+            self.child_ended(at, frame.execution(), end);
+        }
+    }
+
+    fn child_ended(&mut self, at: At, child: ExecutionId, end: End) {
+        let End { outcome, output, error } = end;
+        // What stopped it from above is no failure of its node.
+        if self.frame(at.frame).stop.is_some() && outcome != execution::Status::Completed {
+            self.tell(at, "canceled", None);
+            return self.aborted(at);
+        }
+        self.ended(at, workflow::ended(child, outcome, output, error).map(Done::plain));
+    }
+
+    /// Removes a frame and all that belongs to it.
+    fn drop_frame(&mut self, ix: FrameIx) -> Option<Box<Frame>> {
+        let below: Vec<(At, FrameIx)> = self.children.range(of(ix)).map(|(at, child)| (*at, *child)).collect();
+        for (at, child) in below {
+            self.children.remove(&at);
+            self.drop_frame(child);
+        }
+        let handles: Vec<At> = self.handles.range(of(ix)).map(|(at, _)| *at).collect();
+        for at in handles {
+            if let Some(handle) = self.handles.remove(&at) {
+                handle.abort();
+            }
+        }
+        let spans: Vec<At> = self.spans.range(of(ix)).map(|(at, _)| *at).collect();
+        for at in spans {
+            self.spans.remove(&at);
+        }
+        self.timers.forget(ix);
+        self.ready.retain(|(at, _)| at.frame != ix);
+        self.calls.retain(|(at, _)| at.frame != ix);
+        self.orders.retain(|(frame, _)| *frame != ix);
+        self.dirty.remove(&ix);
+        self.frames.remove(&ix)
+    }
+}
+
+/// Everything of a frame.
+pub(super) fn of(frame: FrameIx) -> RangeInclusive<At> {
+    At { frame, node: NodeIx::MIN, iteration: i32::MIN }..=At { frame, node: NodeIx::MAX, iteration: i32::MAX }
+}
+
+fn unknown(config: &Config) -> Failure {
+    let version = config.version.map(|version| format!(" version {version} of")).unwrap_or_default();
+    let message = format!("there is no{version} published workflow {:?} in this workspace", config.workflow);
+    Failure::new(Class::ValidationError, message)
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    let message = match refusal {
+        Refusal::TooDeep => format!("a child would be at depth {}; at most {MAX_DEPTH} are allowed", MAX_DEPTH + 1),
+        Refusal::TooMany => format!("its root has {MAX_DESCENDANTS} descendants, the most there may be"),
+    };
+    Failure::new(Class::ValidationError, message)
+}
+
+/// Asks the store until it answers; whoever may no longer act for the run drops this. What the database cannot hold is a
+/// failure, and so is what it holds and nobody can read.
+pub(super) async fn insist<T, F>(mut ask: impl FnMut() -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if error.is_unavailable() => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "A node waits for the database");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(Error::Refused { .. }) => {
+                return Err(Failure::new(Class::ValidationError, "the database cannot hold what it was given"));
+            }
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "A node cannot be performed");
+                return Err(Failure::new(Class::ExecutionError, "what is stored of it cannot be read"));
+            }
+        }
+    }
+}

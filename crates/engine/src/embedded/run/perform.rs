@@ -1,0 +1,189 @@
+//! Starting a node: what its kind leaves to do, and what comes back.
+//!
+//! Invariants
+//! - What a node does beyond computing leaves this process only after the record that starts it.
+//! - A node that was begun before this process had the run is not recorded as begun again, unless it calls out.
+//!
+//! Not here: the work behind a kind (`nodes`), children (`children`), loops (`loops`), asks (`asks`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kernel::definition::Kind;
+use kernel::failure::Failure;
+use kernel::run::Event;
+use kernel::{each, kind, node};
+use serde_json::Value;
+use store::run::NodeFact;
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use super::Driver;
+use super::asks::{Asking, Look};
+use super::children::{Found, Starting};
+use super::frame::At;
+use super::loops::Reloaded;
+use super::timers::Due;
+use crate::nodes::{self, Call, Done, Emit, Work};
+use crate::trace;
+
+/// What leaves this process for a node, once its start is recorded.
+pub(super) enum Outgoing {
+    Call(Box<Call>),
+    Emit(Box<Emit>),
+    /// Another execution is to be made, or found.
+    Child(Box<Starting>),
+    /// The items of a loop are to be read again.
+    Reload,
+    /// What a loop's items produced is to be gathered.
+    Collect(each::End),
+    /// Somebody outside is to be asked.
+    Ask(Box<Asking>),
+}
+
+/// What came back.
+pub(super) enum Brought {
+    Result(Result<Done, Failure>),
+    Child(Box<Found>),
+    Loop(Box<Reloaded>),
+    Standing(store::ask::Standing),
+    Came(Look),
+    /// The run is another's by now.
+    Lost,
+}
+
+impl Driver {
+    pub(super) fn perform(&mut self, at: At, attempt: u32) {
+        self.frame(at.frame).attempted(at, attempt);
+        let span = self.begin(at, attempt);
+        let _within = span.clone().entered();
+        let again = self.frame(at.frame).was_begun(at);
+        let frame = self.frame(at.frame);
+        let version = Arc::clone(&frame.version);
+        let action = at.index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
+        let spec = action.as_deref().unwrap_or(&version.definition.nodes[at.node]);
+        if again && spec.kind == Kind::ForEach {
+            return self.calls.push((at, Outgoing::Reload));
+        }
+        let scope = match at.index() {
+            None => version.view(at.node, &frame.scope),
+            Some(index) => Cow::Owned(frame.item_scope(at.node, index)),
+        };
+        let ready = nodes::ready(spec, &scope);
+        match ready {
+            Err(failure) => self.ended(at, Err(failure)),
+            Ok((_, Work::Done(done))) => self.ended(at, Ok(done)),
+            Ok((_, Work::Skip)) => self.skip(at, attempt),
+            Ok((input, Work::Delay(config))) => self.delay(at, attempt, input, &config),
+            Ok((input, Work::ForEach(config))) => self.begin_loop(at, attempt, input, config),
+            Ok((input, work)) => {
+                let trace = trace::of(&span).unwrap_or(frame.begun.trace);
+                let outgoing = match work {
+                    Work::HttpRequest(config) => {
+                        let call = Call::new(config, spec, &scope, &frame.begun, at.iteration, trace);
+                        Outgoing::Call(Box::new(call))
+                    }
+                    Work::EmitEvent(config) => {
+                        let emit = Emit::new(config, spec, &frame.begun, at.iteration, trace);
+                        Outgoing::Emit(Box::new(emit))
+                    }
+                    Work::Workflow(config) => {
+                        Outgoing::Child(Box::new(Starting::new(config, spec, frame, at, attempt, trace)))
+                    }
+                    other => match Asking::new(other, spec, &input, frame, at, attempt) {
+                        Ok(asking) => {
+                            frame.asks.insert((at.node, at.iteration), asking.asked());
+                            Outgoing::Ask(Box::new(asking))
+                        }
+                        Err(failure) => return self.ended(at, Err(failure)),
+                    },
+                };
+                if !(again && spec.kind.is_patient()) {
+                    self.running(at, attempt, Some(input), None);
+                }
+                self.calls.push((at, outgoing));
+            }
+        }
+    }
+
+    fn skip(&mut self, at: At, attempt: u32) {
+        self.tell(at, "skipped", None);
+        self.frame(at.frame).forget(at);
+        match at.index() {
+            None => self.apply(at.frame, Event::NodeSkipped { node: at.node, attempt }),
+            Some(index) => self.apply_each(at, each::Event::Skipped { index, attempt }),
+        }
+    }
+
+    /// A delay is a time on the node's row; after a crash the stored time stands.
+    fn delay(&mut self, at: At, attempt: u32, input: Value, config: &kind::delay::Config) {
+        if self.timers.has(Due::Node(at)) {
+            return;
+        }
+        let now = Timestamp::now();
+        match config.due_at(now) {
+            Err(failure) => self.ended(at, Err(failure)),
+            Ok(due) => {
+                let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
+                self.timers.set(Due::Node(at), Instant::now() + wait);
+                self.running(at, attempt, Some(input), Some(wait));
+            }
+        }
+    }
+
+    pub(super) fn running(&mut self, at: At, attempt: u32, input: Option<Value>, next_in: Option<Duration>) {
+        let fact = self.frame(at.frame).fact(at, node::Status::Running);
+        self.note(at.frame, NodeFact { attempt, input, next_in, ..fact });
+    }
+
+    pub(super) fn launch(&mut self, at: At, outgoing: Outgoing) {
+        let (shared, hold) = (Arc::clone(&self.shared), self.hold);
+        let span = self.spans.get(&at).map_or_else(tracing::Span::none, |(span, _)| span.clone());
+        let frame = self.frame(at.frame);
+        let (execution, key) = (frame.execution(), frame.key(at).clone());
+        let (workspace, mode) = (frame.begun.workspace, frame.loops.get(&at.node).map(|each| each.mode));
+        let work = async move {
+            let started = Instant::now();
+            let brought = match outgoing {
+                Outgoing::Call(call) => {
+                    let _permit = shared.permits.acquire(workspace).await;
+                    let started = Instant::now();
+                    let result = nodes::http_request(&shared.outbound, &shared.vault, &shared.pulse, *call).await;
+                    return (at, Brought::Result(result), started.elapsed());
+                }
+                Outgoing::Emit(emit) => {
+                    let _permit = shared.permits.acquire(workspace).await;
+                    Brought::Result(nodes::emit_event(&shared.store, &shared.pulse, *emit).await)
+                }
+                Outgoing::Child(starting) if starting.is_detached() => Brought::Result(shared.detach(*starting).await),
+                Outgoing::Child(starting) => shared.child(hold, *starting).await,
+                Outgoing::Reload => shared.reload(execution, &key).await,
+                Outgoing::Collect(end) => Brought::Result(shared.collect(execution, &key, end, mode).await),
+                Outgoing::Ask(asking) => shared.ask(hold, *asking).await,
+            };
+            (at, brought, started.elapsed())
+        };
+        let handle = self.in_flight.spawn(work.instrument(span));
+        self.handles.insert(at, handle);
+    }
+
+    /// Takes in what came back.
+    pub(super) fn take_in(&mut self, at: At, brought: Brought, took: Duration) {
+        match brought {
+            Brought::Result(result) => {
+                self.tell(at, if result.is_ok() { "completed" } else { "failed" }, Some(took));
+                if at.iteration == 0 {
+                    self.frame(at.frame).loops.remove(&at.node);
+                }
+                self.ended(at, result);
+            }
+            Brought::Child(found) => self.found(at, *found),
+            Brought::Loop(reloaded) => self.reloaded(at, *reloaded),
+            Brought::Standing(standing) => self.stands(at, standing),
+            Brought::Came(look) => self.came(look),
+            Brought::Lost => self.lost = true,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+-- Makes the child of a node, or finds the one that was made before: one child for each attempt at a node, however often the node is
+-- performed. Answers lost (the holder is another's by now, or over), running, ended, deep or many (refused: nothing is stored), or
+-- missing (there is none, and p_definition is null: only look).
+--
+-- The fence is the holder's, as in functions/record.sql: with the embedded engine the root, whose owner runs the tree, elsewhere the
+-- parent itself. A root counts what is made below it. Lock order: the root, then the parent.
+--
+-- p_begins: the holder runs the child too. It is RUNNING at once then, without an owner of its own; else PENDING until it begins.
+CREATE OR REPLACE FUNCTION fb_child_1(
+    p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration int, p_attempt int,
+    p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint,
+    p_engine text, p_begins boolean, p_semantics int, p_max_depth int, p_max_descendants int)
+RETURNS TABLE (
+    answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb,
+    created timestamptz, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $fn$
+#variable_conflict use_column
+DECLARE
+    r record;
+    p record;
+    c record;
+    v_now timestamptz;
+    v_made boolean := false;
+BEGIN
+    SELECT e.id, e.descendants INTO r FROM workflow_execution e
+     WHERE e.id = (SELECT x.root FROM workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
+    SELECT e.* INTO p FROM workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
+    IF p.id IS NULL OR NOT p_holder IN (p.id, r.id) OR NOT EXISTS (
+        SELECT 1 FROM workflow_execution e
+         WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
+        RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+        RETURN;
+    END IF;
+
+    SELECT e.* INTO c FROM workflow_execution e
+     WHERE e.parent = p_parent AND e.parent_node = p_node AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;
+    IF c.id IS NULL THEN
+        IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
+            RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
+                false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+            RETURN;
+        END IF;
+        v_now := clock_timestamp();
+        v_made := true;
+        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
+            priority, timeout_ms, created_at, started_at, deadline_at, parent, root, parent_node, parent_iteration, parent_attempt,
+            depth, trace_context)
+        SELECT p_id, p.workspace_id, p_definition, p_version, CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics,
+               CASE WHEN p_begins THEN p_engine END, p_trigger, p_input, p.priority, p_timeout_ms, v_now,
+               CASE WHEN p_begins THEN v_now END,
+               least(p.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
+               p.id, r.id, p_node, p_iteration, p_attempt, p.depth + 1, p_trace;
+        UPDATE workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
+        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[p.workspace_id], CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
+        SELECT e.* INTO c FROM workflow_execution e WHERE e.id = p_id;
+    END IF;
+    RETURN QUERY
+    SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
+           c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
+           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
+           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error;
+END $fn$;

@@ -1,0 +1,288 @@
+//! Executions within executions: made once, fenced by their root's owner, bounded, and ended with what they belong to.
+
+use std::time::Duration;
+
+use kernel::execution::Status;
+use kernel::ids::{DefinitionId, ExecutionId, NodeKey, VersionId};
+use kernel::kind::workflow::MAX_DEPTH;
+use kernel::node;
+use kernel::trace::TraceParent;
+use serde_json::json;
+use store::admission::Begun;
+use store::child::{NewChild, Place, Refusal, Spawned};
+use store::execution::Canceled;
+use store::run::Record;
+use store::taken::Hold;
+use store::{Error, new_id};
+use uuid::Uuid;
+
+use crate::support::{ENGINE, World, end, fact, race, record};
+
+struct Tree {
+    world: World,
+    root: Begun,
+    definition: DefinitionId,
+}
+
+impl Tree {
+    async fn new() -> Tree {
+        let world = World::new().await;
+        let (workspace, definition) = world.tenant("FREE").await;
+        world.accept_many(workspace, definition, 1).await;
+        let root = world.run(workspace, 1).await.remove(0);
+        Tree { world, root, definition }
+    }
+
+    fn hold(&self) -> Hold {
+        Hold { execution: self.root.execution, owner: self.world.me, epoch: self.root.epoch }
+    }
+
+    fn place(&self, parent: ExecutionId, iteration: i32) -> Place {
+        Place { parent, node: NodeKey::new("call").expect("a key"), iteration, attempt: 1 }
+    }
+
+    fn new_child(&self) -> NewChild {
+        let execution = ExecutionId(new_id());
+        NewChild {
+            execution,
+            definition: self.definition,
+            version: self.root.version,
+            input: json!({ "n": 1 }),
+            trigger: json!({ "type": "workflow" }),
+            timeout: Some(Duration::from_secs(60)),
+            trace: TraceParent::of_execution(execution),
+            engine: ENGINE,
+            begins: true,
+        }
+    }
+
+    async fn spawn(&self, parent: ExecutionId, iteration: i32) -> Begun {
+        let place = self.place(parent, iteration);
+        match self.world.store.spawn_child(self.hold(), &place, &self.new_child()).await.expect("an answer") {
+            Some(Spawned::Running { begun, .. }) => *begun,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn below(&self, child: &Begun, record: Record) -> Record {
+        Record { execution: child.execution, holder: self.root.execution, epoch: self.root.epoch, ..record }
+    }
+}
+
+#[tokio::test]
+async fn a_node_has_one_child_however_often_it_is_performed() {
+    let tree = Tree::new().await;
+    let place = tree.place(tree.root.execution, 0);
+    let (hold, news) = (tree.hold(), tree.new_child());
+    let told = race(&tree.world.store, 6, |_, store| {
+        let (place, new) = (place.clone(), NewChild { execution: ExecutionId(new_id()), ..news.clone() });
+        async move {
+            match store.spawn_child(hold, &place, &new).await.expect("an answer") {
+                Some(Spawned::Running { begun, made, .. }) => (begun.execution, made),
+                other => panic!("{other:?}"),
+            }
+        }
+    })
+    .await;
+    assert_eq!(told.iter().filter(|(_, made)| *made).count(), 1);
+    assert!(told.iter().all(|(id, _)| *id == told[0].0), "{told:?}");
+    assert_eq!(
+        tree.world.count("workflow_execution WHERE parent IS NOT NULL AND status = 'RUNNING' AND owner IS NULL").await,
+        1
+    );
+    assert_eq!(tree.world.count("workflow_execution WHERE descendants = 1 AND parent IS NULL").await, 1);
+    assert_eq!(tree.world.count("execution_queue").await, 1, "it needs no ticket");
+    let again = Place { attempt: 2, ..place };
+    let next = tree.world.store.spawn_child(hold, &again, &tree.new_child()).await.expect("an answer");
+    assert!(matches!(next, Some(Spawned::Running { made: true, .. })), "each attempt has its own: {next:?}");
+}
+
+#[tokio::test]
+async fn a_child_ends_no_later_than_its_parent_may() {
+    let tree = Tree::new().await;
+    let soon = "UPDATE workflow_execution SET deadline_at = now() + interval '20 seconds' WHERE id = $1";
+    tree.world.run_sql(soon, &[&tree.root.execution.0]).await;
+    let child = tree.spawn(tree.root.execution, 0).await;
+    assert!(child.deadline_in <= Duration::from_secs(20), "{:?}", child.deadline_in);
+    assert_eq!(child.workspace, tree.root.workspace);
+}
+
+#[tokio::test]
+async fn what_a_child_did_is_fenced_by_its_roots_owner() {
+    let tree = Tree::new().await;
+    let child = tree.spawn(tree.root.execution, 0).await;
+    let done = || tree.below(&child, record(&child, vec![fact("a", node::Status::Completed)]));
+    let store = &tree.world.store;
+    for stranger in [
+        Record { epoch: tree.root.epoch + 1, ..done() },
+        Record { holder: child.execution, ..done() },
+        Record { execution: ExecutionId(new_id()), ..done() },
+    ] {
+        assert!(!store.record(tree.world.me, &[stranger], "test").await.expect("an answer")[0].held);
+    }
+    let both = [record(&tree.root, vec![fact("call", node::Status::Running)]), done()];
+    let told = store.record(tree.world.me, &both, "test").await.expect("an answer");
+    assert!(told.iter().all(|told| told.held && !told.ended), "{told:?}");
+    let progress = "workflow_execution WHERE parent IS NULL AND last_seq = 0 AND tree_seq = 1";
+    assert_eq!(tree.world.count(progress).await, 1, "it is its root's progress");
+
+    let last = Record { end: Some(end(Status::Completed)), ..done() };
+    let told = store.record(tree.world.me, std::slice::from_ref(&last), "test").await.expect("an answer")[0];
+    assert_eq!((told.held, told.ended, told.freed), (true, true, None), "a child frees no slot");
+    assert_eq!(tree.world.state(tree.root.execution).await, "RUNNING, DISPATCHED");
+    assert!(!store.record(tree.world.me, &[last], "test").await.expect("an answer")[0].held, "it is over");
+    match store.find_child(tree.hold(), &tree.place(tree.root.execution, 0)).await.expect("an answer") {
+        Some(Spawned::Ended { execution, end }) => {
+            assert_eq!((execution, end.outcome), (child.execution, Status::Completed));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn nobody_but_the_holder_makes_a_child_and_looking_makes_none() {
+    let tree = Tree::new().await;
+    let place = tree.place(tree.root.execution, 0);
+    let store = &tree.world.store;
+    let found = store.find_child(tree.hold(), &place).await.expect("an answer");
+    assert!(matches!(found, Some(Spawned::Missing)), "{found:?}");
+    let late = Hold { epoch: tree.root.epoch - 1, ..tree.hold() };
+    assert!(store.spawn_child(late, &place, &tree.new_child()).await.expect("an answer").is_none());
+    let elsewhere = tree.place(ExecutionId(new_id()), 0);
+    assert!(store.spawn_child(tree.hold(), &elsewhere, &tree.new_child()).await.expect("an answer").is_none());
+    assert_eq!(tree.world.count("workflow_execution WHERE parent IS NOT NULL").await, 0);
+}
+
+#[tokio::test]
+async fn a_tree_is_neither_too_deep_nor_too_wide() {
+    let tree = Tree::new().await;
+    let store = &tree.world.store;
+    let mut parent = tree.root.execution;
+    for _ in 0..MAX_DEPTH {
+        parent = tree.spawn(parent, 0).await.execution;
+    }
+    let deeper = store.spawn_child(tree.hold(), &tree.place(parent, 0), &tree.new_child()).await.expect("an answer");
+    assert!(matches!(deeper, Some(Spawned::Refused(Refusal::TooDeep))), "{deeper:?}");
+    let full = "UPDATE workflow_execution SET descendants = 20000 WHERE id = $1";
+    tree.world.run_sql(full, &[&tree.root.execution.0]).await;
+    let place = tree.place(tree.root.execution, 7);
+    let wider = store.spawn_child(tree.hold(), &place, &tree.new_child()).await.expect("an answer");
+    assert!(matches!(wider, Some(Spawned::Refused(Refusal::TooMany))), "{wider:?}");
+    let known = store.spawn_child(tree.hold(), &tree.place(tree.root.execution, 0), &tree.new_child()).await;
+    assert!(matches!(known.expect("an answer"), Some(Spawned::Running { made: false, .. })), "what is there is found");
+}
+
+#[tokio::test]
+async fn the_end_of_a_root_ends_what_is_open_below_it() {
+    for forced in [false, true] {
+        let tree = Tree::new().await;
+        let child = tree.spawn(tree.root.execution, 0).await;
+        let over = tree.spawn(tree.root.execution, 1).await;
+        let grandchild = tree.spawn(child.execution, 0).await;
+        let store = &tree.world.store;
+        let open = tree.below(&grandchild, record(&grandchild, vec![fact("a", node::Status::Running)]));
+        let ended = Record { end: Some(end(Status::Completed)), ..tree.below(&over, record(&over, vec![])) };
+        store.record(tree.world.me, &[open, ended], "test").await.expect("an answer");
+        if forced {
+            store.terminate(tree.root.execution, tree.root.workspace, "test").await.expect("fenced");
+            let sql = "UPDATE workflow_execution SET owner = NULL WHERE parent IS NULL";
+            tree.world.run_sql(sql, &[]).await;
+            store.terminate(tree.root.execution, tree.root.workspace, "test").await.expect("ended");
+        } else {
+            let last = Record { end: Some(end(Status::Failed)), ..record(&tree.root, vec![]) };
+            assert!(store.record(tree.world.me, &[last], "test").await.expect("an answer")[0].ended);
+        }
+        let below = "workflow_execution WHERE parent IS NOT NULL AND status =";
+        assert_eq!(tree.world.count(&format!("{below} 'CANCELED'")).await, 2, "forced: {forced}");
+        assert_eq!(tree.world.count(&format!("{below} 'COMPLETED'")).await, 1, "what had ended stands");
+        assert_eq!(tree.world.count("workflow_execution_node WHERE status = 'CANCELED'").await, 1, "its nodes too");
+        assert_eq!(tree.world.count("execution_queue WHERE stage = 5").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_child_ends_what_is_open_below_it_and_nothing_beside_it() {
+    let tree = Tree::new().await;
+    let child = tree.spawn(tree.root.execution, 0).await;
+    let beside = tree.spawn(tree.root.execution, 1).await;
+    let grandchild = tree.spawn(child.execution, 0).await;
+    let failed = Record { end: Some(end(Status::Failed)), ..tree.below(&child, record(&child, vec![])) };
+    tree.world.store.record(tree.world.me, &[failed], "test").await.expect("an answer");
+    let status = async |id: ExecutionId| tree.world.store.execution(id, None).await.expect("it").status;
+    assert_eq!(status(grandchild.execution).await, Status::Canceled);
+    assert_eq!(status(beside.execution).await, Status::Running);
+    assert_eq!(status(tree.root.execution).await, Status::Running);
+}
+
+#[tokio::test]
+async fn a_child_is_canceled_through_its_root_and_never_ended_by_force() {
+    let tree = Tree::new().await;
+    let child = tree.spawn(tree.root.execution, 0).await;
+    let store = &tree.world.store;
+    let refused = store.terminate(child.execution, child.workspace, "test").await;
+    assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
+    let told = store.cancel(child.execution, child.workspace, "test").await.expect("an answer");
+    assert_eq!(told, Canceled::Requested(Some(tree.world.me)), "its root's owner is to stop it");
+    assert_eq!(store.canceling_below(tree.root.execution).await.expect("an answer"), [child.execution]);
+    assert_eq!(tree.world.count("workflow_execution WHERE parent IS NULL AND wake_at <= now()").await, 1);
+    assert_eq!(tree.world.count("workflow_execution WHERE parent IS NOT NULL AND wake_at IS NOT NULL").await, 0);
+    assert_eq!(tree.world.count("workflow_execution WHERE cancel_requested_at IS NOT NULL").await, 1, "it alone");
+}
+
+#[tokio::test]
+async fn the_loops_see_roots_alone() {
+    let tree = Tree::new().await;
+    let child = tree.spawn(tree.root.execution, 0).await;
+    let store = &tree.world.store;
+    let late = "UPDATE workflow_execution SET deadline_at = now() - interval '1 second' WHERE parent IS NOT NULL";
+    tree.world.run_sql(late, &[]).await;
+    assert_eq!(store.overdue().await.expect("an answer"), [], "a child is its root's to end");
+    assert_eq!(store.owned(tree.world.me).await.expect("an answer"), [(tree.root.execution, tree.root.epoch)]);
+    let park = Record { park: Some(Duration::from_secs(60)), ..record(&tree.root, vec![]) };
+    assert!(store.record(tree.world.me, &[park], "test").await.expect("an answer")[0].held);
+    assert_eq!(store.wake(tree.world.me, ENGINE, 10).await.expect("an answer"), []);
+    store.cancel(child.execution, child.workspace, "test").await.expect("an answer");
+    assert_eq!(store.wake(tree.world.me, ENGINE, 10).await.expect("an answer"), [tree.root.execution]);
+}
+
+#[tokio::test]
+async fn a_child_that_runs_elsewhere_begins_while_its_root_runs() {
+    let tree = Tree::new().await;
+    let new = NewChild { begins: false, ..tree.new_child() };
+    let place = tree.place(tree.root.execution, 0);
+    let store = &tree.world.store;
+    let made = store.spawn_child(tree.hold(), &place, &new).await.expect("an answer");
+    assert!(matches!(made, Some(Spawned::Running { .. })), "{made:?}");
+    assert_eq!(tree.world.count("workflow_execution WHERE status = 'PENDING' AND parent IS NOT NULL").await, 1);
+    let run = kernel::ids::ProcessId(Uuid::now_v7());
+    let begun = store.begin_at(&[new.execution], "elsewhere", Some("there"), run).await.expect("an answer").remove(0);
+    let store::run::BeginAnswer::Granted(begun) = begun.1 else { panic!("{begun:?}") };
+    let own = Record { end: Some(end(Status::Completed)), ..record(&begun, vec![fact("a", node::Status::Completed)]) };
+    let told = store.record(run, &[own], "test").await.expect("an answer")[0];
+    assert_eq!((told.held, told.ended, told.freed), (true, true, None));
+
+    let second = NewChild { execution: ExecutionId(new_id()), ..new };
+    let place = tree.place(tree.root.execution, 1);
+    store.spawn_child(tree.hold(), &place, &second).await.expect("an answer");
+    let last = Record { end: Some(end(Status::Failed)), ..record(&tree.root, vec![]) };
+    store.record(tree.world.me, &[last], "test").await.expect("an answer");
+    let late = store.begin_at(&[second.execution], "elsewhere", Some("there"), run).await.expect("an answer").remove(0);
+    assert!(matches!(late.1, store::run::BeginAnswer::Ended), "it ended with its root: {late:?}");
+}
+
+#[tokio::test]
+async fn a_tree_is_shown_in_the_order_in_which_it_was_made() {
+    let tree = Tree::new().await;
+    let (first, second) = (tree.spawn(tree.root.execution, 0).await, tree.spawn(tree.root.execution, 1).await);
+    let store = &tree.world.store;
+    let members = store.tree(tree.root.execution, 10).await.expect("a tree");
+    let ids: Vec<ExecutionId> = members.iter().map(|member| member.execution).collect();
+    assert_eq!(ids, [tree.root.execution, first.execution, second.execution]);
+    let places: Vec<_> = members.iter().map(|one| (one.place.as_ref().map(|at| at.iteration), one.depth)).collect();
+    assert_eq!(places, [(None, 0), (Some(0), 1), (Some(1), 1)]);
+    assert_eq!(store.tree(tree.root.execution, 1).await.expect("a tree").len(), 2, "the root, and one more");
+    let child = store.execution(first.execution, None).await.expect("it");
+    assert_eq!((child.parent, child.root), (Some(tree.root.execution), tree.root.execution));
+    assert_eq!((child.parent_node.as_deref(), child.parent_iteration), (Some("call"), Some(0)));
+    assert_eq!(child.version, VersionId(tree.root.version.0));
+}
