@@ -97,7 +97,10 @@ fn tell_loops(loops: &loops::Loops, figures: &mut Map<String, Value>) {
         ("foreach_items_per_s", json!(large.per_s.round())),
         ("bare_calls_per_s", json!(loops.bare_per_s.round())),
         ("rss_ratio", json!(round(loops.ratio()))),
-        ("rss_peak_mb", json!({ "idle": loops.idle_mb, "small": small.peak_mb, "large": large.peak_mb })),
+        (
+            "rss_peak_mb",
+            json!({ "idle": loops.idle_mb, "small": small.peak_mb, "large": large.peak_mb, "large_looked_at": loops.looked_at.peak_mb }),
+        ),
         ("items", json!({ "small": small.items, "large": large.items })),
         ("redone", json!(killed.redone)),
         ("repeated_in_flight", json!(killed.repeated)),

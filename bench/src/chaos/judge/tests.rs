@@ -13,6 +13,11 @@ fn ticket(n: u128) -> Ticket {
     Ticket { item: item(n), workspace: WORKSPACE, definition: DEFINITION, key: Some("k".to_owned()) }
 }
 
+fn hit(execution: Uuid, begin: i64, end: i64) -> Delivery {
+    let node = "a".to_owned();
+    Delivery { execution, workspace: WORKSPACE, n: 7, node, iteration: 0, begin, end: Some(end), nth: 0 }
+}
+
 /// `3 taken 1`: at 3 item 1 takes a slot. `hit 4-6 1`: a request of item 1 from 4 to 6.
 fn check(limit: i32, story: &[&str], expected: &[(&str, usize)]) {
     let (mut log, mut deliveries, mut pauses) = (Vec::new(), Vec::new(), Vec::new());
@@ -27,18 +32,7 @@ fn check(limit: i32, story: &[&str], expected: &[(&str, usize)]) {
         match words.as_slice() {
             ["hit", at, n] => {
                 let (begin, end) = range(at);
-                let (execution, nth) = (item(n.parse().expect("a number")), 0);
-                let node = "a".to_owned();
-                deliveries.push(Delivery {
-                    execution,
-                    workspace: WORKSPACE,
-                    n: 7,
-                    node,
-                    iteration: 0,
-                    begin,
-                    end: Some(end),
-                    nth,
-                });
+                deliveries.push(hit(item(n.parse().expect("a number")), begin, end));
             }
             ["pause", at] => {
                 let (from, to) = range(at);

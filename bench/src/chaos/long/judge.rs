@@ -215,7 +215,7 @@ fn tasks(evidence: &Evidence<'_>, verdict: &mut Verdict) {
             What::Done(_) if !by.contains(&Some(line.claim)) => {
                 verdict.find(|v| &mut v.wrong, || format!("{line:?}, which is not its own: {by:?}"));
             }
-            What::Refused(Some(_)) if !by.contains(&Some(line.claim)) => verdict.late_refused += 1,
+            What::Refused(_) if !by.contains(&Some(line.claim)) => verdict.late_refused += 1,
             What::Claimed | What::Asks(_) | What::Done(_) | What::Refused(_) => {}
         }
     }

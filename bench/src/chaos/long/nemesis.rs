@@ -22,7 +22,7 @@ use crate::service::Fleet;
 
 /// How often it is looked whether a paused one's work is another's.
 const LOOK: Duration = Duration::from_millis(25);
-/// How long a worker that is to be paused may take to hold something.
+/// How long it is waited for one that holds something.
 const BUSY_WITHIN: Duration = Duration::from_secs(2);
 
 /// How many paused ones woke when others had what they held.
@@ -70,23 +70,25 @@ impl Nemesis {
     }
 
     fn strike(&mut self, strike: usize, tasks: &mut JoinSet<anyhow::Result<()>>) {
-        let (fleet, spared) = match strike % 6 {
-            0 | 2 | 5 => (Arc::clone(&self.servers), 1),
-            _ => (Arc::clone(&self.workers), 0),
-        };
-        let healthy = fleet.healthy();
-        if healthy.len() <= spared {
-            return;
-        }
-        let place = healthy[self.random.below(healthy.len())];
         match strike % 6 {
-            2 => drop(tasks.spawn(self.pause(fleet, place, Sort::Server).until_another_has_it())),
-            4 => drop(tasks.spawn(self.pause(fleet, place, Sort::Worker).until_another_has_it())),
-            _ => self.kill(fleet, place, tasks),
+            2 => drop(tasks.spawn(self.pause(Sort::Server).until_another_has_it())),
+            4 => drop(tasks.spawn(self.pause(Sort::Worker).until_another_has_it())),
+            0 | 5 => self.kill(Sort::Server, tasks),
+            _ => self.kill(Sort::Worker, tasks),
         }
     }
 
-    fn kill(&mut self, fleet: Arc<Fleet>, place: usize, tasks: &mut JoinSet<anyhow::Result<()>>) {
+    fn fleet(&self, sort: Sort) -> Arc<Fleet> {
+        Arc::clone(if sort == Sort::Server { &self.servers } else { &self.workers })
+    }
+
+    fn kill(&mut self, sort: Sort, tasks: &mut JoinSet<anyhow::Result<()>>) {
+        let fleet = self.fleet(sort);
+        let healthy = fleet.healthy();
+        if healthy.len() <= sort.spared() {
+            return;
+        }
+        let place = healthy[self.random.below(healthy.len())];
         let away = ms(self.random.between(0, self.leases.shards / 3));
         fleet.kill(place);
         let (servers, bases) = (Arc::clone(&self.servers), self.bases.clone());
@@ -97,14 +99,13 @@ impl Nemesis {
         });
     }
 
-    fn pause(&mut self, fleet: Arc<Fleet>, place: usize, sort: Sort) -> Pause {
+    fn pause(&mut self, sort: Sort) -> Pause {
         let longest = match sort {
             Sort::Server => 2 * ms(self.leases.runs),
             Sort::Worker => 3 * self.lease + Duration::from_secs(2),
         };
         Pause {
-            fleet,
-            place,
+            fleet: self.fleet(sort),
             sort,
             client: Arc::clone(&self.client),
             longest,
@@ -122,14 +123,22 @@ enum Sort {
 }
 
 impl Sort {
-    /// What one of a name holds: a run and how often it changed hands, or a task and its claim.
+    /// So many are always left alone.
+    fn spared(self) -> usize {
+        usize::from(self == Sort::Server)
+    }
+
+    /// Who holds what: runs by their owners, and tasks that take longer than a lease by their claims.
     fn held(self) -> &'static str {
         match self {
             Sort::Server => {
-                "SELECT e.id, e.owner FROM workflow_execution e JOIN chaos_process p ON p.id = e.owner
-                  WHERE e.status = 'RUNNING' AND p.name = $1"
+                "SELECT p.name, e.id, e.owner FROM workflow_execution e JOIN chaos_process p ON p.id = e.owner
+                  WHERE e.status = 'RUNNING' ORDER BY e.descendants DESC, e.id"
             }
-            Sort::Worker => "SELECT id, claim_id FROM workflow_execution_ask WHERE status = 'CLAIMED' AND worker = $1",
+            Sort::Worker => {
+                "SELECT worker, id, claim_id FROM workflow_execution_ask
+                  WHERE status = 'CLAIMED' AND (input ->> 'ms')::float8 >= lease_s * 1000 ORDER BY id"
+            }
         }
     }
 }
@@ -137,7 +146,6 @@ impl Sort {
 /// One that is to wake when what it held is another's.
 struct Pause {
     fleet: Arc<Fleet>,
-    place: usize,
     sort: Sort,
     client: Arc<Client>,
     longest: Duration,
@@ -148,30 +156,54 @@ struct Pause {
 
 impl Pause {
     async fn until_another_has_it(self) -> anyhow::Result<()> {
-        let Some(busy) = self.fleet.name(self.place) else { return Ok(()) };
-        let began = Instant::now();
-        while self.held(&busy).await?.is_empty() && began.elapsed() < BUSY_WITHIN && !self.stop.is_cancelled() {
-            tokio::time::sleep(LOOK).await;
+        let Some((place, name)) = self.busy().await? else { return Ok(()) };
+        if self.fleet.pause(place).is_none_or(|paused| paused != name) {
+            return Ok(());
         }
-        let Some(name) = self.fleet.pause(self.place) else { return Ok(()) };
-        let held = self.held(&name).await?;
+        let held = self.held_by(&name).await?;
         let (began, mut gone) = (Instant::now(), false);
         while !held.is_empty() && !gone && began.elapsed() < self.longest && !self.stop.is_cancelled() {
             tokio::time::sleep(LOOK).await;
-            let still = self.held(&name).await?;
-            gone = !held.iter().any(|one| still.contains(one));
+            gone = self.are_others(&held).await?;
         }
         if gone {
             tokio::time::sleep(self.wakes).await;
             let count = if self.sort == Sort::Server { &self.late.servers } else { &self.late.workers };
             count.fetch_add(1, Ordering::Relaxed);
         }
-        self.fleet.resume(self.place, &name);
+        self.fleet.resume(place, &name);
         Ok(())
     }
 
-    async fn held(&self, name: &str) -> anyhow::Result<Vec<(Uuid, Option<Uuid>)>> {
-        let rows = self.client.query(self.sort.held(), &[&name]).await.context("look for what one holds")?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    /// One that may be paused and holds something.
+    async fn busy(&self) -> anyhow::Result<Option<(usize, String)>> {
+        let began = Instant::now();
+        while began.elapsed() < BUSY_WITHIN && !self.stop.is_cancelled() {
+            let healthy = self.fleet.healthy();
+            for (name, ..) in self.held().await? {
+                let place = self.fleet.place_of(&name).filter(|place| healthy.contains(place));
+                if let Some(place) = place.filter(|_| healthy.len() > self.sort.spared()) {
+                    return Ok(Some((place, name)));
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(None)
+    }
+
+    async fn held_by(&self, name: &str) -> anyhow::Result<Vec<(Uuid, Uuid)>> {
+        let all = self.held().await?.into_iter();
+        Ok(all.filter(|(holder, ..)| holder == name).map(|(_, what, hold)| (what, hold)).collect())
+    }
+
+    /// Has somebody else one of these by now?
+    async fn are_others(&self, held: &[(Uuid, Uuid)]) -> anyhow::Result<bool> {
+        let now = self.held().await?;
+        Ok(held.iter().any(|(what, hold)| now.iter().any(|(_, other, by)| other == what && by != hold)))
+    }
+
+    async fn held(&self) -> anyhow::Result<Vec<(String, Uuid, Uuid)>> {
+        let rows = self.client.query(self.sort.held(), &[]).await.context("look for what is held")?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect())
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! - Every step is in its journal before the next is taken.
-//! - It is as naive as a worker can be: it ends whatever it took, however late it is, unless a heartbeat told it otherwise.
+//! - It is as naive as a worker can be: it asks for the end of whatever it took, however late it is, and whatever it was told.
 //!
 //! What happens if it dies: before its claim, nothing; after it, nothing until its lease is over, and then the task is anybody's.
 
@@ -58,8 +58,8 @@ pub(super) enum What {
     Asks(How),
     /// It was told that it is so.
     Done(How),
-    /// It was told that the task is not its own; before an end was asked for, or after.
-    Refused(Option<How>),
+    /// It was told that the task is not its own.
+    Refused(How),
 }
 
 /// A line of its journal: what it did under one claim.
@@ -147,13 +147,11 @@ impl<'a> Lane<'a> {
 
     async fn one(&mut self, taken: &Taken) -> anyhow::Result<()> {
         self.note(taken, What::Claimed)?;
-        if !self.toil(taken).await? {
-            return self.note(taken, What::Refused(None));
-        }
+        self.toil(taken).await?;
         let how = taken.how();
         self.note(taken, What::Asks(how))?;
         let granted = self.end(taken, how).await?;
-        self.note(taken, if granted { What::Done(how) } else { What::Refused(Some(how)) })
+        self.note(taken, if granted { What::Done(how) } else { What::Refused(how) })
     }
 
     fn note(&self, taken: &Taken, what: What) -> anyhow::Result<()> {
@@ -172,19 +170,19 @@ impl<'a> Lane<'a> {
         if task.is_null() { Ok(None) } else { Taken::read(task).map(Some) }
     }
 
-    /// Takes its time, and is heard of; false if it was told that the task is not its own.
-    async fn toil(&mut self, taken: &Taken) -> anyhow::Result<bool> {
+    /// Takes its time, and is heard of; no longer than until it is told that the task is not its own.
+    async fn toil(&mut self, taken: &Taken) -> anyhow::Result<()> {
         let beat = Duration::from_millis(self.order.lease_ms) / BEATS;
         let (began, until) = (Instant::now(), Instant::now() + Duration::from_millis(taken.work.ms));
         while Instant::now() + beat < until {
             sleep(beat).await;
             let progress = json!({ "ms": began.elapsed().as_millis() });
             if !self.about(taken, "heartbeat", json!({ "progress": progress })).await? {
-                return Ok(false);
+                return Ok(());
             }
         }
         sleep_until(until).await;
-        Ok(true)
+        Ok(())
     }
 
     async fn end(&mut self, taken: &Taken, how: How) -> anyhow::Result<bool> {

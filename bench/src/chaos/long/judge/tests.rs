@@ -174,7 +174,7 @@ fn a_wait_with_two_answers_is_found() {
 
 #[test]
 fn a_task_is_ended_by_the_claim_that_holds_it() {
-    check(|story| story.lines.push(line(2, What::Refused(Some(How::Completed)))), Verdict { late_refused: 1, ..GOOD });
+    check(|story| story.lines.push(line(2, What::Refused(How::Completed))), Verdict { late_refused: 1, ..GOOD });
     check(|story| story.lines.push(line(2, What::Done(How::Completed))), Verdict { wrong: 1, ..GOOD });
     check(|story| story.asked.push(asked(Step::Answered, true, Some(1))), Verdict { wrong: 1, ..GOOD });
 }

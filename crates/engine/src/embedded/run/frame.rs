@@ -167,9 +167,14 @@ impl Frame {
         size
     }
 
+    /// Does anything of its version look at what this node brings?
+    pub(super) fn is_looked_at(&self, node: NodeIx) -> bool {
+        self.version.looked_at.contains(self.run.key(node))
+    }
+
     pub(super) fn remember(&mut self, node: NodeIx, end: &node::End, output: Value, error: Option<&Failure>) {
         let key = self.run.key(node).clone();
-        let kept = self.version.looked_at.contains(&key);
+        let kept = self.is_looked_at(node);
         let output = if kept { output } else { Value::Null };
         self.scope.nodes.insert(key, scope::seen(end.status(), output, error.filter(|_| kept)));
     }

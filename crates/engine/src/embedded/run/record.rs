@@ -41,7 +41,9 @@ impl Driver {
         let result = frame.results.remove(&(at.node, at.iteration));
         match (result, end.status()) {
             (Some(Ok(done)), node::Status::Completed) => {
-                frame.remember(at.node, &end, done.output.clone(), None);
+                // A copy only for those who look at it: a loop's may be large.
+                let seen = if frame.is_looked_at(at.node) { done.output.clone() } else { Value::Null };
+                frame.remember(at.node, &end, seen, None);
                 fact.label = done.took;
                 fact.output = Some(done.output);
             }
