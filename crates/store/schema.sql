@@ -387,8 +387,9 @@ BEGIN
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
     IF roots IS NOT NULL THEN
         slots := slots || ARRAY(
-            SELECT e.id FROM workflow_execution e JOIN workflow_execution r ON r.id = e.root AND r.status = 'RUNNING'
-             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL);
+            SELECT e.id FROM workflow_execution e
+             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL
+               AND (SELECT r.status FROM workflow_execution r WHERE r.id = e.root) = 'RUNNING');
     END IF;
     WITH e AS (
         UPDATE workflow_execution e
@@ -763,7 +764,9 @@ BEGIN
     WITH RECURSIVE d (id) AS (
         SELECT c.id FROM workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
         UNION ALL
-        SELECT c.id FROM d JOIN workflow_execution c ON c.parent = d.id AND c.completed_at IS NULL),
+        -- OFFSET 0: a probe for each, never a join that reads every open execution.
+        SELECT c.id FROM d CROSS JOIN LATERAL (
+            SELECT c.id FROM workflow_execution c WHERE c.parent = d.id AND c.completed_at IS NULL OFFSET 0) c),
     e AS (
         UPDATE workflow_execution e
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
@@ -2142,14 +2145,13 @@ BEGIN
       INTO ends FROM e;
     -- What its descendants settled is a root's progress.
     IF r_ids <> r_holders THEN
-        UPDATE workflow_execution e SET tree_seq = e.tree_seq + s.settled
-          FROM (SELECT t.holder, count(*) AS settled
-                  FROM unnest(f_runs, f_statuses) AS f(run, status)
-                  JOIN unnest(r_ids, r_holders) WITH ORDINALITY AS t(id, holder, ord) ON t.ord = f.run
-                 WHERE t.id <> t.holder AND seqs[f.run] >= 0
-                   AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
-                 GROUP BY t.holder) s
-         WHERE e.id = s.holder;
+        UPDATE workflow_execution e
+           SET tree_seq = e.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS f(run, status)
+                WHERE r_holders[f.run] = e.id AND r_ids[f.run] <> e.id AND seqs[f.run] >= 0
+                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
+         WHERE e.id = ANY (ARRAY(SELECT DISTINCT r_holders[f.run] FROM unnest(f_runs, f_statuses) AS f(run, status)
+                WHERE r_ids[f.run] <> r_holders[f.run] AND seqs[f.run] >= 0
+                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
     END IF;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false

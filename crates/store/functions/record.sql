@@ -126,14 +126,13 @@ BEGIN
       INTO ends FROM e;
     -- What its descendants settled is a root's progress.
     IF r_ids <> r_holders THEN
-        UPDATE workflow_execution e SET tree_seq = e.tree_seq + s.settled
-          FROM (SELECT t.holder, count(*) AS settled
-                  FROM unnest(f_runs, f_statuses) AS f(run, status)
-                  JOIN unnest(r_ids, r_holders) WITH ORDINALITY AS t(id, holder, ord) ON t.ord = f.run
-                 WHERE t.id <> t.holder AND seqs[f.run] >= 0
-                   AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
-                 GROUP BY t.holder) s
-         WHERE e.id = s.holder;
+        UPDATE workflow_execution e
+           SET tree_seq = e.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS f(run, status)
+                WHERE r_holders[f.run] = e.id AND r_ids[f.run] <> e.id AND seqs[f.run] >= 0
+                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
+         WHERE e.id = ANY (ARRAY(SELECT DISTINCT r_holders[f.run] FROM unnest(f_runs, f_statuses) AS f(run, status)
+                WHERE r_ids[f.run] <> r_holders[f.run] AND seqs[f.run] >= 0
+                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
     END IF;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false

@@ -145,18 +145,17 @@ impl Driver {
         let (execution, key) = (frame.execution(), frame.key(at).clone());
         let (workspace, mode) = (frame.begun.workspace, frame.loops.get(&at.node).map(|each| each.mode));
         let work = async move {
+            let _permit = match &outgoing {
+                Outgoing::Call(_) | Outgoing::Emit(_) => Some(shared.permits.acquire(workspace).await),
+                _ => None,
+            };
             let started = Instant::now();
             let brought = match outgoing {
                 Outgoing::Call(call) => {
-                    let _permit = shared.permits.acquire(workspace).await;
-                    let started = Instant::now();
-                    let result = nodes::http_request(&shared.outbound, &shared.vault, &shared.pulse, *call).await;
-                    return (at, Brought::Result(result), started.elapsed());
+                    let (outbound, vault, pulse) = (&shared.outbound, &shared.vault, &shared.pulse);
+                    Brought::Result(nodes::http_request(outbound, vault, pulse, *call).await)
                 }
-                Outgoing::Emit(emit) => {
-                    let _permit = shared.permits.acquire(workspace).await;
-                    Brought::Result(nodes::emit_event(&shared.store, &shared.pulse, *emit).await)
-                }
+                Outgoing::Emit(emit) => Brought::Result(nodes::emit_event(&shared.store, &shared.pulse, *emit).await),
                 Outgoing::Child(starting) if starting.is_detached() => Brought::Result(shared.detach(*starting).await),
                 Outgoing::Child(starting) => shared.child(hold, *starting).await,
                 Outgoing::Reload => shared.reload(execution, &key).await,
