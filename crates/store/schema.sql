@@ -1151,6 +1151,40 @@ BEGIN
     RETURN NEW;
 END $$;
 
+CREATE FUNCTION public.fb_gather_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text) RETURNS TABLE(held boolean, large boolean, output jsonb)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    made jsonb;
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, false, NULL::jsonb;
+        RETURN;
+    END IF;
+    IF (SELECT sum(octet_length(CASE n.status WHEN 'COMPLETED' THEN n.output::text WHEN 'FAILED' THEN n.error::text END))
+          FROM workflow_execution_node n
+         WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0) > p_most THEN
+        RETURN QUERY SELECT true, true, NULL::jsonb;
+        RETURN;
+    END IF;
+    SELECT jsonb_build_object('count', count(*), 'failed', count(*) FILTER (WHERE n.status = 'FAILED'), 'items',
+               coalesce(jsonb_agg(CASE WHEN n.status = 'COMPLETED' THEN n.output END ORDER BY n.iteration), '[]'))
+           || CASE WHEN p_collect THEN jsonb_build_object('errors', coalesce(
+                  jsonb_agg(jsonb_build_object('index', n.iteration - 1, 'error', n.error) ORDER BY n.iteration)
+                      FILTER (WHERE n.status = 'FAILED'), '[]')) ELSE '{}' END
+      INTO made
+      FROM workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0;
+    UPDATE workflow_execution_node n SET output = made
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
+    RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
+END $$;
+
 CREATE FUNCTION public.fb_job_beat_1(p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s integer, p_workflow_id text, p_run_id text) RETURNS TABLE(answer text, lease_until timestamp with time zone)
     LANGUAGE plpgsql
     AS $$
@@ -2090,7 +2124,9 @@ BEGIN
           FROM f
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
-               next_at = excluded.next_at, input = coalesce(excluded.input, n.input), output = excluded.output,
+               next_at = excluded.next_at, input = coalesce(excluded.input, n.input),
+               -- What a loop's items came to is there already: functions/gather.sql.
+               output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN n.output END),
                error = excluded.error, completed_at = excluded.completed_at,
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
                     THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')

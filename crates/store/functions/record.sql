@@ -71,7 +71,9 @@ BEGIN
           FROM f
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
-               next_at = excluded.next_at, input = coalesce(excluded.input, n.input), output = excluded.output,
+               next_at = excluded.next_at, input = coalesce(excluded.input, n.input),
+               -- What a loop's items came to is there already: functions/gather.sql.
+               output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN n.output END),
                error = excluded.error, completed_at = excluded.completed_at,
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
                     THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')

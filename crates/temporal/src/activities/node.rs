@@ -194,7 +194,7 @@ impl Kit {
     async fn ended(&self, attempt: &Attempt<'_>, result: Result<Done, Failure>) -> Result<Ended, ActivityError> {
         let Attempt { hold, spec, attempt: number, .. } = attempt;
         let failure = match result {
-            Ok(Done { output, took }) => {
+            Ok(Done { output, took, .. }) => {
                 let label = took.clone();
                 let fact = NodeFact { output: Some(output), label: took, ..attempt.fact(Status::Completed) };
                 let told = self.tell(attempt, &fact).await?;

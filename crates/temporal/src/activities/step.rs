@@ -132,7 +132,7 @@ fn compute(hold: Hold, held: &Held, scope: &Scope, node: NodeIx) -> (Option<Node
     ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => spec.kind.name(), "outcome" => outcome)
         .record(since.elapsed());
     match result {
-        Ok(Done { output, took }) => {
+        Ok(Done { output, took, .. }) => {
             let fact =
                 NodeFact { label: took.clone(), output: Some(output), ..settle(&spec.key, Status::Completed, 1) };
             (Some(fact), settled(Status::Completed, took, None))

@@ -143,7 +143,8 @@ impl Driver {
         let span = self.spans.get(&at).map_or_else(tracing::Span::none, |(span, _)| span.clone());
         let frame = self.frame(at.frame);
         let (execution, key) = (frame.execution(), frame.key(at).clone());
-        let (workspace, mode) = (frame.begun.workspace, frame.loops.get(&at.node).map(|each| each.mode));
+        let (workspace, looks) = (frame.begun.workspace, frame.version.looks_at_loop(&key));
+        let mode = frame.loops.get(&at.node).map(|each| each.mode).unwrap_or_default();
         let work = async move {
             let _permit = match &outgoing {
                 Outgoing::Call(_) | Outgoing::Emit(_) => Some(shared.permits.acquire(workspace).await),
@@ -159,7 +160,7 @@ impl Driver {
                 Outgoing::Child(starting) if starting.is_detached() => Brought::Result(shared.detach(*starting).await),
                 Outgoing::Child(starting) => shared.child(hold, *starting).await,
                 Outgoing::Reload => shared.reload(execution, &key).await,
-                Outgoing::Collect(end) => Brought::Result(shared.collect(execution, &key, end, mode).await),
+                Outgoing::Collect(end) => shared.collect(hold, execution, &key, end, (mode, looks)).await,
                 Outgoing::Ask(asking) => shared.ask(hold, *asking).await,
             };
             (at, brought, started.elapsed())
