@@ -1,4 +1,84 @@
 -- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 writes it anew.
+CREATE FUNCTION public.fb_answer_1(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    t workflow_execution_token;
+    v_lives boolean;
+    v_told text;
+    v_workspace uuid;
+BEGIN
+    v_workspace := (SELECT e.workspace_id FROM workflow_execution e
+                     WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
+    IF v_workspace IS NULL THEN
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid;
+        RETURN;
+    END IF;
+    v_lives := fb_lock_tree_1(p_execution);
+    IF p_token IS NOT NULL THEN
+        SELECT * INTO t FROM workflow_execution_token t
+         WHERE t.hash = p_token AND t.execution_id = p_execution AND t.node = p_node AND t.iteration = p_iteration FOR UPDATE;
+        v_told := CASE WHEN t.hash IS NULL THEN 'missing' WHEN t.used_at IS NOT NULL THEN 'used'
+                       WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
+    END IF;
+    v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
+    IF v_told IS NULL AND NOT p_open THEN
+        INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
+            answered_by, answered_at)
+        VALUES (p_execution, p_node, p_iteration, fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
+            clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        v_told := CASE WHEN FOUND THEN 'early' END;
+    END IF;
+    IF v_told IS NULL THEN
+        SELECT * INTO a FROM workflow_execution_ask a
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
+        v_told := CASE WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
+                       WHEN a.status = 'OPEN' AND a.expires_at <= clock_timestamp() THEN 'expired'
+                       WHEN a.status = 'OPEN' THEN 'accepted'
+                       WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
+                       WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
+        UPDATE workflow_execution_ask a
+           SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by, answered_at = clock_timestamp(), look = false
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';
+        UPDATE workflow_execution_ask a SET status = 'EXPIRED', look = false
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'expired';
+    END IF;
+    IF v_told IN ('accepted', 'early') THEN
+        UPDATE workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
+    END IF;
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder;
+END $$;
+
+CREATE FUNCTION public.fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING';
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+        RETURN;
+    END IF;
+    UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+     WHERE a.holder = p_holder AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp();
+    RETURN QUERY
+    UPDATE workflow_execution_ask a
+       SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
+     WHERE a.holder = p_holder AND a.seen_at IS NULL AND a.status IN ('ANSWERED', 'EXPIRED')
+    RETURNING true, a.execution_id, a.node, a.iteration, a.attempt, a.status, a.outcome, a.output, a.error, a.answered_by, a.answered_at;
+    RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+END $$;
+
 CREATE FUNCTION public.fb_append_1(p_ids uuid[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, added boolean, sequence bigint, version integer, created timestamp with time zone)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -38,6 +118,150 @@ BEGIN
         VALUES (t.id, t.workspace, t.stream, t.stream_type, latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
         RETURNING t.ord, true, e.sequence, e.stream_version, e.created_at;
     END LOOP;
+END $$;
+
+CREATE FUNCTION public.fb_ask_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_attempt integer, p_kind text, p_event text, p_match text, p_queue text, p_lease_s double precision, p_input jsonb, p_expires_s double precision) RETURNS TABLE(held boolean, status text, attempt integer, expires_in_s double precision, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    opened boolean := false;
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+        RETURN;
+    END IF;
+    INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
+        match, events_from, look, queue, lease_s, input, opened_at, expires_at)
+    SELECT p_execution, p_node, p_iteration, fb_uuid7(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
+           p_match, CASE WHEN p_event IS NOT NULL THEN e.created_at END, p_event IS NOT NULL, p_queue, p_lease_s, p_input,
+           clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
+      FROM workflow_execution e WHERE e.id = p_execution
+    ON CONFLICT DO NOTHING;
+    opened := FOUND;
+    SELECT * INTO a FROM workflow_execution_ask a
+     WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
+    IF a.attempt = 0 AND a.status = 'ANSWERED' THEN
+        UPDATE workflow_execution_ask a
+           SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input, opened_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'ANSWERED'
+        RETURNING * INTO a;
+    ELSIF a.attempt < p_attempt AND a.status <> 'CLOSED' THEN
+        opened := true;
+        UPDATE workflow_execution_ask a
+           SET status = 'OPEN', holder = p_holder, attempt = p_attempt, event_type = p_event, match = p_match,
+               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM workflow_execution e WHERE e.id = p_execution) END,
+               look = p_event IS NOT NULL, look_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
+               opened_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => p_expires_s),
+               ended_claim = CASE WHEN a.outcome IS NOT NULL THEN a.claim_id END, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL,
+               progress = NULL, deliveries = 0, lost = 0, outcome = NULL, output = NULL, error = NULL, answered_by = NULL,
+               answered_at = NULL, seen_at = NULL
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.attempt < p_attempt
+           AND a.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
+        RETURNING * INTO a;
+    ELSIF a.attempt = p_attempt AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp() THEN
+        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('OPEN', 'CLAIMED')
+        RETURNING * INTO a;
+    ELSIF a.attempt = p_attempt AND a.status IN ('ANSWERED', 'EXPIRED') AND a.seen_at IS NULL THEN
+        UPDATE workflow_execution_ask a
+           SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('ANSWERED', 'EXPIRED')
+        RETURNING * INTO a;
+    END IF;
+    IF opened AND a.event_type IS NOT NULL THEN
+        PERFORM fb_events_noted_1(a);
+    END IF;
+    RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
+                        a.error, a.answered_by, a.answered_at;
+END $$;
+
+CREATE FUNCTION public.fb_asks_closed_1(p_ids uuid[]) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+    UPDATE workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
+     WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
+$$;
+
+CREATE FUNCTION public.fb_asks_looked_1(p_limit integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    looked bigint := 0;
+BEGIN
+    FOR a IN
+        UPDATE workflow_execution_ask a SET look = false, look_xid = NULL
+         WHERE a.id = ANY (ARRAY(
+               SELECT a.id FROM workflow_execution_ask a
+                WHERE a.look AND a.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND a.status = 'OPEN'
+                ORDER BY a.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
+           AND a.status = 'OPEN'
+        RETURNING a.*
+    LOOP
+        PERFORM fb_events_noted_1(a);
+        looked := looked + 1;
+    END LOOP;
+    UPDATE workflow_execution_ask a SET look_xid = pg_current_xact_id()
+     WHERE a.id = ANY (ARRAY(
+           SELECT a.id FROM workflow_execution_ask a
+            WHERE a.look AND a.look_xid IS NULL AND a.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND a.status = 'OPEN';
+    RETURN looked;
+END $$;
+
+CREATE FUNCTION public.fb_asks_swept_1(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_holders uuid[];
+BEGIN
+    RETURN QUERY
+    UPDATE workflow_execution_ask a
+       SET status = 'OPEN', lost = a.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL
+     WHERE a.id = ANY (ARRAY(
+           SELECT a.id FROM workflow_execution_ask a
+            WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
+            ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND a.status = 'CLAIMED'
+    RETURNING 'lost', NULL::text, NULL::uuid;
+
+    v_holders := ARRAY(
+        SELECT e.id FROM workflow_execution e
+         WHERE e.id = ANY (ARRAY(
+               SELECT a.holder FROM workflow_execution_ask a
+                WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
+                ORDER BY a.lease_until LIMIT p_limit) || ARRAY(
+               SELECT a.holder FROM workflow_execution_ask a
+                WHERE a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
+                ORDER BY a.expires_at LIMIT p_limit))
+         ORDER BY e.id FOR UPDATE SKIP LOCKED);
+    RETURN QUERY
+    WITH x AS (
+        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+         WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
+        RETURNING 'expired' AS what, a.holder)
+    SELECT x.what, fb_call_1(x.holder), x.holder FROM x;
+    RETURN QUERY
+    WITH x AS (
+        UPDATE workflow_execution_ask a
+           SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay', answered_at = clock_timestamp(),
+               lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
+         WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
+        RETURNING 'failed' AS what, a.holder)
+    SELECT x.what, fb_call_1(x.holder), x.holder FROM x;
 END $$;
 
 CREATE FUNCTION public.fb_backlog_room_1(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
@@ -91,7 +315,7 @@ BEGIN
     RETURN least(greatest(p_limit - v_counted, 0), p_arriving);
 END $$;
 
-CREATE FUNCTION public.fb_beat_1(p_process uuid, p_dispatches boolean, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid)
+CREATE FUNCTION public.fb_beat_2(p_process uuid, p_dispatches boolean, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -129,6 +353,9 @@ BEGIN
     RETURN QUERY
     SELECT 'cancel', NULL::smallint, e.id FROM workflow_execution e
      WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
+    RETURN QUERY
+    SELECT 'wake', NULL::smallint, e.id FROM workflow_execution e
+     WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
     RETURN QUERY
     SELECT 'dead', NULL::smallint, p.id FROM process p
      WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
@@ -194,6 +421,40 @@ CREATE FUNCTION public.fb_binding_1(p_type text, p_workspace uuid) RETURNS uuid
                AND EXISTS (SELECT 1 FROM workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
      ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
 $$;
+
+CREATE FUNCTION public.fb_call_1(p_holder uuid) RETURNS text
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+    UPDATE workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
+     WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
+$$;
+
+CREATE FUNCTION public.fb_candidates_placed_1(p_limit integer) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    WITH c AS (
+        DELETE FROM workflow_execution_candidate c
+         WHERE c.id = ANY (ARRAY(SELECT c.id FROM workflow_execution_candidate c WHERE c.execution_id IS NULL LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        RETURNING c.event_id)
+    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
+    SELECT d.id, a.execution_id, a.node, a.iteration
+      FROM c JOIN domain_events d ON d.id = c.event_id
+      JOIN workflow_execution_ask a ON a.workspace_id = d.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
+       AND a.events_from <= d.created_at
+     ORDER BY d.sequence
+    ON CONFLICT DO NOTHING;
+    DELETE FROM workflow_execution_candidate c
+     WHERE c.id = ANY (ARRAY(SELECT c.id FROM (SELECT * FROM workflow_execution_candidate c ORDER BY c.id LIMIT p_limit) c
+                              WHERE c.execution_id IS NOT NULL AND NOT EXISTS (
+                                    SELECT 1 FROM workflow_execution_ask a
+                                     WHERE a.execution_id = c.execution_id AND a.node = c.node AND a.iteration = c.iteration
+                                       AND a.status = 'OPEN' AND a.event_type IS NOT NULL)));
+END $$;
 
 CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
     LANGUAGE sql STABLE
@@ -694,6 +955,105 @@ CREATE FUNCTION public.fb_event_types_1(p_type text) RETURNS text[]
     SELECT p_type || coalesce(array_agg(array_to_string(parts[1:n], '.') || '.*'), '{}')
       FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
 $$;
+
+CREATE FUNCTION public.fb_event_waited_1() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        -- This transaction sees the waits of the moment at which it began: somebody who sees those of now looks for it.
+        INSERT INTO workflow_execution_candidate (event_id) VALUES (NEW.id);
+    ELSE
+        INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
+        SELECT NEW.id, a.execution_id, a.node, a.iteration FROM workflow_execution_ask a
+         WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN'
+           AND a.events_from <= NEW.created_at;
+    END IF;
+    -- At most one running transaction rings: NOTIFY takes a lock of the whole cluster at its commit.
+    IF FOUND AND pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TABLE public.workflow_execution_ask (
+    execution_id uuid NOT NULL,
+    node text NOT NULL,
+    iteration integer DEFAULT 0 NOT NULL,
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    holder uuid,
+    kind text NOT NULL,
+    attempt integer NOT NULL,
+    status text NOT NULL,
+    event_type text,
+    match text,
+    events_from timestamp with time zone,
+    look boolean DEFAULT false NOT NULL,
+    look_xid xid8,
+    queue text,
+    lease_s double precision,
+    input jsonb,
+    opened_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    claim_id uuid,
+    worker text,
+    claim_lease_s double precision,
+    lease_until timestamp with time zone,
+    progress jsonb,
+    deliveries integer DEFAULT 0 NOT NULL,
+    lost integer DEFAULT 0 NOT NULL,
+    ended_claim uuid,
+    outcome text,
+    output jsonb,
+    error jsonb,
+    answered_by text,
+    answered_at timestamp with time zone,
+    seen_at timestamp with time zone,
+    CONSTRAINT workflow_execution_ask_check CHECK (((holder IS NULL) = (attempt = 0))),
+    CONSTRAINT workflow_execution_ask_check1 CHECK (((holder IS NULL) = (opened_at IS NULL))),
+    CONSTRAINT workflow_execution_ask_check10 CHECK ((((outcome IS NOT NULL) = (answered_at IS NOT NULL)) AND ((outcome IS NOT NULL) = (answered_by IS NOT NULL)))),
+    CONSTRAINT workflow_execution_ask_check11 CHECK (((status <> ALL (ARRAY['OPEN'::text, 'CLAIMED'::text, 'EXPIRED'::text])) OR (outcome IS NULL))),
+    CONSTRAINT workflow_execution_ask_check12 CHECK (((status <> ALL (ARRAY['ANSWERED'::text, 'TAKEN'::text])) OR (outcome IS NOT NULL))),
+    CONSTRAINT workflow_execution_ask_check13 CHECK (((NOT (outcome IS DISTINCT FROM 'FAILED'::text)) = (error IS NOT NULL))),
+    CONSTRAINT workflow_execution_ask_check14 CHECK (((status <> ALL (ARRAY['OPEN'::text, 'CLAIMED'::text, 'ANSWERED'::text])) OR (seen_at IS NULL))),
+    CONSTRAINT workflow_execution_ask_check15 CHECK (((status <> 'TAKEN'::text) OR (seen_at IS NOT NULL))),
+    CONSTRAINT workflow_execution_ask_check16 CHECK (((NOT look) OR (status = 'OPEN'::text))),
+    CONSTRAINT workflow_execution_ask_check2 CHECK (((holder IS NOT NULL) OR ((kind = 'WAIT'::text) AND (status = ANY (ARRAY['ANSWERED'::text, 'CLOSED'::text]))))),
+    CONSTRAINT workflow_execution_ask_check3 CHECK (((attempt = 0) OR ((kind = 'TASK'::text) = (queue IS NOT NULL)))),
+    CONSTRAINT workflow_execution_ask_check4 CHECK (((attempt = 0) OR ((kind = 'TASK'::text) = (lease_s IS NOT NULL)))),
+    CONSTRAINT workflow_execution_ask_check5 CHECK ((((event_type IS NULL) = (events_from IS NULL)) AND ((event_type IS NULL) OR (kind = 'WAIT'::text)))),
+    CONSTRAINT workflow_execution_ask_check6 CHECK (((status <> 'CLAIMED'::text) OR (kind = 'TASK'::text))),
+    CONSTRAINT workflow_execution_ask_check7 CHECK (
+CASE status
+    WHEN 'CLAIMED'::text THEN ((claim_id IS NOT NULL) AND (lease_until IS NOT NULL))
+    ELSE (lease_until IS NULL)
+END),
+    CONSTRAINT workflow_execution_ask_check8 CHECK (((status <> 'OPEN'::text) OR (claim_id IS NULL))),
+    CONSTRAINT workflow_execution_ask_check9 CHECK (((claim_id IS NULL) = (worker IS NULL))),
+    CONSTRAINT workflow_execution_ask_kind_check CHECK ((kind = ANY (ARRAY['WAIT'::text, 'TASK'::text]))),
+    CONSTRAINT workflow_execution_ask_outcome_check CHECK ((outcome = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text]))),
+    CONSTRAINT workflow_execution_ask_status_check CHECK ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text, 'ANSWERED'::text, 'TAKEN'::text, 'EXPIRED'::text, 'CLOSED'::text])))
+)
+WITH (fillfactor='70');
+
+CREATE FUNCTION public.fb_events_noted_1(p_ask public.workflow_execution_ask) RETURNS void
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
+    SELECT d.id, p_ask.execution_id, p_ask.node, p_ask.iteration FROM domain_events d
+     WHERE d.workspace_id = p_ask.workspace_id AND d.event_type = p_ask.event_type AND d.stream_type <> 'workflow_queue'
+       AND d.created_at >= p_ask.events_from
+     ORDER BY d.created_at, d.sequence LIMIT 10000
+    ON CONFLICT DO NOTHING;
+    IF FOUND AND pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+END $$;
 
 CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
     LANGUAGE sql STABLE
@@ -1464,6 +1824,7 @@ BEGIN
     END IF;
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
+        PERFORM fb_asks_closed_1(p_ids);
         WITH n AS (
             UPDATE workflow_execution_node n
                SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
@@ -1517,6 +1878,17 @@ BEGIN
     RETURN QUERY
     SELECT t.id, y.id IS NOT NULL, coalesce(y.freed, false)
       FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
+END $$;
+
+CREATE FUNCTION public.fb_lock_tree_1(p_execution uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id IN (p_execution, (SELECT t.root FROM workflow_execution t WHERE t.id = p_execution)) ORDER BY e.id FOR UPDATE;
+    RETURN (SELECT e.completed_at IS NULL FROM workflow_execution e WHERE e.id = p_execution);
 END $$;
 
 CREATE FUNCTION public.fb_log_projection_1() RETURNS trigger
@@ -1791,7 +2163,7 @@ BEGIN
     END IF;
 END $_$;
 
-CREATE FUNCTION public.fb_rerun_1(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+CREATE FUNCTION public.fb_rerun_2(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_done text[]) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1808,8 +2180,9 @@ BEGIN
         WITH n AS (
             INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
                 input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
-            SELECT p_id, o.node, o.iteration, o.workspace_id, o.status, o.attempt,
-                   row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output, o.error, o.earlier,
+            SELECT p_id, o.node, o.iteration, o.workspace_id, CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN 'COMPLETED' ELSE o.status END, o.attempt,
+                   row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output,
+                   CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN NULL ELSE o.error END, o.earlier,
                    o.started_at, o.completed_at, o.duration_ms, coalesce(o.kept_from, o.execution_id)
               FROM workflow_execution_node o
              WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.node = ANY (p_kept) AND o.seq IS NOT NULL
@@ -1897,6 +2270,89 @@ BEGIN
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0;
 END $$;
 
+CREATE FUNCTION public.fb_task_end_1(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a workflow_execution_ask;
+    v_lives boolean;
+    v_told text;
+BEGIN
+    SELECT * INTO a FROM workflow_execution_ask a
+     WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid;
+        RETURN;
+    END IF;
+    v_lives := fb_lock_tree_1(a.execution_id);
+    SELECT * INTO a FROM workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
+    v_told := CASE WHEN a.id IS NULL THEN 'missing'
+                   WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
+                        AND coalesce(a.expires_at > clock_timestamp(), true) THEN 'accepted'
+                   WHEN a.claim_id = p_claim AND a.status IN ('ANSWERED', 'TAKEN')
+                        THEN CASE WHEN a.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
+                   WHEN a.ended_claim = p_claim THEN 'repeat'
+                   ELSE 'lost' END;
+    UPDATE workflow_execution_ask a
+       SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
+           answered_at = clock_timestamp(), lease_until = NULL
+     WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN fb_call_1(a.holder) END, a.holder;
+END $$;
+
+CREATE FUNCTION public.fb_tasks_claim_1(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, place uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+    v_place uuid := coalesce(p_workspace, p_after, v_nil);
+    v_next uuid;
+    v_left int := p_limit;
+    v_each int := CASE WHEN p_workspace IS NULL THEN greatest(p_limit / 8, 1) ELSE p_limit END;
+    v_taken int;
+    -- What this round of the workspaces has brought; a round from the middle is followed by one from the start.
+    v_round int := 1;
+BEGIN
+    FOR step IN 1..1000 LOOP
+        EXIT WHEN v_left <= 0;
+        v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
+            SELECT min(n.id) FROM unnest(p_queues) AS q(name)
+             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM workflow_execution_ask a
+                                  WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
+                                  ORDER BY a.workspace_id LIMIT 1) n) END;
+        IF v_next IS NULL THEN
+            EXIT WHEN v_place = v_nil OR v_round = 0;
+            v_place := v_nil;
+            v_round := 0;
+            CONTINUE;
+        END IF;
+        v_place := v_next;
+        RETURN QUERY
+        UPDATE workflow_execution_ask a
+           SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
+               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
+               deliveries = a.deliveries + 1, progress = NULL
+         WHERE a.id = ANY (ARRAY(
+               SELECT a.id FROM workflow_execution_ask a
+                WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = ANY (p_queues) AND a.workspace_id = v_place
+                  AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
+                ORDER BY a.opened_at, a.id LIMIT least(v_each, v_left) FOR UPDATE SKIP LOCKED))
+           AND a.status = 'OPEN'
+        RETURNING a.id, NULL::uuid;
+        GET DIAGNOSTICS v_taken = ROW_COUNT;
+        v_left := v_left - v_taken;
+        v_round := v_round + v_taken;
+        EXIT WHEN p_workspace IS NOT NULL;
+    END LOOP;
+    RETURN QUERY SELECT NULL::uuid, v_place;
+END $$;
+
 CREATE FUNCTION public.fb_tell_1(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1963,7 +2419,7 @@ BEGIN
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || current_user, 2,
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || current_user, 3,
         60000, NULL, false);
     IF r.outcome IN ('accepted', 'existing') THEN
         RETURN r.execution;
@@ -2384,6 +2840,24 @@ END),
 )
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05');
 
+CREATE TABLE public.workflow_execution_candidate (
+    id bigint NOT NULL,
+    event_id uuid NOT NULL,
+    execution_id uuid,
+    node text,
+    iteration integer,
+    CONSTRAINT workflow_execution_candidate_check CHECK ((((execution_id IS NULL) = (node IS NULL)) AND ((execution_id IS NULL) = (iteration IS NULL))))
+);
+
+ALTER TABLE public.workflow_execution_candidate ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.workflow_execution_candidate_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE public.workflow_execution_node (
     execution_id uuid NOT NULL,
     node text NOT NULL,
@@ -2433,6 +2907,19 @@ CREATE VIEW public.workflow_execution_queue AS
     execution_queue.concurrency_key,
     execution_queue.last_error
    FROM public.execution_queue;
+
+CREATE TABLE public.workflow_execution_token (
+    hash bytea NOT NULL,
+    execution_id uuid NOT NULL,
+    node text NOT NULL,
+    iteration integer NOT NULL,
+    workspace_id uuid NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone,
+    CONSTRAINT workflow_execution_token_hash_check CHECK ((length(hash) = 32))
+);
 
 CREATE TABLE public.workspace (
     id uuid NOT NULL,
@@ -2538,6 +3025,15 @@ ALTER TABLE ONLY public.workflow_definition_version
 ALTER TABLE ONLY public.workflow_definition_version
     ADD CONSTRAINT workflow_definition_version_workflow_definition_id_number_key UNIQUE (workflow_definition_id, number);
 
+ALTER TABLE ONLY public.workflow_execution_ask
+    ADD CONSTRAINT workflow_execution_ask_id_key UNIQUE (id);
+
+ALTER TABLE ONLY public.workflow_execution_ask
+    ADD CONSTRAINT workflow_execution_ask_pkey PRIMARY KEY (execution_id, node, iteration);
+
+ALTER TABLE ONLY public.workflow_execution_candidate
+    ADD CONSTRAINT workflow_execution_candidate_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.workflow_execution_node
     ADD CONSTRAINT workflow_execution_node_pkey PRIMARY KEY (execution_id, node, iteration);
 
@@ -2546,6 +3042,9 @@ ALTER TABLE public.workflow_execution
 
 ALTER TABLE ONLY public.workflow_execution
     ADD CONSTRAINT workflow_execution_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.workflow_execution_token
+    ADD CONSTRAINT workflow_execution_token_pkey PRIMARY KEY (hash);
 
 ALTER TABLE ONLY public.workflow_queue_job
     ADD CONSTRAINT workflow_queue_job_pkey PRIMARY KEY (id);
@@ -2572,6 +3071,8 @@ CREATE INDEX api_key_of_workspace ON public.api_key USING btree (workspace_id, i
 CREATE INDEX domain_events_by_type ON public.domain_events USING btree (event_type, sequence);
 
 CREATE INDEX domain_events_by_workspace ON public.domain_events USING btree (workspace_id, sequence);
+
+CREATE INDEX domain_events_of_type ON public.domain_events USING btree (workspace_id, event_type, created_at) WHERE (stream_type <> 'workflow_queue'::text);
 
 CREATE INDEX domain_events_trouble ON public.domain_events USING btree (sequence) WHERE (processing_error IS NOT NULL);
 
@@ -2639,7 +3140,29 @@ CREATE INDEX workflow_definition_clearing ON public.workflow_definition USING bt
 
 CREATE UNIQUE INDEX workflow_definition_living_name ON public.workflow_definition USING btree (workspace_id, name) WHERE (deleted_at IS NULL);
 
+CREATE INDEX workflow_execution_ask_event ON public.workflow_execution_ask USING btree (workspace_id, event_type) WHERE ((status = 'OPEN'::text) AND (event_type IS NOT NULL));
+
+CREATE INDEX workflow_execution_ask_expiry ON public.workflow_execution_ask USING btree (expires_at) WHERE ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text])) AND (expires_at IS NOT NULL));
+
+CREATE INDEX workflow_execution_ask_lease ON public.workflow_execution_ask USING btree (lease_until) WHERE (status = 'CLAIMED'::text);
+
+CREATE INDEX workflow_execution_ask_look ON public.workflow_execution_ask USING btree (look_xid) WHERE look;
+
+CREATE INDEX workflow_execution_ask_news ON public.workflow_execution_ask USING btree (holder) WHERE ((seen_at IS NULL) AND (status = ANY (ARRAY['ANSWERED'::text, 'EXPIRED'::text])));
+
+CREATE INDEX workflow_execution_ask_offer ON public.workflow_execution_ask USING btree (queue, workspace_id, opened_at, id) WHERE ((status = 'OPEN'::text) AND (kind = 'TASK'::text));
+
+CREATE INDEX workflow_execution_ask_open ON public.workflow_execution_ask USING btree (holder, expires_at) WHERE (status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text]));
+
+CREATE INDEX workflow_execution_ask_task ON public.workflow_execution_ask USING btree (id) WHERE (kind = 'TASK'::text);
+
+CREATE INDEX workflow_execution_ask_task_of ON public.workflow_execution_ask USING btree (workspace_id, id) WHERE (kind = 'TASK'::text);
+
+CREATE INDEX workflow_execution_called ON public.workflow_execution USING btree (owner) WHERE ((wake_at IS NOT NULL) AND (owner IS NOT NULL));
+
 CREATE INDEX workflow_execution_canceling ON public.workflow_execution USING btree (owner) WHERE ((cancel_requested_at IS NOT NULL) AND (completed_at IS NULL));
+
+CREATE UNIQUE INDEX workflow_execution_candidate_once ON public.workflow_execution_candidate USING btree (execution_id, node, iteration, event_id);
 
 CREATE UNIQUE INDEX workflow_execution_child ON public.workflow_execution USING btree (parent, parent_node, parent_iteration, parent_attempt) WHERE (parent IS NOT NULL);
 
@@ -2656,6 +3179,8 @@ CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING 
 CREATE INDEX workflow_execution_open_child ON public.workflow_execution USING btree (parent) WHERE ((parent IS NOT NULL) AND (completed_at IS NULL));
 
 CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
+
+CREATE INDEX workflow_execution_token_of ON public.workflow_execution_token USING btree (execution_id, node, iteration);
 
 CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
 
@@ -2702,6 +3227,8 @@ CREATE TRIGGER forebay_moved AFTER INSERT OR DELETE OR UPDATE ON public.workflow
 CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.domain_events FOR EACH STATEMENT EXECUTE FUNCTION public.fb_event_guard();
 
 CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.workflow_queue_projection FOR EACH STATEMENT EXECUTE FUNCTION public.fb_job_truncate();
+
+CREATE TRIGGER forebay_waited AFTER INSERT ON public.domain_events FOR EACH ROW WHEN (((new.stream_type <> 'workflow_queue'::text) AND (new.workspace_id IS NOT NULL))) EXECUTE FUNCTION public.fb_event_waited_1();
 
 CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION public.fb_log_projection_1();
 

@@ -25,6 +25,7 @@ mod execution;
 mod graph;
 mod hook;
 mod input;
+mod items;
 mod key;
 mod list;
 mod logs;
@@ -37,6 +38,7 @@ mod run;
 mod schedule;
 mod secret;
 mod top;
+mod tree;
 mod watch;
 mod webhook;
 mod which;
@@ -77,6 +79,7 @@ pub(crate) enum Command {
     Get(On<execution::Get>),
     Watch(On<execution::Watch>),
     Logs(On<logs::ShowLogs>),
+    Tree(On<tree::Tree>),
     Eval(On<eval::Eval>),
     Rerun(Box<On<rerun::Rerun>>),
     Cancel(On<ends::Cancel>),
@@ -128,6 +131,7 @@ impl Command {
             Command::Get(get) => get.run().await,
             Command::Watch(watch) => watch.run().await,
             Command::Logs(logs) => logs.run().await,
+            Command::Tree(tree) => tree.run().await,
             Command::Eval(eval) => eval.run().await,
             Command::Rerun(rerun) => rerun.run().await,
             Command::Cancel(cancel) => cancel.run().await,

@@ -8,6 +8,7 @@
 //! Not here: arguments and environment (`app`), decisions (`kernel`), SQL (`store`).
 
 mod breaker;
+mod caller;
 pub mod config;
 mod deadlines;
 mod dispatcher;

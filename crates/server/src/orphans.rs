@@ -99,8 +99,14 @@ impl Orphans {
         let message = "every process that ran it died; it was given up after ten deaths without progress";
         let error = Some(Failure::new(Class::CrashLoop, message));
         let end = End { outcome: execution::Status::Failed, output: None, error };
-        let record =
-            Record { execution: orphan.execution, epoch: orphan.epoch, facts: Vec::new(), end: Some(end), park: false };
+        let record = Record {
+            execution: orphan.execution,
+            holder: orphan.execution,
+            epoch: orphan.epoch,
+            facts: Vec::new(),
+            end: Some(end),
+            park: None,
+        };
         let recorded = self.store.record(process, &[record], "orphans").await?;
         tracing::warn!(execution_id = %orphan.execution, "An execution was given up: CRASH_LOOP");
         if recorded.iter().any(|recorded| recorded.held) {

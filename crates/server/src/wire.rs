@@ -13,6 +13,7 @@ mod lists;
 mod looks;
 mod schedules;
 mod secrets;
+mod tree;
 mod webhooks;
 
 use jiff::Timestamp;
@@ -36,6 +37,7 @@ pub use lists::{Activity, Capacity, Count, Diff, Kinds, ListedExecution, Page, V
 pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
 pub use schedules::{ChangeSchedule, CreateSchedule, NextTicks, Schedule, Tick};
 pub use secrets::{Hidden, Secret, SetSecret};
+pub use tree::{Tree, TreeItem};
 pub use webhooks::{
     ChangeWebhook, CreateHook, CreateWebhook, CreatedHook, CreatedWebhook, Delivery, Hook, Rotate, Webhook,
 };
@@ -276,6 +278,17 @@ pub struct Execution {
     /// The execution that this one repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun_of: Option<ExecutionId>,
+    /// The execution whose node made this one; absent of a root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_execution_id: Option<ExecutionId>,
+    /// The execution at the top, in whose slot a child runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_execution_id: Option<ExecutionId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_node: Option<String>,
+    /// The iteration of that node, if it is a loop's; otherwise 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_iteration: Option<i32>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -312,10 +325,14 @@ pub struct Node {
     pub kept_from: Option<ExecutionId>,
 }
 
-/// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, those not begun as PENDING, last.
+/// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, those not begun as PENDING, last; or the iterations of a loop.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Nodes {
     pub items: Vec<Node>,
+    /// Give it as `?cursor=` for the next page of iterations; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
 }
 
 /// `GET /api/v1/workflow/executions/{id}/summary`

@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION fb_child_1(
     p_engine text, p_begins boolean, p_semantics int, p_max_depth int, p_max_descendants int)
 RETURNS TABLE (
     answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb,
-    created timestamptz, deadline_in_ms bigint, trace text, canceling boolean, status text, output jsonb, error jsonb)
+    created timestamptz, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -30,7 +30,7 @@ BEGIN
         SELECT 1 FROM workflow_execution e
          WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
         RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-            NULL::timestamptz, NULL::bigint, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
         RETURN;
     END IF;
 
@@ -40,7 +40,7 @@ BEGIN
         IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
             RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
                 false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-                NULL::timestamptz, NULL::bigint, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
             RETURN;
         END IF;
         v_now := clock_timestamp();
@@ -61,6 +61,6 @@ BEGIN
     RETURN QUERY
     SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
            c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
-           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.trace_context,
+           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
            c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error;
 END $fn$;

@@ -22,10 +22,11 @@ BEGIN
     FOR step IN 1..1000 LOOP
         EXIT WHEN v_left <= 0;
         v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
-            SELECT min(n.id) FROM unnest(p_queues) AS q(name)
+            SELECT n.id FROM unnest(p_queues) AS q(name)
              CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM workflow_execution_ask a
                                   WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
-                                  ORDER BY a.workspace_id LIMIT 1) n) END;
+                                  ORDER BY a.workspace_id LIMIT 1) n
+             ORDER BY n.id LIMIT 1) END;
         IF v_next IS NULL THEN
             EXIT WHEN v_place = v_nil OR v_round = 0;
             v_place := v_nil;

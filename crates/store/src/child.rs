@@ -57,11 +57,13 @@ pub struct NewChild {
 /// How the child of a node stands.
 #[derive(Clone, Debug)]
 pub enum Spawned {
-    /// It runs, or is about to. `made`: by this very call, so that it has no nodes yet.
+    /// It runs, or is about to. `made`: by this very call, so that it has no nodes yet. `inherits`: its deadline is its
+    /// parent's, which ends it in time; it needs none of its own.
     Running {
         begun: Box<Begun>,
         canceling: bool,
         made: bool,
+        inherits: bool,
     },
     Ended {
         execution: ExecutionId,
@@ -87,13 +89,12 @@ pub struct Named {
     pub timeout: Option<Duration>,
 }
 
-/// A child as people read it.
+/// One execution of a tree, as people read it.
 #[derive(Clone, Debug)]
-pub struct Child {
+pub struct Member {
     pub execution: ExecutionId,
-    pub node: String,
-    pub iteration: i32,
-    pub attempt: i32,
+    /// Whose child it is; none for the root.
+    pub place: Option<Place>,
     pub definition: DefinitionId,
     pub definition_name: Option<String>,
     pub status: execution::Status,
@@ -178,10 +179,16 @@ impl Store {
         parent: ExecutionId,
         after: Option<ExecutionId>,
         limit: i64,
-    ) -> Result<Vec<Child>, Error> {
+    ) -> Result<Vec<Member>, Error> {
         let after = after.map_or(Uuid::nil(), |after| after.0);
         let rows = self.query(sql!("workflow_execution/children"), &[&parent.0, &after, &limit]).await?;
-        rows.iter().map(child_of).collect()
+        rows.iter().map(member).collect()
+    }
+
+    /// A tree: its root first, then at most so many of what is below it, in the order in which they were made.
+    pub async fn tree(&self, root: ExecutionId, most: i64) -> Result<Vec<Member>, Error> {
+        let rows = self.query(sql!("workflow_execution/tree"), &[&root.0, &most]).await?;
+        rows.iter().map(member).collect()
     }
 }
 
@@ -204,18 +211,27 @@ fn spawned(row: &Row, epoch: i64) -> Result<Option<Spawned>, Error> {
             let workspace = WorkspaceId(row.try_get("workspace")?);
             let definition = DefinitionId(row.try_get("definition")?);
             let begun = Box::new(begun(row, execution, workspace, definition, epoch)?);
-            Spawned::Running { begun, canceling: row.try_get("canceling")?, made: row.try_get("made")? }
+            let (canceling, made, inherits) =
+                (row.try_get("canceling")?, row.try_get("made")?, row.try_get("inherits")?);
+            Spawned::Running { begun, canceling, made, inherits }
         }
         other => return Err(Error::Corrupt(format!("a child was answered {other}"))),
     }))
 }
 
-fn child_of(row: &Row) -> Result<Child, Error> {
-    Ok(Child {
+fn member(row: &Row) -> Result<Member, Error> {
+    let place = match row.try_get::<_, Option<Uuid>>("parent")? {
+        None => None,
+        Some(parent) => Some(Place {
+            parent: ExecutionId(parent),
+            node: NodeKey::new(row.try_get("parent_node")?).map_err(|bad| Error::Corrupt(bad.to_string()))?,
+            iteration: row.try_get("parent_iteration")?,
+            attempt: u32::try_from(row.try_get::<_, i32>("parent_attempt")?).unwrap_or_default(),
+        }),
+    };
+    Ok(Member {
         execution: ExecutionId(row.try_get("id")?),
-        node: row.try_get("parent_node")?,
-        iteration: row.try_get("parent_iteration")?,
-        attempt: row.try_get("parent_attempt")?,
+        place,
         definition: DefinitionId(row.try_get("workflow_definition_id")?),
         definition_name: row.try_get("definition_name")?,
         status: parsed(row, "status", execution::Status::parse)?,

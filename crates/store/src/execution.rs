@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use kernel::ids::{DefinitionId, ExecutionId, ProcessId, VersionId, WorkspaceId};
+use kernel::ids::{DefinitionId, ExecutionId, NodeKey, ProcessId, VersionId, WorkspaceId};
 use kernel::{execution, node};
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -120,7 +120,7 @@ impl Store {
         rows.iter().map(status).collect()
     }
 
-    /// The nodes of an execution that have begun or settled, with what they took and made.
+    /// The nodes of an execution that have begun or settled, with what they took and made; a loop without its iterations.
     pub async fn nodes(&self, id: ExecutionId) -> Result<Vec<NodeRecord>, Error> {
         self.list_nodes(id, true).await
     }
@@ -128,6 +128,20 @@ impl Store {
     /// The same, without inputs and outputs unless asked for.
     pub async fn list_nodes(&self, id: ExecutionId, payloads: bool) -> Result<Vec<NodeRecord>, Error> {
         let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0, &payloads]).await?;
+        rows.iter().map(node_of).collect()
+    }
+
+    /// The iterations of a loop after one, in order.
+    pub async fn iteration_records(
+        &self,
+        id: ExecutionId,
+        node: &NodeKey,
+        after: i32,
+        limit: i64,
+        payloads: bool,
+    ) -> Result<Vec<NodeRecord>, Error> {
+        let sql = sql!("workflow_execution_node/list_iterations");
+        let rows = self.query(sql, &[&id.0, &node.as_str(), &after, &limit, &payloads]).await?;
         rows.iter().map(node_of).collect()
     }
 

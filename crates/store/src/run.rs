@@ -173,8 +173,8 @@ impl Store {
 
     /// Stores what runs of this process did, all in one commit. Answers are in the order of the records.
     pub async fn record(&self, process: ProcessId, records: &[Record], actor: &str) -> Result<Vec<Recorded>, Error> {
-        let runs: Vec<Uuid> = records.iter().map(|record| record.execution.0).collect();
-        let holders: Vec<Uuid> = records.iter().map(|record| record.holder.0).collect();
+        let (runs, holders): (Vec<Uuid>, Vec<Uuid>) =
+            records.iter().map(|record| (record.execution.0, record.holder.0)).unzip();
         let epochs: Vec<i64> = records.iter().map(|record| record.epoch).collect();
         let park: Vec<Option<i64>> = records.iter().map(|record| record.park.map(whole_ms)).collect();
         // Whose a fact is, by its place among the records: the same execution may be there twice.
@@ -192,8 +192,7 @@ impl Store {
         let inputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.input.as_ref()).collect();
         let outputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.output.as_ref()).collect();
         let errors: Vec<Option<Value>> = facts.iter().map(|(_, fact)| fact.error.as_ref().map(json)).collect();
-        let ends: Vec<(i32, &End)> =
-            placed().filter_map(|(at, record)| record.end.as_ref().map(|end| (at, end))).collect();
+        let ends: Vec<(i32, &End)> = placed().filter_map(|(at, record)| Some((at, record.end.as_ref()?))).collect();
         let end_ids: Vec<i32> = ends.iter().map(|(at, _)| *at).collect();
         let end_settled: Vec<i32> = records.iter().filter(|record| record.end.is_some()).map(settled).collect();
         let outcomes: Vec<&str> = ends.iter().map(|(_, end)| end.outcome.name()).collect();

@@ -15,7 +15,7 @@ use server::wire;
 use super::api::Answer;
 use super::connection::{Place, Session};
 use super::which::{self, Which};
-use super::{Act, Format, queue, watch};
+use super::{Act, Format, items, queue, watch};
 use crate::exit::Exit;
 use crate::output::{self, Cell, Look};
 
@@ -24,13 +24,17 @@ use crate::output::{self, Cell, Look};
 #[command(after_help = "\
 Examples:
   forebay get @latest
-  forebay get 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --nodes")]
+  forebay get 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --nodes
+  forebay get @latest --items each          how each item of the loop `each` went")]
 pub(crate) struct Get {
     #[arg(value_name = "EXECUTION", help = which::HELP)]
     execution: Which,
     /// Its nodes instead; with -o json their inputs and outputs too
     #[arg(long)]
     nodes: bool,
+    /// The items of this FOR_EACH node instead, each as a node
+    #[arg(long, value_name = "NODE", conflicts_with = "nodes")]
+    items: Option<String>,
     #[command(flatten)]
     place: Place,
 }
@@ -61,6 +65,9 @@ impl Act for Get {
             let nodes: Answer<wire::Nodes> = session.api.get(&format!("{path}/nodes"), &[]).await?;
             session.show(&nodes, |nodes| list(nodes, session.stdout))?;
             return Ok(Exit::Done);
+        }
+        if let Some(node) = &self.items {
+            return items::show(session, id, node).await;
         }
         let execution: Answer<wire::Execution> = session.api.get(&path, &[]).await?;
         let now = if session.format == Format::Table { standing(session, &execution.value).await? } else { Vec::new() };
@@ -125,6 +132,7 @@ fn card(execution: &wire::Execution, now: Vec<(&'static str, Cell)>, look: Look)
     pairs.extend(execution.cancel_requested_at.filter(|_| is_open).map(|_| ("cancel", Cell::new("asked for"))));
     pairs.extend(execution.concurrency_key.as_ref().map(|key| ("key", Cell::new(key))));
     pairs.extend(execution.rerun_of.map(|old| ("rerun of", Cell::new(old))));
+    pairs.extend(execution.parent_execution_id.map(|parent| ("made by", Cell::new(made_by(parent, execution)))));
     pairs.extend(execution.error.as_ref().map(|error| ("error", Cell::new(output::failure(error)))));
     output::record(&pairs, look)?;
     match execution.output.as_ref().filter(|output| !output.is_null()) {
@@ -133,7 +141,21 @@ fn card(execution: &wire::Execution, now: Vec<(&'static str, Cell)>, look: Look)
     }
 }
 
+/// The execution and node that made a child.
+fn made_by(parent: ExecutionId, child: &wire::Execution) -> String {
+    let node = child.parent_node.as_deref().map(output::clean).unwrap_or_default();
+    match child.parent_iteration {
+        Some(iteration) if iteration > 0 => format!("{parent}, node {node}[{iteration}]"),
+        _ => format!("{parent}, node {node}"),
+    }
+}
+
 fn list(nodes: &wire::Nodes, look: Look) -> anyhow::Result<()> {
+    table(&nodes.items, look)
+}
+
+/// Nodes as a table.
+pub(super) fn table(nodes: &[wire::Node], look: Look) -> anyhow::Result<()> {
     let row = |node: &wire::Node| {
         vec![
             Cell::new(watch::name(node)),
@@ -145,5 +167,5 @@ fn list(nodes: &wire::Nodes, look: Look) -> anyhow::Result<()> {
         ]
     };
     let head = ["NODE", "KIND", "STATUS", "ATTEMPT", "TOOK", "DETAIL"];
-    output::table(&head, nodes.items.iter().map(row).collect(), look)
+    output::table(&head, nodes.iter().map(row).collect(), look)
 }

@@ -1,10 +1,12 @@
 //! Every workflow in `examples/` that says in its head how it ends does end so, against a real HTTP server.
 //!
 //! In a head: `input:` is what it is started with (`BASE` is the server), `secret:` a secret that is set first,
-//! `ends:` its status with its output, or with type and message, and `nodes:` each node with its status.
+//! `answer:` a node that waits and what it is answered, `worker:` a queue that `worker.py` serves, `ends:` its status with
+//! its output, or with type and message, `nodes:` each node with its status, and `unanswered:` how it ends where nobody answers.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use axum::extract::{Request, State};
@@ -72,6 +74,7 @@ async fn answer(State(calls): State<Calls>, request: Request) -> Response {
         ]))
         .into_response(),
         "POST /mails" => StatusCode::ACCEPTED.into_response(),
+        "POST /subscribers/gone/messages" => StatusCode::GONE.into_response(),
         _ if method == Method::POST || method == Method::PATCH || method == Method::PUT => {
             Json(json!({ "ok": true })).into_response()
         }
@@ -79,35 +82,38 @@ async fn answer(State(calls): State<Calls>, request: Request) -> Response {
     }
 }
 
-/// What a head says under a word.
-fn said<'a>(source: &'a str, word: &str) -> Option<&'a str> {
-    source.lines().find_map(|line| line.strip_prefix(&format!("# {word}: ")))
+/// An example that says how it ends.
+struct Example {
+    name: String,
+    source: String,
 }
 
-#[tokio::test]
-async fn every_example_ends_as_its_head_says() {
-    let address = listen().await;
-    let database = store::testing::Database::new().await;
-    let server = Server::start(&database.url, &[format!("outbound.allow={address}"), KEY.to_owned()]).await;
-    let tenant = Tenant::new(server.api(), "PRO").await;
-    let mut tried = 0;
-    for file in std::fs::read_dir(DIRECTORY).expect("examples") {
-        let path = file.expect("a file").path();
-        let source = std::fs::read_to_string(&path).expect("readable");
-        let Some(ends) = said(&source, "ends") else { continue };
-        tried += 1;
-        if let Some(name) = said(&source, "secret") {
-            let path = format!("workspaces/{}/secrets/{name}", tenant.id);
-            let set = send(tenant.api.request(Method::PUT, &path).json(&json!({ "value": TOKEN }))).await;
-            assert!(set.status < 300, "{name}: {}", set.text);
-        }
+impl Example {
+    fn all() -> Vec<Example> {
+        let files = std::fs::read_dir(DIRECTORY).expect("examples").map(|file| file.expect("a file").path());
+        let read = |path: PathBuf| Example {
+            name: path.file_name().expect("a name").to_string_lossy().into_owned(),
+            source: std::fs::read_to_string(&path).expect("readable"),
+        };
+        files.map(read).filter(|example| example.said("ends").is_some()).collect()
+    }
+
+    /// What its head says under a word.
+    fn said(&self, word: &str) -> Option<&str> {
+        self.source.lines().find_map(|line| line.strip_prefix(&format!("# {word}: ")))
+    }
+
+    /// Starts it, once it is published as `source`.
+    async fn start(&self, tenant: &Tenant, address: SocketAddr, source: &str) -> String {
         let applied = tenant.api.post("workflow/definitions/apply", json!({ "source": source })).await.expect(200);
-        let input = said(&source, "input").unwrap_or("null").replace("BASE", &format!("http://{address}"));
+        let input = self.said("input").unwrap_or("null").replace("BASE", &format!("http://{address}"));
         let input: Value = serde_json::from_str(&input).expect("an input");
         let body = json!({ "workflowDefinitionId": applied["definition"]["id"], "input": input });
-        let id = text(&tenant.api.post("workflow/executions/start", body).await.expect(202)["executionId"]);
-        let ended = tenant.ended(&id).await;
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        text(&tenant.api.post("workflow/executions/start", body).await.expect(202)["executionId"])
+    }
+
+    fn judge(&self, ended: &Value, ends: &str) {
+        let name = &self.name;
         let (status, rest) = ends.split_once(' ').expect("a status, and more");
         assert_eq!(ended["status"], status, "{name}: {ended}");
         match status {
@@ -117,14 +123,83 @@ async fn every_example_ends_as_its_head_says() {
             }
             _ => assert_eq!(ended["output"], serde_json::from_str::<Value>(rest).expect("an output"), "{name}"),
         }
+    }
+}
+
+async fn answer_it(tenant: &Tenant, id: &str, words: &str) {
+    let (node, data) = words.split_once(' ').expect("a node and its data");
+    let body = json!({ "data": serde_json::from_str::<Value>(data).expect("data") });
+    let told = tenant.api.post(&format!("workflow/executions/{id}/answers/{node}"), body).await;
+    assert!(told.status < 300, "{}", told.text);
+}
+
+#[tokio::test]
+async fn every_example_ends_as_its_head_says() {
+    let address = listen().await;
+    let database = store::testing::Database::new().await;
+    let server = Server::start(&database.url, &[format!("outbound.allow={address}"), KEY.to_owned()]).await;
+    let tenant = Tenant::new(server.api(), "PRO").await;
+    let examples = Example::all();
+    assert!(examples.len() >= 12, "only {} examples say how they end", examples.len());
+    for Example { source, .. } in &examples {
+        tenant.api.post("workflow/definitions/apply", json!({ "source": source })).await.expect(200);
+    }
+    for example in &examples {
+        let name = &example.name;
+        if let Some(name) = example.said("secret") {
+            let path = format!("workspaces/{}/secrets/{name}", tenant.id);
+            let set = send(tenant.api.request(Method::PUT, &path).json(&json!({ "value": TOKEN }))).await;
+            assert!(set.status < 300, "{name}: {}", set.text);
+        }
+        let worker = example.said("worker").map(|queue| worker(&tenant, queue));
+        let id = example.start(&tenant, address, &example.source).await;
+        if let Some(words) = example.said("answer") {
+            answer_it(&tenant, &id, words).await;
+        }
+        example.judge(&tenant.ended(&id).await, example.said("ends").expect("how it ends"));
+        drop(worker);
         let nodes = tenant.api.get(&format!("workflow/executions/{id}/nodes")).await.expect(200);
         let mut lines: Vec<String> = nodes["items"].as_array().expect("nodes").iter().map(line).collect();
-        let mut expected: Vec<&str> = said(&source, "nodes").expect("its nodes").split(", ").collect();
+        let mut expected: Vec<&str> = example.said("nodes").expect("its nodes").split(", ").collect();
         lines.sort_unstable();
         expected.sort_unstable();
         assert_eq!(lines, expected, "{name}");
     }
-    assert!(tried >= 6, "only {tried} examples say how they end");
+}
+
+#[tokio::test]
+async fn an_example_that_waits_goes_on_when_nobody_answers() {
+    let address = listen().await;
+    let database = store::testing::Database::new().await;
+    let server = Server::start(&database.url, &[format!("outbound.allow={address}"), KEY.to_owned()]).await;
+    let tenant = Tenant::new(server.api(), "PRO").await;
+    let mut tried = 0;
+    for example in Example::all() {
+        let Some(ends) = example.said("unanswered") else { continue };
+        let source = example.source.replace("timeout: 2d", "timeout: 1s");
+        assert_ne!(source, example.source, "{}: there is a wait to shorten", example.name);
+        let id = example.start(&tenant, address, &source).await;
+        example.judge(&tenant.ended(&id).await, ends);
+        tried += 1;
+    }
+    assert!(tried > 0, "an example waits");
+}
+
+/// `worker.py`, until it is dropped.
+fn worker(tenant: &Tenant, queue: &str) -> Worker {
+    let mut command = std::process::Command::new("python3");
+    command.arg(format!("{DIRECTORY}/worker.py")).arg(queue);
+    command.env("FOREBAY_URL", &tenant.api.base).env("FOREBAY_KEY", tenant.api.key.as_deref().expect("a key"));
+    Worker(command.spawn().expect("python3 runs the worker"))
+}
+
+struct Worker(std::process::Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.0.kill().expect("it can be stopped");
+        self.0.wait().expect("it is gone");
+    }
 }
 
 fn line(node: &Value) -> String {

@@ -43,4 +43,5 @@ mod temporal_builds;
 mod temporal_lost;
 mod temporal_tls;
 mod tidy;
+mod trees;
 mod webhooks;

@@ -14,7 +14,7 @@
 //! - A child's end is committed before its node hears of it.
 //! - When the store says that the run is another's by now, this one stops at once and says nothing more.
 //!
-//! Not here: one execution's state (`frame`), starting nodes (`perform`), children (`children`), loops (`loops`), what is asked
+//! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children (`children`), loops (`loops`), what is asked
 //! outside (`asks`), what is told of an attempt (`attempt`), what is stored and remembered (`record`), writing (`writer`), who may run
 //! (`server`), rules of any kind (`kernel`).
 
@@ -25,6 +25,7 @@ mod frame;
 mod loops;
 mod perform;
 mod record;
+mod stops;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::failure::{Class, Failure};
-use kernel::ids::ProcessId;
+use kernel::ids::{ExecutionId, ProcessId};
 use kernel::plan::NodeIx;
 use kernel::run::{Effect, Event, Open, Run, Stop};
 use kernel::{each, node};
@@ -106,6 +107,8 @@ pub(super) struct Driver {
     /// Attempts under way: their spans, and since when.
     spans: BTreeMap<At, (tracing::Span, Instant)>,
     draining: bool,
+    /// Children that are to end, and are not here yet.
+    doomed: BTreeSet<ExecutionId>,
     /// It is to look for what came for it.
     look: bool,
     /// It is another's by now.
@@ -145,6 +148,7 @@ impl Driver {
             timers: Timers::default(),
             spans: BTreeMap::new(),
             draining: false,
+            doomed: BTreeSet::new(),
             look: false,
             lost: false,
         };
@@ -280,46 +284,6 @@ impl Driver {
             (Some(index), None) => self.apply_each(at, each::Event::Succeeded { index, attempt }),
             (Some(index), Some(failure)) => self.apply_each(at, each::Event::Failed { index, attempt, failure }),
         }
-    }
-
-    /// Stops what is done for a node. A child is told to stop, and its end is waited for; a loop stops its items.
-    fn abort(&mut self, at: At) {
-        if let Some(child) = self.children.get(&at).copied() {
-            let stop = self.frame(at.frame).stop.unwrap_or(Stop::Cancel);
-            return self.stop(child, stop);
-        }
-        let calls = self.handles.contains_key(&at) || self.calls.iter().any(|(call, _)| *call == at);
-        if !calls && at.iteration == 0 && self.frame(at.frame).loops.contains_key(&at.node) {
-            return self.apply_each(at, each::Event::Stop);
-        }
-        if let Some(handle) = self.handles.remove(&at) {
-            handle.abort();
-        }
-        self.tell(at, "canceled", None);
-        self.timers.remove(Due::Node(at));
-        self.ready.retain(|(ready, _)| *ready != at);
-        self.calls.retain(|(call, _)| *call != at);
-        self.frame(at.frame).asks.remove(&(at.node, at.iteration));
-        self.aborted(at);
-    }
-
-    /// Nothing is done for a node any more that was to be stopped.
-    fn aborted(&mut self, at: At) {
-        match at.index() {
-            None => {
-                self.frame(at.frame).loops.remove(&at.node);
-                self.apply(at.frame, Event::NodeAborted { node: at.node });
-            }
-            Some(index) => self.apply_each(at, each::Event::Aborted { index }),
-        }
-    }
-
-    fn stop(&mut self, ix: FrameIx, stop: Stop) {
-        let event = match stop {
-            Stop::Cancel => Event::CancelRequested,
-            Stop::Deadline => Event::DeadlinePassed,
-        };
-        self.apply(ix, event);
     }
 
     /// For how long nothing of the tree needs a process, if that is worth leaving it: nothing is in flight, and the next thing

@@ -3,6 +3,9 @@
 //!
 //! What differs between engines by their nature is no part of a trace: ids, times, headers of answers.
 
+#[path = "conformance/long.rs"]
+mod long;
+
 use expect_test::{Expect, expect};
 use kernel::node::Status;
 use serde_json::{Value, json};

@@ -22,8 +22,10 @@ pub(crate) struct Process {
 pub(crate) async fn check(scenario: Scenario, expected: Expect) {
     let world = World::new().await;
     let process = world.process().await;
+    let awake = world.keep_awake(&process);
     let (_, straight) = world.play(process.id, &process.engine, &scenario).await;
     expected.assert_eq(&straight);
+    drop(awake);
     match scenario.act {
         Act::Nothing => {
             let interrupted = interrupted(&scenario).await;
@@ -62,14 +64,37 @@ async fn interrupted(scenario: &Scenario) -> String {
 }
 
 async fn interrupt_after_every_fact(world: &World, id: ExecutionId, mut process: Process) {
+    let client = world.database.client().await;
+    // What its children settled is progress too.
+    let sql = "SELECT last_seq + tree_seq, completed_at IS NOT NULL FROM workflow_execution WHERE id = $1";
     let mut seen = 0;
     loop {
-        let execution = world.until(id, |execution| execution.status.is_terminal() || execution.last_seq > seen).await;
-        if execution.status.is_terminal() {
-            return;
+        let awake = world.keep_awake(&process);
+        let mut looks = 0;
+        loop {
+            let row = client.query_one(sql, &[&id.0]).await.expect("the execution");
+            if row.get(1) {
+                return;
+            }
+            if row.get::<_, i64>(0) > seen {
+                seen = row.get(0);
+                break;
+            }
+            looks += 1;
+            assert!(looks < 3_000, "{id} does not go on");
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        seen = execution.last_seq;
+        drop(awake);
         process = world.take_over(process).await;
+    }
+}
+
+/// Wakes parked runs for a process, for as long as it is kept.
+pub(crate) struct Awake(tokio::task::JoinHandle<()>);
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -83,6 +108,18 @@ impl World {
         let engine = Embedded::new(store, outbound, keys, settings, pulse, Arc::new(|_, _| {}));
         engine.assume(id);
         Process { id, engine }
+    }
+
+    /// Wakes parked runs whose time has come, as the waker does.
+    pub(crate) fn keep_awake(&self, process: &Process) -> Awake {
+        let (store, engine, id) = (self.database.store.clone(), process.engine.clone(), process.id);
+        Awake(tokio::spawn(async move {
+            loop {
+                let woken = store.wake(id, NAME, 10).await.expect("an answer");
+                engine.resume(id, &woken, false).await.expect("resumed");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }))
     }
 
     /// Claims what is ready and hands it to the process's engine.

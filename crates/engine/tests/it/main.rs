@@ -6,4 +6,5 @@ mod mutants;
 mod outbound;
 mod runs;
 mod statuses;
+mod trees;
 mod world;

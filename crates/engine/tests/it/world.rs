@@ -20,11 +20,13 @@ use kernel::ring::Ask;
 use kernel::trace::TraceParent;
 use kernel::{execution, node, parse, rerun};
 use serde_json::{Value, json};
+use store::ask::{Place, Told};
 use store::definition::NewVersion;
 use store::enqueue::{Accepted, Start};
 use store::execution::{Execution, NodeRecord};
 use store::new_id;
 use store::process::{Registration, register};
+use store::task::{self, Wanted};
 use store::testing::Database;
 use store::workspace::NewWorkspace;
 
@@ -183,6 +185,9 @@ impl World {
     ) -> (ExecutionId, String) {
         let definition = self.publish(&scenario.document).await;
         let id = self.enqueue(definition, scenario.input.clone()).await;
+        if let Act::Answer { node, data, early: true } = scenario.act {
+            self.answer(id, engine, node, data).await;
+        }
         if scenario.act != Act::CancelFirst {
             self.claim(process, engine).await;
         }
@@ -235,12 +240,92 @@ impl World {
 
     pub(crate) async fn act(&self, id: ExecutionId, engine: &dyn Engine, act: Act) {
         match act {
-            Act::Nothing | Act::Summed | Act::Rerun { .. } => return,
+            Act::Nothing | Act::Summed | Act::Rerun { .. } | Act::Answer { early: true, .. } => return,
+            Act::Answer { node, data, early: false } => {
+                let open = format!("workflow_execution_ask WHERE node = '{node}' AND status = 'OPEN'");
+                self.until_count(&open).await;
+                return self.answer(id, engine, node, data).await;
+            }
+            Act::Work { queue, ends } => return self.work(engine, queue, ends).await,
+            Act::CancelChild { node } => {
+                let child = self.child_in_flight(node).await;
+                self.database.store.cancel(child, self.workspace, "test").await.expect("a cancel");
+                engine.cancel(child);
+                return engine.signal(id);
+            }
             Act::CancelFirst => {}
+            Act::CancelAbove { node } => drop(self.child_in_flight(node).await),
             Act::CancelWhen { node, status } => self.until_node(id, node, status).await,
         }
         self.database.store.cancel(id, self.workspace, "test").await.expect("a cancel");
         engine.cancel(id);
+    }
+
+    /// Answers a wait, and tells the run that listens.
+    async fn answer(&self, id: ExecutionId, engine: &dyn Engine, node: &str, data: &str) {
+        let place = Place { execution: id, node: NodeKey::new(node).expect("a good name"), iteration: 0 };
+        let data = serde_json::from_str(data).expect("JSON");
+        let told = self.database.store.answer(&place, None, &data, "key:test").await.expect("an answer");
+        match told {
+            Told::Accepted(Some(call)) => engine.signal(call.holder),
+            Told::Early => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Does tasks of a queue, one after the other: `ok` or why they fail.
+    async fn work(&self, engine: &dyn Engine, queue: &str, ends: &[&str]) {
+        let (store, queues) = (&self.database.store, [queue.to_owned()]);
+        for end in ends {
+            let wanted = Wanted {
+                queues: &queues,
+                worker: "w",
+                most: 1,
+                lease: None,
+                workspace: Some(self.workspace),
+                after: None,
+            };
+            let task = loop {
+                if let Some(task) = store.claim_tasks(&wanted).await.expect("a claim").0.pop() {
+                    break task;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            };
+            let output = json!({ "did": task.input });
+            let failure = kernel::kind::task::failed(end, *end != "never");
+            let result = if *end == "ok" { Ok(&output) } else { Err(&failure) };
+            let claim = task.claim.expect("a claim");
+            match store.end_task(task.id, None, claim, result).await.expect("an end") {
+                task::Ended::Accepted(Some(call)) => engine.signal(call.holder),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The child of a node, once one of its own nodes runs.
+    async fn child_in_flight(&self, node: &str) -> ExecutionId {
+        let sql = "SELECT e.id FROM workflow_execution e JOIN workflow_execution_node n ON n.execution_id = e.id
+                    WHERE e.parent_node = $1 AND n.status = 'RUNNING'";
+        let client = self.database.client().await;
+        for _ in 0..3_000 {
+            if let Some(row) = client.query(sql, &[&node]).await.expect("a look").first() {
+                return ExecutionId(row.get(0));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("no child of {node} runs");
+    }
+
+    async fn until_count(&self, what: &str) {
+        let client = self.database.client().await;
+        for _ in 0..3_000 {
+            let row = client.query_one(&format!("SELECT count(*) FROM {what}"), &[]).await.expect("a count");
+            if row.get::<_, i64>(0) > 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("there is none: {what}");
     }
 
     async fn until_node(&self, id: ExecutionId, node: &str, status: node::Status) {
@@ -254,8 +339,18 @@ impl World {
         panic!("{node} did not become {}", status.name());
     }
 
-    /// Publishes a graph document, in which `BASE` stands for the receiver's address.
+    /// Publishes a graph document, in which `BASE` stands for the receiver's address, and before it those that it has in
+    /// `workflows`, by their names.
     pub(crate) async fn publish(&self, document: &Value) -> DefinitionId {
+        let mut document = document.clone();
+        let others = document.as_object_mut().and_then(|fields| fields.remove("workflows")).unwrap_or_default();
+        for (name, other) in others.as_object().into_iter().flatten() {
+            self.publish_as(name, other).await;
+        }
+        self.publish_as(&new_id().to_string(), &document).await
+    }
+
+    async fn publish_as(&self, name: &str, document: &Value) -> DefinitionId {
         let text = document.to_string().replace("BASE", &format!("http://{}", self.address));
         let document: Value = serde_json::from_str(&text).expect("still JSON");
         let (definition, _) = parse::check(&document).unwrap_or_else(|problems| panic!("{problems:?}"));
@@ -269,9 +364,7 @@ impl World {
             max_attempts: None,
         };
         let store = &self.database.store;
-        let name = new_id().to_string();
-        let (id, stored) =
-            store.create_definition(self.workspace, &name, &version, "test").await.expect("a definition");
+        let (id, stored) = store.create_definition(self.workspace, name, &version, "test").await.expect("a definition");
         store.publish(self.workspace, id, stored.id, &version, "test").await.expect("published");
         id
     }
@@ -320,10 +413,7 @@ impl World {
     /// What is stored of an execution, as a text to compare: each node in the order in which they settled, the end, and
     /// what the audit says. What a stop canceled is one commit, and listed by name; ids and times are left out.
     pub(crate) async fn trace(&self, execution: &Execution) -> String {
-        let mut nodes = self.database.store.nodes(execution.id).await.expect("nodes");
-        nodes.sort_by_key(|node| (node.status == node::Status::Canceled).then(|| node.node.clone()));
-        let mut lines: Vec<String> = nodes.iter().map(node_line).collect();
-        lines.push(end_line(execution));
+        let mut lines = self.tree_lines(execution).await;
         let sql = "SELECT action FROM activity WHERE subject_id = $1 ORDER BY id";
         let rows = self.database.client().await.query(sql, &[&execution.id.0]).await.expect("the audit");
         lines.extend(rows.iter().map(|row| format!("audited {}", row.get::<_, &str>(0))));
@@ -332,6 +422,34 @@ impl World {
         let rows = self.database.client().await.query(sql, &[&execution.id.to_string()]).await.expect("the events");
         lines.extend(rows.iter().map(|row| row.get::<_, String>(0)));
         lines.join("\n") + "\n"
+    }
+
+    /// The nodes and the end of an execution, those of its loops' items in order, and below them what its nodes made.
+    async fn tree_lines(&self, execution: &Execution) -> Vec<String> {
+        let store = &self.database.store;
+        let mut nodes = store.nodes(execution.id).await.expect("nodes");
+        nodes.sort_by_key(|node| (node.status == node::Status::Canceled).then(|| node.node.clone()));
+        let mut lines = Vec::new();
+        for node in &nodes {
+            lines.push(node_line(node));
+            let key = NodeKey::new(&node.node).expect("a key");
+            let items = store.iteration_records(execution.id, &key, 0, 100, true).await.expect("items");
+            lines.extend(items.iter().map(|item| format!("  [{}] {}", item.iteration, node_line(item))));
+        }
+        lines.push(end_line(execution));
+        let tree = store.tree(execution.root, 1_000).await.expect("a tree");
+        let mut children: Vec<_> = tree
+            .into_iter()
+            .filter_map(|child| Some((child.place.filter(|place| place.parent == execution.id)?, child.execution)))
+            .collect();
+        children.sort_by_key(|(place, _)| (place.node.clone(), place.iteration, place.attempt));
+        for (place, child) in children {
+            let which = format!("{} {}.{}", place.node, place.iteration, place.attempt);
+            let child = store.execution(child, None).await.expect("the child");
+            let below = Box::pin(self.tree_lines(&child)).await;
+            lines.extend(below.iter().map(|line| format!("  {which} > {line}")));
+        }
+        lines
     }
 
     /// Slots still held, and tickets that are not dead letters.
@@ -359,6 +477,25 @@ pub(crate) enum Act {
     Rerun {
         from: &'static str,
     },
+    /// Answers a wait of it: before anybody asked, or once it is asked.
+    Answer {
+        node: &'static str,
+        data: &'static str,
+        early: bool,
+    },
+    /// Is the worker of a queue, for as many tasks as there are ends.
+    Work {
+        queue: &'static str,
+        ends: &'static [&'static str],
+    },
+    /// Cancels the child of a node, once it is in flight.
+    CancelChild {
+        node: &'static str,
+    },
+    /// Cancels it once the child of a node is in flight.
+    CancelAbove {
+        node: &'static str,
+    },
     /// Cancels it before it is claimed.
     CancelFirst,
     /// Cancels it as soon as a node stands so.
@@ -384,8 +521,14 @@ fn node_line(node: &NodeRecord) -> String {
 fn shown(output: &Value) -> String {
     let mut output = output.clone();
     if let Some(fields) = output.as_object_mut() {
-        for name in ["headers", "event_id", "stream_id"] {
+        for name in ["headers", "event_id", "stream_id", "execution_id", "at"] {
             fields.remove(name);
+        }
+        if let Some(items) = fields.get_mut("items").and_then(Value::as_array_mut) {
+            for item in items.iter_mut().filter_map(Value::as_object_mut) {
+                item.remove("headers");
+                item.remove("execution_id");
+            }
         }
     }
     let text = output.to_string();

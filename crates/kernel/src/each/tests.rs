@@ -63,6 +63,19 @@ fn an_item_is_tried_again_and_keeps_its_place_among_the_open() {
 }
 
 #[test]
+fn whoever_keeps_the_attempts_says_that_an_item_waits() {
+    let (mut each, _) = begin(shape(3, 3, OnItemError::Fail));
+    let retrying = |index, attempt| Event::Retrying { index, attempt, wait: Duration::from_secs(1) };
+    assert_eq!(told(&each.apply(retrying(0, 2))), "wait 0#2");
+    assert_eq!(told(&each.apply(retrying(1, 7))), "wait 1#7", "the policy is theirs to know");
+    assert_eq!(told(&each.apply(Event::RetryDue { index: 1, attempt: 7 })), "perform 1#7");
+    let settled = Event::Settled { index: 2, status: Status::Failed };
+    assert_eq!(told(&each.apply(settled)), "2 FAILED, 0 CANCELED");
+    assert_eq!(told(&each.apply(retrying(0, 3))), "", "old news");
+    assert_eq!(told(&each.apply(retrying(1, 8))), "1 FAILED, over Failed { index: 1 }", "nothing is tried again");
+}
+
+#[test]
 fn a_failure_begins_nothing_more_and_waits_for_what_is_in_flight() {
     let (mut each, _) = begin(shape(9, 3, OnItemError::Fail));
     each.apply(failed(2, 1, Class::Timeout));

@@ -1,6 +1,7 @@
 //! Executions: started, watched, canceled; listed by `list`.
 
 pub(crate) mod list;
+pub(crate) mod tree;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -96,7 +97,7 @@ fn too_many(most: usize) -> Problem {
     Problem { retry_after_s: Some(1), ..Problem::new(Code::RateLimited, detail) }
 }
 
-/// Every node of the execution's graph.
+/// Every node of the execution's graph; with `?node=each&iterations=true` the iterations of that loop, a page at a time.
 #[utoipa::path(get, path = "/workflow/executions/{id}/nodes", tag = "executions", params(("id" = ExecutionId, Path), NodesParams),
     responses((status = 200, body = wire::Nodes)))]
 pub(crate) async fn nodes(
@@ -106,8 +107,16 @@ pub(crate) async fn nodes(
     Params(params): Params<NodesParams>,
 ) -> Result<Reply<wire::Nodes>, Problem> {
     let execution = find(&api, &caller, id).await?;
-    let items = all_nodes(&api, &execution, params.payloads.unwrap_or(true)).await?;
-    Ok(Reply(wire::Nodes { items }))
+    let payloads = params.payloads.unwrap_or(true);
+    if params.iterations.unwrap_or(false) {
+        let paging = (params.limit, params.cursor.as_deref());
+        return Ok(Reply(tree::iterations(&api, &execution, params.node.as_deref(), paging, payloads).await?));
+    }
+    let mut items = all_nodes(&api, &execution, payloads).await?;
+    if let Some(node) = &params.node {
+        items.retain(|known| known.node == *node);
+    }
+    Ok(Reply(wire::Nodes { items, next_cursor: None }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -116,6 +125,15 @@ pub(crate) async fn nodes(
 pub(crate) struct NodesParams {
     /// False leaves inputs and outputs out, for those who only watch.
     payloads: Option<bool>,
+    /// Only this node.
+    node: Option<String>,
+    /// The iterations of that node instead, if it is a loop: in pages.
+    iterations: Option<bool>,
+    /// How many iterations.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<i64>,
+    /// The `nextCursor` of the page of iterations before.
+    cursor: Option<String>,
 }
 
 /// How far it is: its nodes, counted by status.
@@ -170,6 +188,9 @@ pub(crate) async fn cancel(
         Canceled::Requested(_) => {
             if let Some(engine) = &api.told {
                 engine.cancel(id);
+                if execution.root != id {
+                    engine.signal(execution.root);
+                }
             }
             api.rouse.notify_waiters();
             Status::Running
@@ -214,6 +235,19 @@ pub(crate) async fn all_nodes(
         }
     }
     Ok(all)
+}
+
+/// The kind of what a loop does for each item; empty if that cannot be told.
+async fn item_kind(
+    api: &Api,
+    execution: &store::execution::Execution,
+    node: &kernel::ids::NodeKey,
+) -> Result<String, Problem> {
+    let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
+    let known = parse::check_stored(&graph).ok();
+    let spec = known.iter().flat_map(|(definition, _)| &definition.nodes).find(|known| known.key == *node);
+    let action = spec.and_then(kernel::kind::for_each::action);
+    Ok(action.map_or("", |action| action.kind.name()).to_owned())
 }
 
 fn unbegun(key: &str, kind: &str, status: node::Status) -> wire::Node {
@@ -279,6 +313,10 @@ fn execution_of(execution: store::execution::Execution) -> wire::Execution {
         duration_ms: execution.duration_ms,
         deadline_at: execution.deadline_at,
         cancel_requested_at: execution.cancel_requested_at,
+        parent_execution_id: execution.parent,
+        root_execution_id: execution.parent.map(|_| execution.root),
+        parent_node: execution.parent_node,
+        parent_iteration: execution.parent_iteration,
         rerun_of: execution.rerun_of,
     }
 }

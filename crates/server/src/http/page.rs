@@ -38,6 +38,8 @@ pub(crate) enum List {
     Hooks = 42,
     Schedules = 30,
     Ticks = 31,
+    Children = 50,
+    Iterations = 51,
 }
 
 /// How many items are asked for.

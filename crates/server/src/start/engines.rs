@@ -90,6 +90,8 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
             let keys = secrets::keys(settings)?;
             let outbound = outbound(settings)?;
             let embedded = Embedded::new(store, outbound.clone(), keys, limits, pulse, on_left(parts, duties));
+            let hints = parts.hints.clone();
+            embedded.on_ready(Arc::new(move |workspace| hints.ready(workspace)));
             Ok(Engines { embedded: Some(embedded.clone()), outbound: Some(outbound), ..serving(Arc::new(embedded)) })
         }
         #[cfg(feature = "test-engine")]
@@ -154,7 +156,7 @@ mod temporal {
             made.engine = Some(client);
         }
         if duties.works {
-            let outbound = outbound(parts.settings)?;
+            let (outbound, hints) = (outbound(parts.settings)?, parts.hints.clone());
             made.outbound = Some(outbound.clone());
             let hands = Hands {
                 store: parts.store.clone(),
@@ -162,6 +164,7 @@ mod temporal {
                 vault: Vault::new(parts.store.clone(), secrets::keys(parts.settings)?),
                 pulse: Arc::clone(parts.pulse),
                 on_left: on_left(parts, duties),
+                on_ready: Arc::new(move |workspace| hints.ready(workspace)),
             };
             made.worker.inner = Some(Worker::start(settings, hands).map_err(StartError::Thread)?);
         }

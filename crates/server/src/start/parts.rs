@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use super::engines::{self, Duties, Engines, Worker};
 use super::{Options, StartError};
 use crate::breaker::Breaker;
+use crate::caller::Caller;
 use crate::config::{Settings, ms};
 use crate::deadlines::Deadlines;
 use crate::dispatcher::Dispatcher;
@@ -291,6 +292,7 @@ impl Parts {
 
     /// The runs of an engine elsewhere.
     fn spawn_reconciler(&self, engine: Arc<dyn Engine>) {
+        let caller = Caller { store: self.work.clone(), engine: Arc::clone(&engine) };
         let reconciler = Reconciler {
             store: self.work.clone(),
             engine,
@@ -304,6 +306,7 @@ impl Parts {
         };
         let poll = ms(self.settings.dispatch.poll_interval_ms);
         self.spawn_loop("reconciler", poll, Arc::new(reconciler), |it| async move { it.pass().await });
+        self.spawn_loop("caller", poll, Arc::new(caller), |it| async move { it.pass().await });
     }
 
     fn spawn_loop<T, P, F>(&self, name: &'static str, every: Duration, it: Arc<T>, pass: P)

@@ -1,5 +1,5 @@
 -- The children of an execution, in the order in which they were made, after a place.
-SELECT c.id, c.parent_node, c.parent_iteration, c.parent_attempt, c.status, c.error, c.workflow_definition_id, c.created_at,
+SELECT c.id, c.parent, c.parent_node, c.parent_iteration, c.parent_attempt, c.status, c.error, c.workflow_definition_id, c.created_at,
        c.started_at, c.completed_at, c.duration_ms, c.depth, d.name AS definition_name
 FROM workflow_execution c
 LEFT JOIN workflow_definition d ON d.id = c.workflow_definition_id

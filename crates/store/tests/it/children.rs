@@ -127,7 +127,7 @@ async fn what_a_child_did_is_fenced_by_its_roots_owner() {
     assert_eq!(tree.world.count(progress).await, 1, "it is its root's progress");
 
     let last = Record { end: Some(end(Status::Completed)), ..done() };
-    let told = store.record(tree.world.me, &[last.clone()], "test").await.expect("an answer")[0];
+    let told = store.record(tree.world.me, std::slice::from_ref(&last), "test").await.expect("an answer")[0];
     assert_eq!((told.held, told.ended, told.freed), (true, true, None), "a child frees no slot");
     assert_eq!(tree.world.state(tree.root.execution).await, "RUNNING, DISPATCHED");
     assert!(!store.record(tree.world.me, &[last], "test").await.expect("an answer")[0].held, "it is over");
@@ -271,16 +271,16 @@ async fn a_child_that_runs_elsewhere_begins_while_its_root_runs() {
 }
 
 #[tokio::test]
-async fn lists_show_roots_and_children_by_their_parent() {
+async fn a_tree_is_shown_in_the_order_in_which_it_was_made() {
     let tree = Tree::new().await;
     let (first, second) = (tree.spawn(tree.root.execution, 0).await, tree.spawn(tree.root.execution, 1).await);
     let store = &tree.world.store;
-    let page = store.children(tree.root.execution, None, 10).await.expect("a page");
-    let ids: Vec<ExecutionId> = page.iter().map(|child| child.execution).collect();
-    assert_eq!(ids, [first.execution, second.execution]);
-    assert_eq!(page.iter().map(|child| (child.iteration, child.depth)).collect::<Vec<_>>(), [(0, 1), (1, 1)]);
-    let after = store.children(tree.root.execution, Some(first.execution), 10).await.expect("a page");
-    assert_eq!(after.len(), 1);
+    let members = store.tree(tree.root.execution, 10).await.expect("a tree");
+    let ids: Vec<ExecutionId> = members.iter().map(|member| member.execution).collect();
+    assert_eq!(ids, [tree.root.execution, first.execution, second.execution]);
+    let places: Vec<_> = members.iter().map(|one| (one.place.as_ref().map(|at| at.iteration), one.depth)).collect();
+    assert_eq!(places, [(None, 0), (Some(0), 1), (Some(1), 1)]);
+    assert_eq!(store.tree(tree.root.execution, 1).await.expect("a tree").len(), 2, "the root, and one more");
     let child = store.execution(first.execution, None).await.expect("it");
     assert_eq!((child.parent, child.root), (Some(tree.root.execution), tree.root.execution));
     assert_eq!((child.parent_node.as_deref(), child.parent_iteration), (Some("call"), Some(0)));

@@ -113,7 +113,9 @@ async fn a_root_stays_while_a_descendant_lives_and_takes_them_along_when_none_do
     let world = World::new().await;
     let root = ended(&world, 40, 35, Status::Completed).await;
     let child = accepted(&world, 40, |_| {}).await;
-    let tie = "UPDATE workflow_execution SET parent = $1, root = $1 WHERE id = $2";
+    let tie =
+        "UPDATE workflow_execution SET parent = $1, root = $1, depth = 1, parent_node = id::text, parent_iteration = 0,
+        parent_attempt = 1 WHERE id = $2";
     world.run_sql(tie, &[&root.0, &child.0]).await;
     assert_eq!(retire(&world, 30).await, 0, "under a live child");
     world.finish(child, Status::Completed).await;

@@ -23,7 +23,7 @@ async fn hold(world: &World) -> Hold {
 }
 
 async fn take(world: &World, hold: Hold) -> Taken {
-    world.store.take_node(hold, &call(), Some(&json!({ "url": "x" }))).await.expect("an answer")
+    world.store.take_node(hold, &call(), 0, Some(&json!({ "url": "x" }))).await.expect("an answer")
 }
 
 async fn tell(world: &World, hold: Hold, fence: i32, told: NodeFact) -> Told {
@@ -31,7 +31,12 @@ async fn tell(world: &World, hold: Hold, fence: i32, told: NodeFact) -> Told {
 }
 
 fn go(attempt: u32, fence: i32) -> Taken {
-    Taken::Go { attempt, fence, wait: None }
+    Taken::Go { attempt, fence, wait: None, again: false }
+}
+
+/// The same, of an attempt that somebody began before.
+fn again(attempt: u32, fence: i32) -> Taken {
+    Taken::Go { attempt, fence, wait: None, again: true }
 }
 
 #[tokio::test]
@@ -39,7 +44,7 @@ async fn a_worker_that_died_costs_no_attempt_and_what_it_tells_late_is_refused()
     let world = World::new().await;
     let hold = hold(&world).await;
     assert_eq!(take(&world, hold).await, go(1, 1));
-    assert_eq!(take(&world, hold).await, go(1, 2), "the next worker has the same attempt");
+    assert_eq!(take(&world, hold).await, again(1, 2), "the next worker has the same attempt");
     let late = NodeFact { output: Some(json!("late")), ..fact("call", Status::Completed) };
     assert_eq!(tell(&world, hold, 1, late).await, Told::Overtaken);
     let done = NodeFact { attempt: 1, output: Some(json!("done")), ..fact("call", Status::Completed) };
@@ -71,7 +76,9 @@ async fn a_wait_that_was_noted_stands_however_often_it_is_taken() {
     let waits = NodeFact { attempt: 1, next_in: Some(Duration::from_secs(60)), ..fact("call", Status::Running) };
     assert_eq!(tell(&world, hold, 1, waits).await, Told::Stored);
     let again = take(&world, hold).await;
-    assert!(matches!(again, Taken::Go { attempt: 1, fence: 2, wait: Some(wait) } if wait > Duration::from_secs(50)));
+    assert!(
+        matches!(again, Taken::Go { attempt: 1, fence: 2, wait: Some(wait), again: true } if wait > Duration::from_secs(50))
+    );
 }
 
 #[tokio::test]

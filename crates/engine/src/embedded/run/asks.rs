@@ -119,12 +119,14 @@ impl Shared {
 
     /// Reads what came for a tree; what is lost here is there at the next look.
     async fn look(&self, hold: Hold) -> Brought {
-        let canceling = self.store.canceling_below(hold.execution);
-        match futures_util::join!(insist(|| self.store.answers(hold)), canceling) {
-            (Ok(Some(came)), canceling) => Brought::Came(Look { came, canceling: canceling.unwrap_or_default() }),
-            (Ok(None), _) => Brought::Lost,
-            (Err(_), _) => Brought::Came(Look { came: Vec::new(), canceling: Vec::new() }),
-        }
+        let came = match insist(|| self.store.answers(hold)).await {
+            Ok(Some(came)) => came,
+            Ok(None) => return Brought::Lost,
+            Err(_) => Vec::new(),
+        };
+        // After that: it counts the call as heard, and a child that is to end from now on calls again.
+        let canceling = insist(|| self.store.canceling_below(hold.execution)).await.unwrap_or_default();
+        Brought::Came(Look { came, canceling })
     }
 }
 
@@ -172,8 +174,10 @@ impl Driver {
             }
         }
         for child in look.canceling {
-            if let Some(ix) = frames.get(&child) {
-                self.stop(*ix, Stop::Cancel);
+            match frames.get(&child) {
+                Some(ix) => self.stop(*ix, Stop::Cancel),
+                // It is being found just now.
+                None => drop(self.doomed.insert(child)),
             }
         }
     }

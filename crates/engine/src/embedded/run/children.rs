@@ -55,7 +55,7 @@ pub(super) struct Starting {
 
 /// A child that is there.
 pub(super) enum Found {
-    Running { begun: Begun, version: Arc<Version>, stored: Vec<StoredNode>, canceling: bool },
+    Running { begun: Begun, version: Arc<Version>, stored: Vec<StoredNode>, canceling: bool, inherits: bool },
     Ended { execution: ExecutionId, end: End },
 }
 
@@ -144,8 +144,12 @@ impl Shared {
         match (spawned, new) {
             (None, _) => Ok(None),
             (Some(Spawned::Ended { execution, end }), _) => Ok(Some(Found::Ended { execution, end })),
-            (Some(Spawned::Running { begun, canceling, made }), _) => {
-                self.take_up_child(hold, *begun, canceling, made).await
+            (Some(Spawned::Running { begun, canceling, made, inherits }), _) => {
+                let (begun, version, stored) = match self.take_up_child(*begun, made).await {
+                    Ok(parts) => parts,
+                    Err((begun, failure)) => return Ok(self.give_child_up(hold, &begun, failure).await),
+                };
+                Ok(Some(Found::Running { begun, version, stored, canceling, inherits }))
             }
             (Some(Spawned::Refused(refusal)), _) => Err(refused(refusal)),
             (Some(Spawned::Missing), Err(failure)) => Err(failure),
@@ -153,23 +157,22 @@ impl Shared {
         }
     }
 
+    /// Everything that a child needs to go on; or why it cannot.
     async fn take_up_child(
         &self,
-        hold: Hold,
         begun: Begun,
-        canceling: bool,
         made: bool,
-    ) -> Result<Option<Found>, Failure> {
-        let version = match self.version_of(&begun).await {
+    ) -> Result<(Begun, Arc<Version>, Vec<StoredNode>), (Box<Begun>, Failure)> {
+        let version = match self.readable(begun.version).await {
             Ok(version) => version,
-            Err(failure) => return Ok(self.give_child_up(hold, &begun, failure).await),
+            Err(failure) => return Err((Box::new(begun), failure)),
         };
         let stored = if made { Ok(Vec::new()) } else { insist(|| self.store.run_nodes(begun.execution)).await };
         match stored {
-            Ok(stored) => Ok(Some(Found::Running { begun, version, stored, canceling })),
+            Ok(stored) => Ok((begun, version, stored)),
             Err(_) => {
                 let failure = Failure::new(Class::BadGraph, "what is stored of it cannot be read");
-                Ok(self.give_child_up(hold, &begun, failure).await)
+                Err((Box::new(begun), failure))
             }
         }
     }
@@ -210,10 +213,6 @@ impl Shared {
         Ok((named, input))
     }
 
-    async fn version_of(&self, begun: &Begun) -> Result<Arc<Version>, Failure> {
-        self.readable(begun.version).await
-    }
-
     async fn readable(&self, id: kernel::ids::VersionId) -> Result<Arc<Version>, Failure> {
         loop {
             match self.versions.get(&self.store, id).await {
@@ -234,15 +233,21 @@ impl Shared {
 impl Driver {
     /// A node's child is there: it joins the tree, or has ended before.
     pub(super) fn found(&mut self, at: At, found: Found) {
-        let (begun, version, stored, canceling) = match found {
+        let (begun, version, stored, canceling, inherits) = match found {
             Found::Ended { execution, end } => return self.child_ended(at, execution, end),
-            Found::Running { begun, version, stored, canceling } => (begun, version, stored, canceling),
+            Found::Running { begun, version, stored, canceling, inherits } => {
+                (begun, version, stored, canceling, inherits)
+            }
         };
         let ix = self.next_frame;
         self.next_frame += 1;
-        let overdue = begun.deadline_in.is_zero();
+        let canceling = self.doomed.remove(&begun.execution) || canceling;
+        // A deadline that is its parent's comes from there.
+        let overdue = begun.deadline_in.is_zero() && !inherits;
         let stop = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
-        self.timers.set(Due::Deadline(ix), Instant::now() + begun.deadline_in.min(LONGEST_SLEEP));
+        if !inherits {
+            self.timers.set(Due::Deadline(ix), Instant::now() + begun.deadline_in.min(LONGEST_SLEEP));
+        }
         let span = span(&begun);
         self.frames.insert(ix, Box::new(Frame::new(begun, version, Some(at), Some(span))));
         self.children.insert(at, ix);

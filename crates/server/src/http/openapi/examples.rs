@@ -33,6 +33,17 @@ fn looks(name: &str) -> Option<Value> {
         "Logs" => json!({ "items": [{
             "at": STARTED, "node": "say", "iteration": 0, "attempt": 1, "source": "log", "level": "info", "message": "Order A42 is paid.",
         }] }),
+        "Tree" => json!({ "rootExecutionId": EXECUTION, "more": false, "items": [
+            {
+                "executionId": EXECUTION, "depth": 0, "workflowDefinitionId": DEFINITION, "workflowName": "order",
+                "status": "COMPLETED", "createdAt": CREATED, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 3000,
+            },
+            {
+                "executionId": "019a8f2c-1b3d-7c4e-8a5f-0123456789ac", "parentExecutionId": EXECUTION, "node": "ship", "iteration": 0,
+                "attempt": 1, "depth": 1, "workflowDefinitionId": DEFINITION, "workflowName": "ship-order",
+                "status": "COMPLETED", "createdAt": STARTED, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 2000,
+            },
+        ] }),
         "Evaluate" => json!({ "expression": "nodes.fetch.output.status == 200", "executionId": EXECUTION }),
         "Evaluated" => json!({ "value": true, "type": "a boolean" }),
         "WholeVersion" => json!({
@@ -117,6 +128,11 @@ fn executions(name: &str) -> Option<Value> {
     let error = json!({ "type": "HTTP_STATUS", "message": "the answer was 500", "node": "check_stock", "status": 500 });
     Some(match name {
         "StartExecution" => json!({ "workflowDefinitionId": DEFINITION, "input": { "id": "A42", "total": 20 } }),
+        "TreeItem" => json!({
+            "executionId": EXECUTION, "parentExecutionId": EXECUTION, "node": "each", "iteration": 2, "attempt": 1, "workflowDefinitionId": DEFINITION,
+            "workflowName": "ship", "status": "COMPLETED", "depth": 1, "createdAt": CREATED, "startedAt": CREATED, "completedAt": ENDED,
+            "durationMs": 3000,
+        }),
         "Started" => json!({ "queueId": EXECUTION, "executionId": EXECUTION, "status": "PENDING" }),
         "QueueItem" => json!({
             "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
