@@ -1,5 +1,5 @@
 -- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 writes it anew.
-CREATE FUNCTION public.fb_answer_1(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid)
+CREATE FUNCTION public.fb_answer_1(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -15,7 +15,7 @@ BEGIN
     v_workspace := (SELECT e.workspace_id FROM workflow_execution e
                      WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
     IF v_workspace IS NULL THEN
-        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid;
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
     v_lives := fb_lock_tree_1(p_execution);
@@ -53,7 +53,8 @@ BEGIN
         INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
         VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
     END IF;
-    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder;
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
 END $$;
 
 CREATE FUNCTION public.fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
@@ -176,6 +177,8 @@ BEGIN
     END IF;
     IF opened AND a.event_type IS NOT NULL THEN
         PERFORM fb_events_noted_1(a);
+    ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
     END IF;
     RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
                         a.error, a.answered_by, a.answered_at;
@@ -219,7 +222,7 @@ BEGIN
     RETURN looked;
 END $$;
 
-CREATE FUNCTION public.fb_asks_swept_1(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid)
+CREATE FUNCTION public.fb_asks_swept_1(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -236,7 +239,7 @@ BEGIN
             WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
             ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
        AND a.status = 'CLAIMED'
-    RETURNING 'lost', NULL::text, NULL::uuid;
+    RETURNING 'lost', NULL::text, NULL::uuid, NULL::uuid;
 
     v_holders := ARRAY(
         SELECT e.id FROM workflow_execution e
@@ -253,7 +256,7 @@ BEGIN
         UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
          WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
         RETURNING 'expired' AS what, a.holder)
-    SELECT x.what, fb_call_1(x.holder), x.holder FROM x;
+    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
     RETURN QUERY
     WITH x AS (
         UPDATE workflow_execution_ask a
@@ -261,7 +264,7 @@ BEGIN
                lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
          WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
         RETURNING 'failed' AS what, a.holder)
-    SELECT x.what, fb_call_1(x.holder), x.holder FROM x;
+    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
 END $$;
 
 CREATE FUNCTION public.fb_backlog_room_1(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
@@ -484,7 +487,7 @@ CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $$;
 
-CREATE FUNCTION public.fb_child_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text, canceling boolean, status text, output jsonb, error jsonb)
+CREATE FUNCTION public.fb_child_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -504,7 +507,7 @@ BEGIN
         SELECT 1 FROM workflow_execution e
          WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
         RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-            NULL::timestamptz, NULL::bigint, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
         RETURN;
     END IF;
 
@@ -514,7 +517,7 @@ BEGIN
         IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
             RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
                 false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-                NULL::timestamptz, NULL::bigint, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
             RETURN;
         END IF;
         v_now := clock_timestamp();
@@ -535,7 +538,7 @@ BEGIN
     RETURN QUERY
     SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
            c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
-           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.trace_context,
+           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
            c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error;
 END $$;
 
@@ -2270,7 +2273,7 @@ BEGIN
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0;
 END $$;
 
-CREATE FUNCTION public.fb_task_end_1(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid)
+CREATE FUNCTION public.fb_task_end_1(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2284,7 +2287,7 @@ BEGIN
     SELECT * INTO a FROM workflow_execution_ask a
      WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid;
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
     v_lives := fb_lock_tree_1(a.execution_id);
@@ -2300,7 +2303,8 @@ BEGIN
        SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
            answered_at = clock_timestamp(), lease_until = NULL
      WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
-    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN fb_call_1(a.holder) END, a.holder;
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
 END $$;
 
 CREATE FUNCTION public.fb_tasks_claim_1(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, place uuid)
@@ -2322,10 +2326,11 @@ BEGIN
     FOR step IN 1..1000 LOOP
         EXIT WHEN v_left <= 0;
         v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
-            SELECT min(n.id) FROM unnest(p_queues) AS q(name)
+            SELECT n.id FROM unnest(p_queues) AS q(name)
              CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM workflow_execution_ask a
                                   WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
-                                  ORDER BY a.workspace_id LIMIT 1) n) END;
+                                  ORDER BY a.workspace_id LIMIT 1) n
+             ORDER BY n.id LIMIT 1) END;
         IF v_next IS NULL THEN
             EXIT WHEN v_place = v_nil OR v_round = 0;
             v_place := v_nil;

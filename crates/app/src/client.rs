@@ -37,8 +37,10 @@ mod rerun;
 mod run;
 mod schedule;
 mod secret;
+mod tasks;
 mod top;
 mod tree;
+mod wait;
 mod watch;
 mod webhook;
 mod which;
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Tree(On<tree::Tree>),
     Eval(On<eval::Eval>),
     Rerun(Box<On<rerun::Rerun>>),
+    Waits(On<wait::Waits>),
+    Answer(On<wait::AnswerWait>),
     Cancel(On<ends::Cancel>),
     Terminate(On<ends::Terminate>),
     Queue(queue::Command),
@@ -105,6 +109,9 @@ pub(crate) enum Command {
     /// Start workflows from outside, by secret addresses
     #[command(subcommand)]
     Hook(Box<hook::Command>),
+    /// List the work that waits for your own programs, and do it
+    #[command(subcommand)]
+    Tasks(Box<tasks::Command>),
     /// Say when workflows start by themselves
     #[command(subcommand)]
     Schedule(Box<schedule::Command>),
@@ -134,6 +141,8 @@ impl Command {
             Command::Tree(tree) => tree.run().await,
             Command::Eval(eval) => eval.run().await,
             Command::Rerun(rerun) => rerun.run().await,
+            Command::Waits(waits) => waits.run().await,
+            Command::Answer(answer) => answer.run().await,
             Command::Cancel(cancel) => cancel.run().await,
             Command::Terminate(terminate) => terminate.run().await,
             Command::Queue(command) => command.run().await,
@@ -147,6 +156,7 @@ impl Command {
             Command::Projection(command) => command.run().await,
             Command::Webhook(command) => command.run().await,
             Command::Hook(command) => command.run().await,
+            Command::Tasks(command) => command.run().await,
             Command::Schedule(command) => command.run().await,
             Command::Profile(command) => command.run(),
         }

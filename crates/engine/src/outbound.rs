@@ -63,6 +63,8 @@ pub struct Settings {
     pub max_clients: usize,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
+    /// Where those who are called can call back: this service's own address.
+    pub public_url: Option<String>,
 }
 
 impl Default for Settings {
@@ -75,6 +77,7 @@ impl Default for Settings {
             user_agent: concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned(),
             max_clients: 256,
             idle_timeout: Duration::from_secs(30),
+            public_url: None,
         }
     }
 }
@@ -100,6 +103,7 @@ struct Inner {
     guard: Arc<Guard>,
     clients: Clients,
     max_redirects: usize,
+    public_url: Option<String>,
 }
 
 impl Outbound {
@@ -111,11 +115,16 @@ impl Outbound {
     /// A guard that asks another resolver, whose answers are checked all the same.
     pub fn with_lookup(settings: Settings, lookup: Lookup) -> Result<Self, Error> {
         let guard = Arc::new(Guard { allow: settings.allow.clone(), deny: settings.deny.clone() });
-        let max_redirects = settings.max_redirects;
+        let (max_redirects, public_url) = (settings.max_redirects, settings.public_url.clone());
         let clients = Clients::new(settings, Arc::clone(&guard), lookup);
         // Tried once here, so that a bad setting stops the start and not the first call.
         clients.build(false)?;
-        Ok(Self { inner: Arc::new(Inner { guard, clients, max_redirects }) })
+        Ok(Self { inner: Arc::new(Inner { guard, clients, max_redirects, public_url }) })
+    }
+
+    /// Where those who are called can call back.
+    pub fn public_url(&self) -> Option<&str> {
+        self.inner.public_url.as_deref()
     }
 
     /// Makes a call. Any status is an answer; a failure means that there was none to take.

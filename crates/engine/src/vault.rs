@@ -14,10 +14,12 @@ mod keys;
 mod seal;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use kernel::ids::WorkspaceId;
+use kernel::ids::{ExecutionId, NodeKey, WorkspaceId};
 use kernel::secret::Secrets;
 use store::Store;
+use store::ask::Place;
 use store::secret::{Listed, Sealed};
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -28,6 +30,8 @@ pub use keys::{BadKeys, Keys, generate};
 pub const MAX_VALUE_BYTES: usize = 64 << 10;
 /// The longest name.
 pub const MAX_NAME_LEN: usize = 128;
+/// As long as an execution may last; the execution's own deadline ends it sooner.
+const LONGEST_CALLBACK: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// How often a value is sealed anew because another came first.
 const TRIES: usize = 5;
 /// How many data keys are sealed anew between two looks.
@@ -48,6 +52,8 @@ pub enum Error {
     OtherKey { name: String, key_id: String },
     #[error("secret {0} cannot be opened: what is stored of it was changed, or the key of that id is another")]
     Broken(String),
+    #[error("callbacks need this service's address: set http.public_url")]
+    NoAddress,
     #[error("secret {0} is being set by others; try again")]
     Busy(String),
     #[error(transparent)]
@@ -91,6 +97,20 @@ impl Vault {
             }
         }
         Err(Error::Busy(name.to_owned()))
+    }
+
+    /// The address that answers a node that waits, with a new token. Whoever dies before it is sent leaves a token that nobody knows.
+    pub async fn callback(
+        &self,
+        execution: ExecutionId,
+        node: &str,
+        public_url: Option<&str>,
+    ) -> Result<Zeroizing<String>, Error> {
+        let base = public_url.ok_or(Error::NoAddress)?;
+        let node = NodeKey::new(node).map_err(|_| Error::Name)?;
+        let place = Place { execution, node, iteration: 0 };
+        let minted = self.store.mint_token(&place, None, LONGEST_CALLBACK, "engine").await?;
+        Ok(Zeroizing::new(format!("{}/answers/{}", base.trim_end_matches('/'), minted.token.expose())))
     }
 
     /// Opens secrets of a workspace; all of them, or none.

@@ -1,22 +1,25 @@
-//! What a node asks of the world outside: its life, and when a task is given up.
+//! What a node asks of the world outside: its life, and where a version has a wait.
 //!
 //!     OPEN ─claim▶ CLAIMED ─lose▶ OPEN      OPEN, CLAIMED ─answer▶ ANSWERED ─see▶ TAKEN
 //!     OPEN, CLAIMED ─expire▶ EXPIRED        OPEN, CLAIMED ─close▶ CLOSED
-//!     ANSWERED, TAKEN, EXPIRED ─ask again, for a later attempt▶ OPEN
+//!     ANSWERED, TAKEN, EXPIRED ─reopen, for a later attempt▶ OPEN
 //!
 //! Invariants
 //! - One answer an ask: what was answered, has expired or is closed takes none.
-//! - A worker that dies costs a task nothing but time; too many in a row fail the attempt.
+//! - A worker that falls silent leaves a task as it found it.
 //!
 //! Not here: the rows and their fences (`store::ask`), what is asked (`kind`).
 
-use crate::failure::{Class, Failure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// So many workers in a row may lose one task; the last of them fails its attempt.
-pub const MOST_LOST: i32 = 10;
+use crate::definition::{Kind, Node};
+use crate::kind::for_each;
 
 /// How an ask stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = AskStatus))]
+#[serde(rename_all = "UPPERCASE")]
 pub enum Status {
     Open,
     /// A worker has it.
@@ -39,12 +42,12 @@ pub enum Step {
     See,
     Expire,
     Close,
-    AskAgain,
+    Reopen,
 }
 
 impl Step {
     pub const ALL: [Step; 7] =
-        [Step::Claim, Step::Lose, Step::Answer, Step::See, Step::Expire, Step::Close, Step::AskAgain];
+        [Step::Claim, Step::Lose, Step::Answer, Step::See, Step::Expire, Step::Close, Step::Reopen];
 }
 
 impl Status {
@@ -82,57 +85,45 @@ impl Status {
             (Answered, Step::See) => Taken,
             (Open | Claimed, Step::Expire) => Expired,
             (Open | Claimed, Step::Close) => Closed,
-            (Answered | Taken | Expired, Step::AskAgain) => Open,
+            (Answered | Taken | Expired, Step::Reopen) => Open,
             _ => return None,
         })
     }
 }
 
-/// Why an attempt fails whose workers were all lost.
-pub fn given_up() -> Failure {
-    let told = format!("{MOST_LOST} workers in a row claimed this task and were not heard of in time");
-    Failure::new(Class::ExecutionError, told)
-}
-
-/// The failure that a worker tells.
-pub fn failed(message: &str, retryable: bool) -> Failure {
-    Failure::new(if retryable { Class::ExecutionError } else { Class::ValidationError }, message)
+/// The configuration of the wait that is asked at this place of a version, as it stands in the definition; none if there is no wait.
+pub fn wait(node: &Node, iteration: i32) -> Option<&Value> {
+    let items = i32::try_from(for_each::MAX_ITEMS).unwrap_or(i32::MAX);
+    match node.kind {
+        Kind::WaitForEvent if iteration == 0 => Some(&node.with),
+        Kind::ForEach if (1..=items).contains(&iteration) => {
+            for_each::inner(&node.with).filter(|(kind, _)| *kind == Kind::WaitForEvent).map(|(_, with)| with)
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use expect_test::expect;
+    use serde_json::json;
 
     use super::*;
 
-    #[test]
-    fn every_legal_step_of_an_ask() {
-        let legal = |(from, step): (Status, Step)| {
-            from.after(step).map(|to| format!("{} --{step:?}--> {}\n", from.name(), to.name()))
-        };
-        let pairs = Status::ALL.into_iter().flat_map(|from| Step::ALL.map(|step| (from, step)));
-        let listed: String = pairs.filter_map(legal).collect();
-        expect![[r#"
-            OPEN --Claim--> CLAIMED
-            OPEN --Answer--> ANSWERED
-            OPEN --Expire--> EXPIRED
-            OPEN --Close--> CLOSED
-            CLAIMED --Lose--> OPEN
-            CLAIMED --Answer--> ANSWERED
-            CLAIMED --Expire--> EXPIRED
-            CLAIMED --Close--> CLOSED
-            ANSWERED --See--> TAKEN
-            ANSWERED --AskAgain--> OPEN
-            TAKEN --AskAgain--> OPEN
-            EXPIRED --AskAgain--> OPEN
-        "#]]
-        .assert_eq(&listed);
-        assert!(Status::ALL.into_iter().all(|status| Status::parse(status.name()) == Some(status)));
+    fn node(kind: &str, with: Value) -> Node {
+        let policy = json!({ "max_attempts": 1, "initial_ms": 1, "factor": 1, "max_ms": 1 });
+        let node = json!({ "key": "n", "kind": kind, "with": with, "retry": policy });
+        serde_json::from_value(node).expect("a node")
     }
 
     #[test]
-    fn what_a_worker_calls_final_is_not_tried_again() {
-        assert!(failed("later", true).is_retryable() && !failed("never", false).is_retryable());
-        assert!(given_up().is_retryable(), "another attempt may find better workers");
+    fn a_wait_is_a_node_or_what_a_loop_does_and_nothing_else() {
+        let with = json!({ "data": {} });
+        let each = |kind: &str| node("FOR_EACH", json!({ "items": [1], "do": { "kind": kind, "with": with } }));
+        let alone = node("WAIT_FOR_EVENT", with.clone());
+        let found = |node: &Node, iteration| wait(node, iteration) == Some(&with);
+        assert!(found(&alone, 0) && !found(&alone, 1));
+        let looped = each("WAIT_FOR_EVENT");
+        assert_eq!([0, 1, 10_000, 10_001, -1].map(|n| found(&looped, n)), [false, true, true, false, false]);
+        assert!(!found(&each("TASK"), 1) && !found(&node("LOG", with.clone()), 0));
     }
 }

@@ -104,15 +104,19 @@ impl Expression {
         self.paths.iter().collect()
     }
 
-    /// The names of the secrets that it mentions.
-    pub fn secrets(&self) -> BTreeSet<&str> {
-        let secret = |path| if let Ok((Root::Secret { name }, _)) = Path::root(path) { Some(name) } else { None };
+    /// The names of the secrets that it mentions; those of callbacks are made by [`crate::secret::callback`].
+    pub fn secrets(&self) -> BTreeSet<String> {
+        let secret = |path| match Path::root(path) {
+            Ok((Root::Secret { name }, _)) => Some(name.to_owned()),
+            Ok((Root::Callback { node }, _)) => Some(crate::secret::callback(node)),
+            _ => None,
+        };
         self.paths.iter().filter_map(secret).collect()
     }
 
-    /// Does it mention a secret?
+    /// Does it mention a secret, or a callback, whose address is one?
     pub fn mentions_secrets(&self) -> bool {
-        self.paths.iter().any(|path| path.root == "secrets")
+        self.paths.iter().any(|path| path.root == "secrets" || path.root == "callbacks")
     }
 
     /// Does it ask how nodes ended, with `success()` or `failure()`?

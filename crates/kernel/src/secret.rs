@@ -10,6 +10,19 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
+/// What the names of callbacks begin with: no secret of a workspace can be called so.
+const CALLBACK: &str = "callbacks.";
+
+/// The name under which the address is held that answers a node that waits.
+pub fn callback(node: &str) -> String {
+    format!("{CALLBACK}{node}")
+}
+
+/// The node that such a name is about; none if it is a secret's.
+pub fn callback_of(name: &str) -> Option<&str> {
+    name.strip_prefix(CALLBACK)
+}
+
 /// The secrets that expressions may look at.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
@@ -57,6 +70,12 @@ impl fmt::Debug for Secrets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_callback_is_told_from_a_secret_by_its_name() {
+        assert_eq!(callback_of(&callback("approve")), Some("approve"));
+        assert_eq!(callback_of("callbacks"), None);
+    }
 
     #[test]
     fn no_secret_is_shown() {

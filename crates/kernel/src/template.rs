@@ -133,7 +133,7 @@ impl Template {
     pub fn secrets(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         self.root.each_expression(&mut String::new(), &mut |_, expression| {
-            names.extend(expression.secrets().into_iter().map(str::to_owned));
+            names.extend(expression.secrets());
         });
         names
     }

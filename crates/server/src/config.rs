@@ -48,6 +48,7 @@ pub struct Settings {
 pub struct Http {
     pub listen: SocketAddr,
     pub signals_listen: Option<SocketAddr>,
+    pub public_url: Option<String>,
     pub max_body_bytes: usize,
     pub request_timeout_ms: u64,
     pub max_waits_per_key: usize,
@@ -183,6 +184,7 @@ impl Default for Http {
         Http {
             listen: SocketAddr::from(([127, 0, 0, 1], 7400)),
             signals_listen: None,
+            public_url: None,
             max_body_bytes: 1 << 20,
             request_timeout_ms: 60_000,
             max_waits_per_key: 256,
@@ -312,6 +314,7 @@ impl Settings {
             return fail("engine.max_runs", "must be at least 1, as must engine.max_calls");
         }
         origins::check(&self.http.cors_origins)?;
+        origins::check_base(self.http.public_url.as_deref())?;
         self.secrets.check()?;
         self.engine.temporal.check()
     }

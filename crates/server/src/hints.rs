@@ -43,6 +43,8 @@ pub(crate) struct Hints {
 const CHANNEL: &str = "forebay_hint";
 /// A process has ended.
 const GOODBYE: &str = "goodbye";
+/// Something came for a run that another process has, or that is parked.
+const CALLED: &str = "called";
 /// Rows of the projection were changed: the bell says no more than that it rang.
 const RUNG: &str = "";
 /// How long hints to others gather.
@@ -113,8 +115,10 @@ pub(crate) struct Inbox {
     pub(crate) local: mpsc::UnboundedSender<Hint>,
     /// Asks for a heartbeat now.
     pub(crate) beat: Arc<Notify>,
-    /// Somebody changed jobs.
+    /// Somebody changed jobs, or offers a task.
     pub(crate) rung: Arc<Notify>,
+    /// Something came for a run.
+    pub(crate) called: Arc<Notify>,
 }
 
 impl Inbox {
@@ -127,6 +131,10 @@ impl Inbox {
             GOODBYE => {
                 self.beat.notify_one();
                 self.sweep();
+            }
+            CALLED => {
+                self.beat.notify_one();
+                self.called.notify_one();
             }
             "*" => self.sweep(),
             RUNG => self.rung.notify_one(),
@@ -151,6 +159,36 @@ pub(crate) async fn receive(target: Target, inbox: Inbox, stop: CancellationToke
                 () = stop.cancelled() => None,
             } {
                 inbox.take(&payload);
+            }
+        }
+        tokio::select! { () = tokio::time::sleep(Duration::from_secs(1)) => {}, () = stop.cancelled() => {} }
+    }
+}
+
+/// Tells other processes that something came for a run of theirs, many at a time, until told to stop.
+pub(crate) async fn call(target: Target, mut inbox: mpsc::UnboundedReceiver<()>, stop: CancellationToken) {
+    let mut client = None;
+    while let Some(()) = tokio::select! { got = inbox.recv() => got, () = stop.cancelled() => None } {
+        tokio::time::sleep(GATHER).await;
+        while inbox.try_recv().is_ok() {}
+        if client.is_none() {
+            client = target.connect().await.ok();
+        }
+        let Some(sender) = &client else { continue };
+        if sender.execute("SELECT pg_notify($1, $2)", &[&CHANNEL, &CALLED]).await.is_err() {
+            client = None;
+        }
+    }
+}
+
+/// Passes the bell on to those who wait in a process that has no dispatcher.
+pub(crate) async fn hear(target: Target, rung: Arc<Notify>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        if let Ok((client, mut rings)) = target.listen(&[BELL]).await {
+            let _keeps_listening = client;
+            rung.notify_waiters();
+            while tokio::select! { got = rings.recv() => got.is_some(), () = stop.cancelled() => false } {
+                rung.notify_waiters();
             }
         }
         tokio::select! { () = tokio::time::sleep(Duration::from_secs(1)) => {}, () = stop.cancelled() => {} }

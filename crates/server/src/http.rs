@@ -12,6 +12,7 @@
 
 mod access;
 mod activity;
+mod answers;
 mod auth;
 mod bindings;
 mod body;
@@ -43,11 +44,12 @@ mod secrets;
 mod starts;
 mod stream;
 mod strict;
+mod tasks;
 mod webhooks;
 mod workspaces;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -58,7 +60,9 @@ use axum::response::{IntoResponse, Response};
 use engine::Engine;
 use engine::pulse::Pulse;
 use engine::vault::Vault;
+use engine::versions::Versions;
 use kernel::explain::EngineState;
+use kernel::ids::WorkspaceId;
 use kernel::signals::{metrics, spans};
 use kernel::trace::TraceParent;
 use store::Store;
@@ -73,6 +77,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::breaker::Breaker;
+use crate::calls::Calls;
 use crate::config::{Settings, ms};
 use crate::feed::Feed;
 use crate::hints::Hints;
@@ -120,6 +125,14 @@ pub(crate) struct ApiParts {
     pub(crate) rates: hooks::Rates,
     /// Wakes the loop of schedules.
     pub(crate) schedules: Arc<Notify>,
+    /// Tells runs that something came for them.
+    pub(crate) calls: Calls,
+    /// Rings when there may be tasks to claim.
+    pub(crate) offered: Arc<Notify>,
+    /// The workspace that was served last, of those that take turns.
+    pub(crate) served: Mutex<Option<WorkspaceId>>,
+    /// The graphs that answers were judged by.
+    pub(crate) versions: Versions,
     pub(crate) stop: CancellationToken,
 }
 
@@ -155,10 +168,14 @@ pub(crate) fn keys(root: Option<Secret>) -> auth::Keys {
     auth::Keys::new(root)
 }
 
-/// What needs no key; a hook's address holds a secret of its own. Here and in `v1` a handler says its method, path and types itself, so that what is
+/// What needs no key; the address of a hook or an answer holds a secret of its own. Here and in `v1` a handler says its method, path and types itself, so that what is
 /// served is what `openapi` describes.
 fn open() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(openapi::get)).routes(routes!(hooks::receive::receive)).merge(health())
+    OpenApiRouter::new()
+        .routes(routes!(openapi::get))
+        .routes(routes!(hooks::receive::receive))
+        .routes(routes!(answers::receive::describe, answers::receive::receive))
+        .merge(health())
 }
 
 /// How this process is doing.
@@ -226,6 +243,21 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(projection::fail))
         .routes(routes!(projection::retry))
         .merge(times())
+        .merge(asks())
+}
+
+/// What nodes ask of the world outside.
+fn asks() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(answers::list))
+        .routes(routes!(answers::answer))
+        .routes(routes!(answers::mint))
+        .routes(routes!(tasks::list))
+        .routes(routes!(tasks::claim))
+        .routes(routes!(tasks::get))
+        .routes(routes!(tasks::heartbeat))
+        .routes(routes!(tasks::complete))
+        .routes(routes!(tasks::fail))
 }
 
 /// What starts by the clock.
@@ -343,9 +375,9 @@ async fn measure(request: Request, next: Next) -> Response {
     response
 }
 
-/// A span for a request to the API or a hook, below the caller's. Probes and scrapes have none.
+/// A span for a request to the API, a hook or an answer, below the caller's. Probes and scrapes have none.
 fn span(request: &Request, route: &str, method: &str) -> tracing::Span {
-    if !route.starts_with("/api/") && !route.starts_with("/hooks/") {
+    if !["/api/", "/hooks/", "/answers/"].iter().any(|top| route.starts_with(top)) {
         return tracing::Span::none();
     }
     let span = tracing::info_span!(parent: None, spans::HTTP_REQUEST.name, method, route, status = Empty, otel.kind = "server");

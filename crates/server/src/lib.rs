@@ -7,8 +7,9 @@
 //!
 //! Not here: arguments and environment (`app`), decisions (`kernel`), SQL (`store`).
 
+mod asks;
 mod breaker;
-mod caller;
+mod calls;
 pub mod config;
 mod deadlines;
 mod dispatcher;

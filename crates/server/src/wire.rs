@@ -6,6 +6,7 @@
 //!
 //! Not here: graph documents (`kernel::parse` reads them as they are), errors (`problem`).
 
+mod asks;
 mod control;
 mod events;
 mod keys;
@@ -26,6 +27,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+pub use asks::{
+    AnswerByToken, AnswerWait, AnsweredWait, ClaimTasks, ClaimedTask, ClaimedTasks, CompleteTask, FailTask, Invitation,
+    KeepTask, KeptTask, MintToken, MintedToken, Task, Thanks, Wait,
+};
 pub use events::{
     AppendEvents, AppendedEvent, AppendedEvents, Binding, ChangeBinding, ClaimJobs, ClaimedJob, ClaimedJobs,
     CompleteJob, CreateBinding, DomainEvent, FailJob, Job, KeepJob, KeptJob, NewEvent,

@@ -64,6 +64,8 @@ BEGIN
     END IF;
     IF opened AND a.event_type IS NOT NULL THEN
         PERFORM fb_events_noted_1(a);
+    ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
     END IF;
     RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
                         a.error, a.answered_by, a.answered_at;
@@ -188,7 +190,7 @@ $fn$;
 -- instead of a workspace, and used up.
 CREATE OR REPLACE FUNCTION fb_answer_1(
     p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean)
-RETURNS TABLE (told text, engine text, holder uuid)
+RETURNS TABLE (told text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -202,7 +204,7 @@ BEGIN
     v_workspace := (SELECT e.workspace_id FROM workflow_execution e
                      WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
     IF v_workspace IS NULL THEN
-        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid;
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
     v_lives := fb_lock_tree_1(p_execution);
@@ -240,7 +242,8 @@ BEGIN
         INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
         VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
     END IF;
-    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder;
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
 END $fn$;
 
 -- What an execution's end leaves open is closed, in the transaction that ends it.
@@ -254,7 +257,7 @@ $fn$;
 -- row for each: 'expired', 'lost' (offered again) or 'failed', with whom to tell. An execution that somebody else has locked is left
 -- for the next time.
 CREATE OR REPLACE FUNCTION fb_asks_swept_1(p_limit int, p_most int, p_error jsonb)
-RETURNS TABLE (what text, engine text, holder uuid)
+RETURNS TABLE (what text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -269,7 +272,7 @@ BEGIN
             WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
             ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
        AND a.status = 'CLAIMED'
-    RETURNING 'lost', NULL::text, NULL::uuid;
+    RETURNING 'lost', NULL::text, NULL::uuid, NULL::uuid;
 
     v_holders := ARRAY(
         SELECT e.id FROM workflow_execution e
@@ -286,7 +289,7 @@ BEGIN
         UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
          WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
         RETURNING 'expired' AS what, a.holder)
-    SELECT x.what, fb_call_1(x.holder), x.holder FROM x;
+    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
     RETURN QUERY
     WITH x AS (
         UPDATE workflow_execution_ask a
@@ -294,5 +297,5 @@ BEGIN
                lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
          WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
         RETURNING 'failed' AS what, a.holder)
-    SELECT x.what, fb_call_1(x.holder), x.holder FROM x;
+    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
 END $fn$;

@@ -58,7 +58,7 @@ END $fn$;
 -- before); 'lost' (the claim is another's by now, or time is up, or the execution ended); 'missing'.
 CREATE OR REPLACE FUNCTION fb_task_end_1(
     p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb)
-RETURNS TABLE (told text, engine text, holder uuid)
+RETURNS TABLE (told text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -70,7 +70,7 @@ BEGIN
     SELECT * INTO a FROM workflow_execution_ask a
      WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid;
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
     v_lives := fb_lock_tree_1(a.execution_id);
@@ -86,5 +86,6 @@ BEGIN
        SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
            answered_at = clock_timestamp(), lease_until = NULL
      WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
-    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN fb_call_1(a.holder) END, a.holder;
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
 END $fn$;

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::failure::Failure;
-use kernel::ids::{ExecutionId, NodeKey, WorkspaceId};
+use kernel::ids::{ExecutionId, NodeKey, ProcessId, WorkspaceId};
+use kernel::kind::task;
 use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -91,6 +92,8 @@ pub struct Came {
 pub struct Call {
     pub engine: String,
     pub holder: ExecutionId,
+    /// Who has it; none: it is parked.
+    pub owner: Option<ProcessId>,
 }
 
 /// What became of an answer to a wait.
@@ -259,10 +262,16 @@ impl Store {
         rows.iter().map(|row| wait_of(row, execution)).collect()
     }
 
+    /// Runs of an engine elsewhere that were called `ago` or earlier and have not looked since.
+    pub async fn called(&self, engine: &str, ago: Duration, limit: i64) -> Result<Vec<ExecutionId>, Error> {
+        let rows = self.query(sql!("workflow_execution/called"), &[&engine, &ago.as_secs_f64(), &limit]).await?;
+        rows.iter().map(|row| Ok(ExecutionId(row.try_get("id")?))).collect()
+    }
+
     /// Takes the time from what is overdue and tasks from workers that are silent, at most `limit` of each.
     pub async fn sweep_asks(&self, limit: i32) -> Result<Swept, Error> {
-        let error = json(&kernel::ask::given_up());
-        let rows = self.query(sql!("workflow_execution_ask/sweep"), &[&limit, &kernel::ask::MOST_LOST, &error]).await?;
+        let error = json(&task::abandoned());
+        let rows = self.query(sql!("workflow_execution_ask/sweep"), &[&limit, &task::MAX_DELIVERIES, &error]).await?;
         let mut swept = Swept::default();
         for row in &rows {
             match row.try_get("what")? {
@@ -280,7 +289,8 @@ impl Store {
 /// The run to be told, if it runs.
 pub(crate) fn call_of(row: &Row) -> Result<Option<Call>, Error> {
     let (engine, holder): (Option<String>, Option<Uuid>) = (row.try_get("engine")?, row.try_get("holder")?);
-    Ok(engine.zip(holder).map(|(engine, holder)| Call { engine, holder: ExecutionId(holder) }))
+    let owner = row.try_get::<_, Option<Uuid>>("owner")?.map(ProcessId);
+    Ok(engine.zip(holder).map(|(engine, holder)| Call { engine, holder: ExecutionId(holder), owner }))
 }
 
 pub(crate) fn place_of(row: &Row, execution: ExecutionId) -> Result<Place, Error> {

@@ -143,12 +143,6 @@ impl Store {
         rows.iter().map(unheard).collect()
     }
 
-    /// Runs of an engine elsewhere that something came for at least this long ago, and that have not looked since.
-    pub async fn called(&self, engine: &str, ago: Duration, limit: i64) -> Result<Vec<ExecutionId>, Error> {
-        let rows = self.query(sql!("workflow_execution/called"), &[&engine, &ago.as_secs_f64(), &limit]).await?;
-        rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
-    }
-
     /// Takes a node for an attempt. Dying before the commit leaves it as it was; after it, whoever takes it next has the same attempt.
     pub async fn take_node(
         &self,

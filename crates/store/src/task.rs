@@ -78,13 +78,15 @@ pub enum Ended {
     Lost,
 }
 
-/// How many tasks of a queue wait for a worker, and how many one has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How many tasks wait for a worker, and how many one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depth {
-    pub queue: String,
     pub open: i64,
     pub claimed: i64,
 }
+
+/// The most tasks that are counted.
+const MOST_COUNTED: i64 = 100_000;
 
 impl Store {
     /// Claims open tasks, each under a claim of its own; and where to go on.
@@ -104,7 +106,7 @@ impl Store {
                 None => place = row.try_get::<_, Option<Uuid>>("place")?.map(WorkspaceId),
             }
         }
-        let mut tasks = if ids.is_empty() { Vec::new() } else { self.tasks_by(None, None, Some(ids), 1_000).await? };
+        let mut tasks = if ids.is_empty() { Vec::new() } else { self.tasks_by(None, ids).await? };
         // One whose execution ended since is nobody's any more.
         tasks.retain(|task| {
             task.status == kernel::ask::Status::Claimed && task.worker.as_deref() == Some(wanted.worker)
@@ -171,28 +173,19 @@ impl Store {
 
     /// One task, if this workspace (none: any) may see it.
     pub async fn task(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<Task, Error> {
-        self.tasks_by(workspace, None, Some(vec![id]), 1).await?.pop().ok_or(Error::NotFound)
+        self.tasks_by(workspace, vec![id]).await?.pop().ok_or(Error::NotFound)
     }
 
-    /// How many tasks wait, by queue.
-    pub async fn task_depths(&self) -> Result<Vec<Depth>, Error> {
-        let rows = self.query(sql!("workflow_execution_ask/depth"), &[]).await?;
-        let depth = |row: &Row| {
-            Ok(Depth { queue: row.try_get("queue")?, open: row.try_get("open")?, claimed: row.try_get("claimed")? })
-        };
-        rows.iter().map(depth).collect()
+    /// How many tasks wait.
+    pub async fn task_depth(&self) -> Result<Depth, Error> {
+        let row = self.one(sql!("workflow_execution_ask/depth"), &[&MOST_COUNTED]).await?;
+        Ok(Depth { open: row.try_get("open")?, claimed: row.try_get("claimed")? })
     }
 
-    async fn tasks_by(
-        &self,
-        workspace: Option<WorkspaceId>,
-        queue: Option<&str>,
-        ids: Option<Vec<Uuid>>,
-        limit: i64,
-    ) -> Result<Vec<Task>, Error> {
-        let (of, status) = (workspace.map(|id| id.0), None::<&str>);
+    async fn tasks_by(&self, workspace: Option<WorkspaceId>, ids: Vec<Uuid>) -> Result<Vec<Task>, Error> {
+        let (of, none, limit) = (workspace.map(|id| id.0), None::<&str>, i64::try_from(ids.len()).unwrap_or(i64::MAX));
         let rows = self
-            .query(sql!("workflow_execution_ask/tasks"), &[&Uuid::nil(), &of, &queue, &status, &ids, &limit])
+            .query(sql!("workflow_execution_ask/tasks"), &[&Uuid::nil(), &of, &none, &none, &Some(ids), &limit])
             .await?;
         rows.iter().map(task_of).collect()
     }

@@ -360,13 +360,19 @@ mod tests {
             seen.push_str(&format!("{}\n", told(&checked, None, Look::PLAIN)));
         }
         expect![[r#"
+            approve-refund.yaml: valid: approve-refund, nodes: 4, edges: 3
             book-trip.yaml: valid: book-trip, nodes: 5, edges: 5
             bootstrap.yaml: valid: organization-bootstrap, nodes: 2, edges: 1
             branches.yaml: valid: branches, nodes: 5, edges: 5
+            clean-bucket.yaml: valid: clean-bucket, nodes: 1, edges: 0
+            create-account.yaml: valid: create-account, nodes: 1, edges: 0
             enrich-order.yaml: valid: enrich-order, nodes: 6, edges: 7
             failure.yaml: valid: failure, nodes: 6, edges: 6
             hello.yaml: valid: hello, nodes: 1, edges: 0
+            make-thumbnail.yaml: valid: make-thumbnail, nodes: 1, edges: 0
             nightly-cleanup.yaml: valid: nightly-cleanup, nodes: 1, edges: 0
+            notify-subscribers.yaml: valid: notify-subscribers, nodes: 2, edges: 1
+            onboard-customer.yaml: valid: onboard-customer, nodes: 3, edges: 2
             orders.yaml: valid: orders, nodes: 4, edges: 3
             patience.yaml: valid: patience, nodes: 5, edges: 6
             poll-export.yaml: valid: poll-export, nodes: 3, edges: 2

@@ -127,13 +127,31 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("POST", "/schedules/{id}/trigger", "run", NotFound, 202),
     ("GET", "/schedules/{id}/ticks", "read", NotFound, 200),
     ("DELETE", "/schedules/{id}", "manage", NotFound, 204),
+    ("GET", "/workflow/executions/{id}/waits", "read", NotFound, 200),
+    ("POST", "/workflow/executions/{id}/answers/{node}/token", "run", NotFound, 201),
+    ("POST", "/workflow/executions/{id}/answers/{node}", "run", NotFound, 200),
+    ("GET", "/tasks", "read", Nothing, 200),
+    ("POST", "/tasks/claim", "run", Mismatch, 200),
+    ("GET", "/tasks/{id}", "read", NotFound, 200),
+    ("POST", "/tasks/{id}/heartbeat", "run", NotFound, 200),
+    ("POST", "/tasks/{id}/complete", "run", NotFound, 200),
+    ("POST", "/tasks/{id}/fail", "run", NotFound, 409),
     // Nothing is left to ask for behind these.
     ("DELETE", "/workflow/definitions/{id}", "manage", NotFound, 204),
     ("DELETE", "/workspaces/{id}", "manage", Unseen, 204),
 ];
 
-/// What needs no key, on purpose. Whoever has the token of a hook starts its workflow, and can do nothing else.
-const OPEN: [&str; 5] = ["GET /api/openapi.json", "GET /healthz", "GET /metrics", "GET /readyz", "POST /hooks/{token}"];
+/// What needs no key, on purpose. Whoever has the token of a hook starts its workflow, whoever has one of a wait answers it, and
+/// can do nothing else.
+const OPEN: [&str; 7] = [
+    "GET /answers/{token}",
+    "GET /api/openapi.json",
+    "GET /healthz",
+    "GET /metrics",
+    "GET /readyz",
+    "POST /answers/{token}",
+    "POST /hooks/{token}",
+];
 
 /// The things of one tenant that the routes are about.
 struct Things {
@@ -154,6 +172,10 @@ struct Things {
     hooked: String,
     hook: String,
     schedule: String,
+    /// An execution that waits for an answer, and a task under a claim.
+    asking: String,
+    task: String,
+    task_claim: String,
 }
 
 impl Things {
@@ -170,6 +192,7 @@ impl Things {
         let times = json!({ "workflowDefinitionId": definition, "cron": "0 0 1 1 *" });
         let schedule = text(&tenant.api.post("schedules", times).await.expect(201)["id"]);
         let [webhook, delivery, hooked, hook] = webhooks(world, &tenant, &execution).await;
+        let [asking, task, task_claim] = asks(world, &tenant).await;
         Things {
             tenant,
             definition,
@@ -185,6 +208,9 @@ impl Things {
             hooked,
             hook,
             schedule,
+            asking,
+            task,
+            task_claim,
         }
     }
 
@@ -200,12 +226,15 @@ impl Things {
             _ if path.starts_with("/hooks") => &self.hook,
             "/schedules/next" => return "/api/v1/schedules/next?cron=@daily".to_owned(),
             _ if path.starts_with("/schedules") => &self.schedule,
+            _ if path.starts_with("/tasks") => &self.task,
+            _ if path.contains("/answers/") || path.ends_with("/waits") => &self.asking,
             _ if path.ends_with("/dismiss") => &self.letter,
             "/workflow/queue" => return "/api/v1/workflow/queue?status=FAILED".to_owned(),
             _ => &self.execution,
         };
         let path = path
             .replace("{number}", "1")
+            .replace("{node}", "approve")
             .replace("{deliveryId}", &self.delivery)
             .replace("{definitionId}", &self.definition)
             .replace("{workspaceId}", &self.tenant.id);
@@ -249,6 +278,9 @@ impl Things {
             ("POST", "/projection/claim") => json!({ "workspaceId": ours, "workerId": "w-2" }),
             ("POST", "/projection/{id}/fail") => json!({ "claimId": self.claim, "errorMessage": "no" }),
             ("POST", "/projection/{id}/heartbeat" | "/projection/{id}/complete") => json!({ "claimId": self.claim }),
+            ("POST", "/tasks/claim") => json!({ "workspaceId": ours, "queues": ["mail"], "worker": "w-2" }),
+            ("POST", "/tasks/{id}/fail") => json!({ "claimId": self.task_claim, "message": "no" }),
+            ("POST", "/tasks/{id}/heartbeat" | "/tasks/{id}/complete") => json!({ "claimId": self.task_claim }),
             ("POST", _) => json!({}),
             _ => return None,
         };
@@ -325,6 +357,23 @@ async fn webhooks(world: &World, tenant: &Tenant, execution: &str) -> [String; 4
     let applied = tenant.api.post("workflow/definitions/apply", json!({ "document": document })).await.expect(200);
     let hooks = tenant.api.get("hooks").await.expect(200);
     [webhook, delivery, text(&applied["definition"]["id"]), text(&hooks["items"][0]["id"])]
+}
+
+/// An execution that waits for an answer, and a task of it with its claim.
+async fn asks(world: &World, tenant: &Tenant) -> [String; 3] {
+    let definition = tenant.apply("asking", json!({ "approve": { "kind": "WAIT_FOR_EVENT" } })).await;
+    tenant.api.post(&format!("workflow/definitions/{definition}/pause"), json!({})).await.expect(200);
+    let (asking, task, claim) = (tenant.start(&definition).await, store::new_id(), store::new_id());
+    world
+        .run_sql(&format!(
+            "INSERT INTO workflow_execution_ask (execution_id, node, id, workspace_id, holder, kind, attempt, status, queue, lease_s,
+                 opened_at, claim_id, worker, claim_lease_s, lease_until)
+             VALUES ('{asking}', 'work', '{task}', '{}', '{asking}', 'TASK', 1, 'CLAIMED', 'mail', 60, now(), '{claim}', 'w-1', 3600,
+                 now() + interval '1 hour')",
+            tenant.id
+        ))
+        .await;
+    [asking, task.to_string(), claim.to_string()]
 }
 
 #[tokio::test]
@@ -429,6 +478,7 @@ async fn a_key_of_another_workspace_finds_nothing() {
                     &ours.webhook,
                     &ours.hook,
                     &ours.schedule,
+                    &ours.task,
                 ] {
                     assert!(!reply.text.contains(id.as_str()), "{what}");
                 }

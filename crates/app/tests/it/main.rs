@@ -6,6 +6,7 @@ mod api_hostile;
 mod api_input;
 mod api_keys;
 mod api_lists;
+mod asks;
 mod bulk;
 mod canary;
 mod cli;

@@ -163,6 +163,27 @@ impl Watched {
         assert_eq!(self.world.server.anonymous().post("/hooks/none", json!({})).await.status, 404);
     }
 
+    /// A wait that is answered, and a task whose worker is never heard of again.
+    async fn asks(&self) {
+        let tenant = self.world.tenant("FREE").await;
+        let definition = tenant.apply("asking", json!({ "approve": { "kind": "WAIT_FOR_EVENT" } })).await;
+        tenant.api.post(&format!("workflow/definitions/{definition}/pause"), json!({})).await.expect(200);
+        let asking = tenant.start(&definition).await;
+        tenant.api.post(&format!("workflow/executions/{asking}/answers/approve"), json!({})).await.expect(200);
+        let task = format!(
+            "INSERT INTO workflow_execution_ask (execution_id, node, id, workspace_id, holder, kind, attempt, status, queue, lease_s, opened_at)
+             VALUES ('{asking}', 'work', gen_random_uuid(), '{}', '{asking}', 'TASK', 1, 'OPEN', 'mail', 1, now())",
+            tenant.id
+        );
+        self.world.run_sql(&task).await;
+        let claim = json!({ "queues": ["mail"], "worker": "w", "lease": "1s" });
+        tenant.api.post("tasks/claim", claim).await.expect(200);
+        until("its lease is lost", async || {
+            (self.world.count("workflow_execution_ask WHERE lost = 1").await == 1).then_some(())
+        })
+        .await;
+    }
+
     /// A tick that comes.
     async fn schedules(&self) {
         let tenant = self.world.tenant("FREE").await;
@@ -235,6 +256,7 @@ async fn every_signal_of_the_table_is_told_by_a_running_service() {
     let watched = Watched::new().await;
     watched.ordinary_life().await;
     watched.webhooks().await;
+    watched.asks().await;
     watched.schedules().await;
     watched.missing_parts().await;
     watched.deaths().await;

@@ -4,7 +4,8 @@
 //! - Every attempt at a node carries the same idempotency token, before and after any crash.
 //! - Nothing is sent, and no redirect followed, once this process may no longer act for its runs.
 //! - An answer that the author does not expect is a failure; which ones are worth a retry is the kernel's to say.
-//! - Secrets are opened here, just before they are sent, and taken out of whatever comes back.
+//! - Secrets are opened here, just before they are sent, and taken out of whatever comes back. So are the addresses of callbacks, each with
+//!   a token of its own at every attempt.
 //!
 //! What happens if this process dies: before the call, nothing was opened; after it, the next attempt opens the secrets
 //! anew, as they stand then, and sends the same token. The database out of reach while they are opened is no attempt:
@@ -18,14 +19,15 @@ use std::time::Duration;
 use kernel::definition::{self, Kind};
 use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
-use kernel::ids::WorkspaceId;
+use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::kind;
 use kernel::kind::http_request::{Body, Config, Method};
-use kernel::secret::Secrets;
+use kernel::secret::{Secrets, callback_of};
 use kernel::template::Template;
 use kernel::trace::TraceParent;
 use serde_json::json;
 use store::admission::Begun;
+use zeroize::Zeroizing;
 
 use super::Done;
 use crate::mask::Mask;
@@ -43,6 +45,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Call {
     pub config: Config,
+    pub execution: ExecutionId,
     pub workspace: WorkspaceId,
     pub token: String,
     pub timeout: Duration,
@@ -72,7 +75,8 @@ impl Call {
     ) -> Call {
         let token = format!("{}/{}/{iteration}", begun.execution, spec.key);
         let unrevealed = Unrevealed::of(spec, scope).map(Box::new);
-        Call { config, workspace: begun.workspace, token, timeout: timeout(spec), trace, unrevealed }
+        let (execution, workspace) = (begun.execution, begun.workspace);
+        Call { config, execution, workspace, token, timeout: timeout(spec), trace, unrevealed }
     }
 }
 
@@ -84,8 +88,8 @@ impl Unrevealed {
     }
 
     /// The configuration with its secrets, and what must not get out of it.
-    async fn reveal(self, vault: &Vault, workspace: WorkspaceId) -> Result<(Config, Arc<Mask>), Failure> {
-        let secrets = Arc::new(opened(vault, workspace, &self.names).await?);
+    async fn reveal(self, vault: &Vault, whose: Whose<'_>) -> Result<(Config, Arc<Mask>), Failure> {
+        let secrets = Arc::new(opened(vault, whose, &self.names).await?);
         // No error repeats a value; should one ever, it does not get out either.
         let veiled = |failure: Failure| {
             let mask = Mask::new(secrets.values());
@@ -102,11 +106,19 @@ impl Unrevealed {
     }
 }
 
-/// Opens secrets. Waits while the database is out of reach; whoever may no longer act for the run drops this.
-async fn opened(vault: &Vault, workspace: WorkspaceId, names: &BTreeSet<String>) -> Result<Secrets, Failure> {
+/// For whom secrets are opened, and where callbacks lead.
+#[derive(Clone, Copy, Debug)]
+struct Whose<'a> {
+    execution: ExecutionId,
+    workspace: WorkspaceId,
+    public_url: Option<&'a str>,
+}
+
+/// Opens secrets, and makes the addresses of callbacks. Waits while the database is out of reach; whoever may no longer act for the run drops this.
+async fn opened(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Result<Secrets, Failure> {
     let mut wait = Duration::from_millis(100);
     loop {
-        match vault.open(workspace, names).await {
+        match open(vault, whose, names).await {
             Ok(secrets) => return Ok(secrets),
             Err(vault::Error::Store(error)) if error.is_unavailable() => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "A call waits: its secrets cannot be read");
@@ -122,6 +134,24 @@ async fn opened(vault: &Vault, workspace: WorkspaceId, names: &BTreeSet<String>)
     }
 }
 
+async fn open(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Result<Secrets, vault::Error> {
+    let (callbacks, names): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| callback_of(name).is_some());
+    let names: BTreeSet<String> = names.into_iter().cloned().collect();
+    let mut secrets = match names.is_empty() {
+        true => Secrets::default(),
+        false => vault.open(whose.workspace, &names).await?,
+    };
+    for name in callbacks {
+        let node = callback_of(name).unwrap_or_default();
+        let address = vault.callback(whose.execution, node, whose.public_url).await?;
+        // The token is masked also where the other side repeats it without the rest.
+        let token = address.rsplit('/').next().unwrap_or_default().to_owned();
+        secrets.insert(format!("{name}/token"), Zeroizing::new(token));
+        secrets.insert(name.clone(), address);
+    }
+    Ok(secrets)
+}
+
 /// How long a call of this node may take.
 pub fn timeout(spec: &definition::Node) -> Duration {
     spec.timeout_ms.map_or(DEFAULT_TIMEOUT, Duration::from_millis)
@@ -129,11 +159,12 @@ pub fn timeout(spec: &definition::Node) -> Duration {
 
 /// Makes the call.
 pub async fn perform(outbound: &Outbound, vault: &Vault, pulse: &Arc<Pulse>, call: Call) -> Result<Done, Failure> {
-    let Call { config, workspace, token, timeout, trace, unrevealed } = call;
+    let Call { config, execution, workspace, token, timeout, trace, unrevealed } = call;
     let (mut config, secrets) = match unrevealed {
         None => (config, None),
         Some(unrevealed) => {
-            let (config, secrets) = unrevealed.reveal(vault, workspace).await?;
+            let whose = Whose { execution, workspace, public_url: outbound.public_url() };
+            let (config, secrets) = unrevealed.reveal(vault, whose).await?;
             (config, Some(secrets))
         }
     };
@@ -195,7 +226,8 @@ mod tests {
         let nowhere = Target::new("postgresql:///none?host=/nowhere").expect("a URL");
         let vault = Vault::new(Store::new(&nowhere, 1).expect("a pool"), vault::Keys::default());
         let names = BTreeSet::from(["A".to_owned()]);
-        let opening = opened(&vault, WorkspaceId(Uuid::nil()), &names);
+        let (execution, workspace) = (ExecutionId(Uuid::nil()), WorkspaceId(Uuid::nil()));
+        let opening = opened(&vault, Whose { execution, workspace, public_url: None }, &names);
         let ended = tokio::time::timeout(Duration::from_millis(400), opening).await;
         assert!(ended.is_err(), "it is no attempt: {ended:?}");
     }

@@ -11,7 +11,7 @@ use std::fmt;
 /// The most segments of one path.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// The roots, as they are offered; `item`, `index` and `event` are there in a few places only. `steps` is read as `nodes`.
+/// The roots, as they are offered; `item`, `index`, `event` and `callbacks` are there in a few places only. `steps` is read as `nodes`.
 pub(super) const ROOTS: [&str; 7] = ["inputs", "nodes", "vars", "secrets", "trigger", "execution", "workspace"];
 
 /// Why a path leads nowhere that an expression may look.
@@ -25,6 +25,8 @@ pub enum Unavailable {
     NoPart { node: String },
     #[error("name one secret, such as secrets.api_key")]
     NoSecret,
+    #[error("name one node that waits, such as callbacks.approve")]
+    NoCallback,
 }
 
 /// One step of a path.
@@ -64,6 +66,10 @@ pub enum Root<'a> {
     Secret {
         name: &'a str,
     },
+    /// The address that answers a node that waits.
+    Callback {
+        node: &'a str,
+    },
     /// The item that a loop is at, and its place from 0.
     Item,
     Index,
@@ -85,6 +91,10 @@ impl Path {
             "secrets" => match rest {
                 [Segment::Field(name)] => (Root::Secret { name }, &[]),
                 _ => return Err(Unavailable::NoSecret),
+            },
+            "callbacks" => match rest {
+                [Segment::Field(node)] => (Root::Callback { node }, &[]),
+                _ => return Err(Unavailable::NoCallback),
             },
             "item" => (Root::Item, rest),
             "index" => (Root::Index, rest),

@@ -34,6 +34,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
                 let inside = if field.ends_with("/with") { Inside::of(node, pointer) } else { Inside::default() };
                 let marked = inside.marked.unwrap_or(marked);
                 let refusal = refusal.or_else(|| elsewhere(path, place.clone(), &inside));
+                let refusal = refusal.or_else(|| unanswered(draft, path, place.clone()));
                 refusal.or_else(|| misplaced(inside.pointer.unwrap_or(pointer), path, place, marked))
             });
         }
@@ -88,12 +89,25 @@ fn elsewhere(path: &Path, place: String, inside: &Inside<'_>) -> Option<Problem>
     Some(Problem::new(Code::UnknownRoot, place, format!("{name} is only there {only}")))
 }
 
-/// Why a secret may not be looked at here.
+/// Why a callback leads nowhere: it must be one of a node that waits for an answer.
+fn unanswered(draft: &Draft, path: &Path, place: String) -> Option<Problem> {
+    let Ok((Root::Callback { node }, _)) = path.root() else { return None };
+    let waits = |known: &&Node| known.kind == Kind::WaitForEvent && known.with.get("event").is_none();
+    match draft.definition.nodes.iter().find(|known| known.key.as_str() == node) {
+        Some(known) if waits(&known) => None,
+        Some(_) => {
+            let message = format!("{path}: {node} does not wait for an answer: name a WAIT_FOR_EVENT without event");
+            Some(Problem::new(Code::BadValue, place, message))
+        }
+        None => Some(Problem::new(Code::UnknownNode, place, format!("{path}: there is no node {node}"))),
+    }
+}
+
+/// Why a secret, or a callback, which is one, may not be looked at here.
 fn misplaced(pointer: &str, path: &Path, place: String, marked: &[&str]) -> Option<Problem> {
-    let Ok((Root::Secret { name }, _)) = path.root() else { return None };
+    let Ok((Root::Secret { .. } | Root::Callback { .. }, _)) = path.root() else { return None };
     let field = pointer.trim_start_matches('/').split('/').next().unwrap_or_default();
-    let message =
-        format!("secrets.{name} cannot be used here: only in headers, query, body, form and text of an HTTP_REQUEST");
+    let message = format!("{path} cannot be used here: only in headers, query, body, form and text of an HTTP_REQUEST");
     (!marked.contains(&field)).then(|| Problem::new(Code::MisplacedSecret, place, message))
 }
 

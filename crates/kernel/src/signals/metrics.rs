@@ -146,4 +146,17 @@ table! {
     HOOK_REQUESTS: "hook_requests_total" Counter, ["outcome"],
         "Requests to addresses of `on: webhook`: accepted, repeated, refused (signature, size, rate, input), unknown (no such token).",
         "unknown rising: a sender uses an old address, or somebody guesses. refused: its sender's logs have the reason.";
+
+    TASKS: "tasks_depth" Gauge, ["status"],
+        "Tasks that wait for a worker (open), and that one has (claimed). Take the maximum over processes.",
+        "open growing: the workers of a queue are gone or too few; `forebay tasks ls --status OPEN` names the queues.";
+    TASK_CLAIMS: "task_claims_total" Counter, [],
+        "Tasks that were handed out to workers.",
+        "Far above what completes: workers die over their tasks; see task_leases_lost_total.";
+    TASKS_LOST: "task_leases_lost_total" Counter, [],
+        "Tasks whose worker was not heard of for its lease.",
+        "Rising: workers crash, or do not send heartbeats while they work.";
+    ANSWERS: "wait_answers_total" Counter, ["by"],
+        "Answers to waits that were accepted: by a key, a token or an event.",
+        "None where some are expected: the links or the events do not reach this service.";
 }

@@ -9,7 +9,7 @@
 use std::fmt::{Debug, Write as _};
 
 use expect_test::{Expect, expect, expect_file};
-use kernel::{event, execution, node, queue, webhook};
+use kernel::{ask, event, execution, node, queue, webhook};
 
 /// One legal step: from, step, to.
 type Legal = (&'static str, String, &'static str);
@@ -54,6 +54,10 @@ fn jobs() -> Vec<Legal> {
 fn deliveries() -> Vec<Legal> {
     let after = |from: webhook::Status, step| from.after(step).ok();
     walk(&webhook::Status::ALL, &webhook::Step::ALL, webhook::Status::name, after)
+}
+
+fn asks() -> Vec<Legal> {
+    walk(&ask::Status::ALL, &ask::Step::ALL, ask::Status::name, ask::Status::after)
 }
 
 fn check(walk: &[Legal], expected: Expect) {
@@ -157,6 +161,30 @@ fn the_life_of_a_delivery() {
 }
 
 #[test]
+fn the_life_of_an_ask() {
+    check(
+        &asks(),
+        expect![[r#"
+            OPEN claim CLAIMED
+            OPEN answer ANSWERED
+            OPEN expire EXPIRED
+            OPEN close CLOSED
+            CLAIMED lose OPEN
+            CLAIMED answer ANSWERED
+            CLAIMED expire EXPIRED
+            CLAIMED close CLOSED
+            ANSWERED see TAKEN
+            ANSWERED reopen OPEN
+            TAKEN reopen OPEN
+            EXPIRED reopen OPEN
+        "#]],
+    );
+    for status in ask::Status::ALL {
+        assert_eq!(ask::Status::parse(status.name()), Some(status));
+    }
+}
+
+#[test]
 fn an_illegal_step_says_what_was_tried() {
     let refused = queue::Status::Dispatched.after(queue::Step::Takeover).map_err(|illegal| illegal.to_string());
     assert_eq!(refused, Err("a Dispatched queue item cannot Takeover".to_owned()));
@@ -204,6 +232,7 @@ fn the_page_about_lifecycles_is_what_the_kernel_says() {
         ("Node", NODE, nodes()),
         ("Job", JOB, jobs()),
         ("Delivery", DELIVERY, deliveries()),
+        ("Ask", ASK, asks()),
     ];
     for (title, about, walk) in parts {
         write!(page, "\n## {title}\n\n{about}\n\n{}", diagram(&walk)).expect("a string takes all");
@@ -268,6 +297,8 @@ The ticket of an execution. While it is CLAIMED or DISPATCHED it *is* one of its
 the row is deleted; the execution tells how it went. FAILED holds no slot and stays until a person dismisses it or
 retention retires it.";
 
+const ASK: &str = "What a node asks of the world outside: a wait (WAIT_FOR_EVENT) or a task (TASK). An answer that comes before its node
+has begun is ANSWERED from the start. TAKEN: the run knows. A later attempt of the node opens it anew.";
 const DELIVERY: &str = "\
 One message of a webhook: the end of one execution, told to one receiver. It is tried for a day. A sender that dies leaves
 it SENDING until its time is up, then another claims it; the receiver knows it by its id.";

@@ -5,6 +5,10 @@
 pub const REASONS: &[(&str, &str)] = &[
     ("http.listen", "where the API listens; loopback unless you say otherwise"),
     ("http.signals_listen", "where a process without the role api answers /healthz, /readyz and /metrics"),
+    (
+        "http.public_url",
+        "where others reach this service (https://forebay.example.com): what links and callbacks begin with",
+    ),
     ("http.max_body_bytes", "the largest request body taken"),
     ("http.request_timeout_ms", "the longest a request may take, ?wait= included"),
     ("http.max_waits_per_key", "requests of one key that may wait for an end (?wait=) at once, in this process"),

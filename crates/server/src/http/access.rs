@@ -10,12 +10,13 @@ use axum::http::Method;
 use kernel::access::Scope;
 
 /// Where the work of `run` is done.
-const RUN: [&str; 6] = [
+const RUN: [&str; 7] = [
     "/api/v1/workflow/executions",
     "/api/v1/workflow/queue",
     "/api/v1/events",
     "/api/v1/projection",
     "/api/v1/schedules/{id}/trigger",
+    "/api/v1/tasks",
     "/rest/v1",
 ];
 /// Requests that are no GET and yet change nothing.
@@ -50,6 +51,9 @@ mod tests {
             (Method::POST, "/api/v1/events", Scope::Run),
             (Method::POST, "/api/v1/projection/{id}/complete", Scope::Run),
             (Method::PATCH, "/rest/v1/{table}", Scope::Run),
+            (Method::POST, "/api/v1/tasks/claim", Scope::Run),
+            (Method::GET, "/api/v1/tasks", Scope::Read),
+            (Method::POST, "/api/v1/workflow/executions/{id}/answers/{node}/token", Scope::Run),
             (Method::POST, "/api/v1/bindings", Scope::Manage),
             (Method::POST, "/api/v1/schedules/{id}/trigger", Scope::Run),
             (Method::POST, "/api/v1/schedules/{id}/pause", Scope::Manage),

@@ -39,7 +39,7 @@ pub(crate) struct Rates {
 
 impl Rates {
     /// Counts a request, or says how long to wait.
-    fn take(&self, hook: Uuid, most: u32, now: Instant) -> Result<(), Duration> {
+    pub(super) fn take(&self, hook: Uuid, most: u32, now: Instant) -> Result<(), Duration> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.len() >= REMEMBERED {
             windows.retain(|_, (began, _)| now.duration_since(*began) < WINDOW);

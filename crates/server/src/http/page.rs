@@ -40,6 +40,8 @@ pub(crate) enum List {
     Ticks = 31,
     Children = 50,
     Iterations = 51,
+    Waits = 52,
+    Tasks = 53,
 }
 
 /// How many items are asked for.

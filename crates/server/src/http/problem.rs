@@ -24,6 +24,7 @@ pub enum Code {
     DefinitionNotPublished,
     IdempotencyConflict,
     Conflict,
+    LeaseLost,
     PayloadTooLarge,
     QueueFull,
     RateLimited,
@@ -58,6 +59,7 @@ impl Code {
                 ("idempotency_conflict", StatusCode::UNPROCESSABLE_ENTITY, "The idempotency key was used differently")
             }
             Code::Conflict => ("conflict", StatusCode::CONFLICT, "Something else is in the way"),
+            Code::LeaseLost => ("lease_lost", StatusCode::CONFLICT, "The task is not this claim's any more"),
             Code::PayloadTooLarge => ("payload_too_large", StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             Code::QueueFull => ("queue_full", StatusCode::TOO_MANY_REQUESTS, "The workspace's backlog is full"),
             Code::RateLimited => ("rate_limited", StatusCode::TOO_MANY_REQUESTS, "Too many requests"),

@@ -91,7 +91,10 @@ fn refused(error: vault::Error) -> Problem {
         vault::Error::Value => Problem::new(Code::ValidationFailed, format!("value: {error}")),
         vault::Error::NoKey | vault::Error::Busy(_) => Problem::new(Code::Conflict, error.to_string()),
         vault::Error::Store(error) => not_found(error),
-        vault::Error::Unknown(_) | vault::Error::OtherKey { .. } | vault::Error::Broken(_) => {
+        vault::Error::Unknown(_)
+        | vault::Error::OtherKey { .. }
+        | vault::Error::Broken(_)
+        | vault::Error::NoAddress => {
             tracing::error!(error = &error as &dyn std::error::Error, "A secret could not be set");
             Problem::of(Code::Internal)
         }

@@ -113,7 +113,8 @@ fn serving(engine: Arc<dyn Engine>) -> Engines {
 }
 
 pub(super) fn outbound(settings: &Settings) -> Result<Outbound, outbound::Error> {
-    Outbound::new(outbound::Settings { allow: settings.outbound.allow.clone(), ..Default::default() })
+    let (allow, public_url) = (settings.outbound.allow.clone(), settings.http.public_url.clone());
+    Outbound::new(outbound::Settings { allow, public_url, ..Default::default() })
 }
 
 /// The one that ends an execution claims its workspace's next itself: hints on or off. One that does not dispatch tells

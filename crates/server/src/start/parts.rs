@@ -3,6 +3,7 @@
 //! Not here: the order in which they start and stop (`start`), making the engine (`engines`).
 
 mod api;
+mod asks;
 mod jobs;
 mod webhooks;
 
@@ -24,7 +25,6 @@ use tokio_util::task::TaskTracker;
 use super::engines::{self, Duties, Engines, Worker};
 use super::{Options, StartError};
 use crate::breaker::Breaker;
-use crate::caller::Caller;
 use crate::config::{Settings, ms};
 use crate::deadlines::Deadlines;
 use crate::dispatcher::Dispatcher;
@@ -83,12 +83,21 @@ pub(super) struct Parts {
     teller: Option<webhooks::Teller>,
     /// A schedule may be due, or sooner than thought.
     schedules: Arc<Notify>,
+    /// Something came for a run that is parked.
+    called: Arc<Notify>,
+    /// There may be events to judge.
+    judged: Arc<Notify>,
+    /// There may be tasks to claim.
+    offered: Arc<Notify>,
+    /// Something came for a run of another process.
+    others: (mpsc::UnboundedSender<()>, Option<mpsc::UnboundedReceiver<()>>),
 }
 
 impl Parts {
     pub(super) fn new(settings: Settings, targets: Targets, work: Store, duties: Duties) -> Result<Parts, StartError> {
         let (local_send, local) = mpsc::unbounded_channel();
         let (remote_send, remote) = mpsc::unbounded_channel();
+        let (others_send, others) = mpsc::unbounded_channel();
         let listens = settings.dispatch.hints;
         // With one dispatcher at a time, the one that may is told, wherever it is.
         let here = duties.dispatches && !settings.dispatch.exclusive;
@@ -136,6 +145,10 @@ impl Parts {
             deliveries: Arc::new(Notify::new()),
             teller,
             schedules: Arc::new(Notify::new()),
+            called: Arc::new(Notify::new()),
+            judged: Arc::new(Notify::new()),
+            offered: Arc::new(Notify::new()),
+            others: (others_send, Some(others)),
         })
     }
 
@@ -197,6 +210,7 @@ impl Parts {
         self.spawn_projector();
         self.spawn_webhooks();
         self.spawn_schedules();
+        self.spawn_asks();
         let engine = Arc::clone(&starter.engine);
         self.spawn_recovery(starter);
         match self.embedded.clone() {
@@ -216,8 +230,12 @@ impl Parts {
             self.starts.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
         }
         if self.settings.dispatch.hints {
-            let inbox =
-                hints::Inbox { local: self.local_send.clone(), beat: Arc::clone(&self.beat), rung: self.spawn_bell() };
+            let inbox = hints::Inbox {
+                local: self.local_send.clone(),
+                beat: Arc::clone(&self.beat),
+                rung: self.spawn_bell(),
+                called: Arc::clone(&self.called),
+            };
             self.tasks.spawn(hints::receive(self.targets.direct.clone(), inbox, stop.clone()));
         }
         let promoter = Arc::new(Promoter {
@@ -279,7 +297,19 @@ impl Parts {
     fn spawn_runs(&self, engine: Embedded) {
         let poll = ms(self.settings.dispatch.poll_interval_ms);
         let waker = Waker { store: self.work.clone(), engine: engine.clone(), alive: self.alive.1.clone() };
-        self.spawn_loop("waker", poll, Arc::new(waker), |it| async move { it.pass().await });
+        let (stop, rouse, called) = (self.stop.clone(), Arc::clone(&self.rouse), Arc::clone(&self.called));
+        self.tasks.spawn(async move {
+            let woken = Arc::clone(&called);
+            let pass = repeat("waker", poll, &woken, &stop, || waker.pass());
+            // Whatever rouses every loop rouses this one too.
+            let relay = async {
+                loop {
+                    rouse.notified().await;
+                    called.notify_one();
+                }
+            };
+            tokio::select! { () = pass => {}, () = relay => {} }
+        });
         let orphans = Orphans {
             store: self.work.clone(),
             engine,
@@ -292,7 +322,6 @@ impl Parts {
 
     /// The runs of an engine elsewhere.
     fn spawn_reconciler(&self, engine: Arc<dyn Engine>) {
-        let caller = Caller { store: self.work.clone(), engine: Arc::clone(&engine) };
         let reconciler = Reconciler {
             store: self.work.clone(),
             engine,
@@ -306,7 +335,6 @@ impl Parts {
         };
         let poll = ms(self.settings.dispatch.poll_interval_ms);
         self.spawn_loop("reconciler", poll, Arc::new(reconciler), |it| async move { it.pass().await });
-        self.spawn_loop("caller", poll, Arc::new(caller), |it| async move { it.pass().await });
     }
 
     fn spawn_loop<T, P, F>(&self, name: &'static str, every: Duration, it: Arc<T>, pass: P)
@@ -339,6 +367,7 @@ impl Parts {
 
     /// Tells dispatchers elsewhere of what this process accepted or ended.
     pub(super) fn spawn_hints(&mut self, api: bool) {
+        self.spawn_calls(api);
         let dispatch = &self.settings.dispatch;
         let elsewhere = (!self.duties.dispatches || dispatch.exclusive) && (api || self.duties.works);
         if let (true, true, Some(inbox)) = (elsewhere, dispatch.hints, self.remote.take()) {

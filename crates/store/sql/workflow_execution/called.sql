@@ -1,10 +1,11 @@
--- Runs of an engine elsewhere that something came for a while ago, and that have not looked since: whoever was to tell them could not.
-SELECT id
-FROM workflow_execution
-WHERE wake_at <= statement_timestamp() - make_interval(secs => $2::float8)
-  AND owner IS NOT NULL
-  AND engine = $1::text
-  AND status = 'RUNNING'
-  AND cancel_requested_at IS NULL
-ORDER BY wake_at
+-- Runs of an engine elsewhere that something came for $2 s ago or longer, and that have not looked since.
+SELECT e.id
+FROM workflow_execution e
+WHERE e.wake_at IS NOT NULL
+  AND e.wake_at <= statement_timestamp() - make_interval(secs => $2::float8)
+  AND e.owner IS NOT NULL
+  AND e.status = 'RUNNING'
+  AND e.engine = $1::text
+  AND e.cancel_requested_at IS NULL
+ORDER BY e.wake_at
 LIMIT $3::bigint

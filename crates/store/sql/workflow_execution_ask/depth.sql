@@ -1,8 +1,3 @@
--- How many tasks wait for a worker, and how many one has, by queue; the 200 that are asked for most.
-SELECT a.queue, count(*) FILTER (WHERE a.status = 'OPEN') AS open, count(*) FILTER (WHERE a.status = 'CLAIMED') AS claimed
-FROM workflow_execution_ask a
-WHERE a.kind = 'TASK'
-  AND a.status IN ('OPEN', 'CLAIMED')
-GROUP BY a.queue
-ORDER BY count(*) DESC, a.queue
-LIMIT 200
+-- How many tasks wait for a worker, and how many one has; so many at most are counted.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM workflow_execution_ask a WHERE a.status = 'OPEN' AND a.kind = 'TASK' LIMIT $1::bigint) o) AS open,
+       (SELECT count(*) FROM (SELECT 1 FROM workflow_execution_ask a WHERE a.status = 'CLAIMED' LIMIT $1) c) AS claimed

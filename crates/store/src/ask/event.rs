@@ -40,6 +40,13 @@ impl Store {
         rows.iter().map(candidate_of).collect()
     }
 
+    /// The item that a loop's iteration is about.
+    pub async fn item_of(&self, place: &Place) -> Result<Value, Error> {
+        let Place { execution, node, iteration } = place;
+        let rows = self.query(sql!("workflow_execution_node/item"), &[&execution.0, &node.as_str(), iteration]).await?;
+        Ok(rows.first().map(|row| row.try_get::<_, Option<Value>>("item")).transpose()?.flatten().unwrap_or_default())
+    }
+
     /// Answers an open wait with an event.
     pub async fn answer_with_event(&self, place: &Place, event: &Value) -> Result<Told, Error> {
         self.answer_with(place, None, None, event, ("event", true)).await

@@ -1,5 +1,7 @@
 //! Tests of the store against a real PostgreSQL.
 
+mod asks;
+mod asks_events;
 mod backlog;
 mod cancel;
 mod checks;
@@ -40,6 +42,7 @@ mod statements;
 mod support;
 mod taken;
 mod takeover;
+mod tasks;
 mod terminate;
 mod turns;
 mod webhooks;

@@ -134,8 +134,11 @@ async fn the_program_explains_itself() {
               get         Show an execution: how it stands, what it made, why it failed
               watch       Follow an execution to its end
               logs        Show what an execution's nodes said: LOG nodes, and every attempt that failed
+              tree        Show an execution with its children, and theirs
               eval        Try an expression on what an execution took and made, or on an input
               rerun       Run an ended execution again, whole or from where it failed: a new one, linked to it
+              waits       List what an execution waits for, or waited for
+              answer      Answer what a node of an execution waits for
               cancel      Cancel an execution, waiting or running
               terminate   End an execution by force: its nodes are broken off
               queue       Show a queue item: its place in line, why it waits, who holds what it waits for
@@ -149,6 +152,7 @@ async fn the_program_explains_itself() {
               projection  List, check and rebuild the jobs of events
               webhook     Tell others when executions end
               hook        Start workflows from outside, by secret addresses
+              tasks       List the work that waits for your own programs, and do it
               schedule    Say when workflows start by themselves
               profile     Keep servers and their keys under names
               completion  Print a script that completes commands in your shell

@@ -12,6 +12,7 @@ use crate::expression::ast::{Kind, Node, Place, Start};
 use crate::expression::path::{MAX_SEGMENTS, Path, ROOTS, Root, Segment, Unavailable};
 use crate::expression::syntax;
 use crate::ids::NodeKey;
+use crate::secret;
 
 /// One link of a chain.
 enum Link<'t> {
@@ -75,6 +76,7 @@ impl Converter<'_> {
             Root::Vars => Start::Vars,
             Root::Node { key, part } => NodeKey::new(key).map_or(Start::Nowhere, |key| Start::Node(key, part)),
             Root::Secret { name } => Start::Secret(name.to_owned()),
+            Root::Callback { node } => Start::Secret(secret::callback(node)),
             Root::Item => Start::Item,
             Root::Index => Start::Index,
             Root::Event => Start::Event,

@@ -25,6 +25,7 @@ pub(super) fn of(name: &str) -> Option<Value> {
         .or_else(|| events(name))
         .or_else(|| webhooks(name))
         .or_else(|| schedules(name))
+        .or_else(|| asks(name))
         .or_else(|| looks(name))
 }
 
@@ -278,6 +279,50 @@ fn schedules(name: &str) -> Option<Value> {
             "decidedAt": "2026-01-05T05:00:00.012Z",
         }),
         "NextTicks" => json!({ "items": ["2026-01-06T05:00:00Z", "2026-01-07T05:00:00Z"] }),
+        _ => return None,
+    })
+}
+
+fn asks(name: &str) -> Option<Value> {
+    const TASK: &str = "019a8f2c-1b3d-7c4e-8a5f-0000000000f1";
+    const CLAIM: &str = "019a8f2c-1b3d-7c4e-8a5f-0000000000f2";
+    let data = json!({ "approved": { "type": "boolean", "required": true } });
+    let place = |more: Value| {
+        let mut all = json!({ "executionId": EXECUTION, "iteration": 0 });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            all[name] = value.clone();
+        }
+        all
+    };
+    Some(match name {
+        "Wait" => place(json!({
+            "node": "approve", "status": "OPEN", "input": { "data": data }, "openedAt": STARTED, "expiresAt": ENDED,
+        })),
+        "AnswerWait" | "AnswerByToken" => json!({ "data": { "approved": true } }),
+        "AnsweredWait" => place(json!({ "node": "approve", "early": false })),
+        "MintToken" => json!({ "expiresIn": "48h" }),
+        "MintedToken" => json!({
+            "token": "fba_…", "path": "/answers/fba_…", "url": "https://forebay.example.com/answers/fba_…", "expiresAt": ENDED,
+        }),
+        "Invitation" => json!({
+            "workflow": "order", "node": "approve", "open": true, "used": false, "data": data, "expiresAt": ENDED,
+        }),
+        "Thanks" => json!({ "accepted": true }),
+        "ClaimTasks" => {
+            json!({ "queues": ["invoices"], "worker": "worker-1", "max": 10, "wait": "30s", "lease": "60s" })
+        }
+        "ClaimedTasks" => json!({ "items": [place(json!({
+            "id": TASK, "claimId": CLAIM, "queue": "invoices", "workspaceId": WORKSPACE, "node": "invoice", "attempt": 1,
+            "delivery": 1, "input": { "order": "A42" }, "leaseUntil": ENDED, "leaseSeconds": 60.0,
+        }))] }),
+        "KeepTask" => json!({ "claimId": CLAIM, "progress": { "pages": 3 } }),
+        "KeptTask" => json!({ "leaseUntil": ENDED, "canceling": false }),
+        "CompleteTask" => json!({ "claimId": CLAIM, "output": { "invoice": 7 } }),
+        "FailTask" => json!({ "claimId": CLAIM, "message": "the printer is out of paper", "retryable": true }),
+        "Task" => place(json!({
+            "id": TASK, "workspaceId": WORKSPACE, "queue": "invoices", "node": "invoice", "attempt": 1, "status": "CLAIMED",
+            "input": { "order": "A42" }, "worker": "worker-1", "leaseUntil": ENDED, "deliveries": 1, "lost": 0, "openedAt": STARTED,
+        })),
         _ => return None,
     })
 }

@@ -2,10 +2,11 @@
 //!
 //! Not here: the routes (`http`), how changes are read (`feed`).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::serve::ListenerExt as _;
 use engine::vault::Vault;
+use engine::versions::Versions;
 use store::Store;
 use store::key::Secret;
 use tokio::net::TcpListener;
@@ -66,6 +67,10 @@ impl Parts {
             jobs: Arc::clone(&self.jobs),
             deliveries: Arc::clone(&self.deliveries),
             schedules: Arc::clone(&self.schedules),
+            calls: self.calls(),
+            offered: Arc::clone(&self.offered),
+            served: Mutex::default(),
+            versions: Versions::default(),
             rates: http::rates(),
             stop: self.stop.clone(),
         });

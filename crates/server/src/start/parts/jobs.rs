@@ -18,14 +18,16 @@ use crate::schedules::Schedules;
 const GATHER: Duration = Duration::from_millis(20);
 
 impl Parts {
-    /// Wakes our worker when jobs were changed by anybody, plain SQL included.
+    /// Wakes our worker when jobs were changed by anybody, plain SQL included, and whoever waits for events and tasks.
     pub(super) fn spawn_bell(&self) -> Arc<Notify> {
         let (rung, jobs, stop) = (Arc::new(Notify::new()), Arc::clone(&self.jobs), self.stop.clone());
-        let bell = Arc::clone(&rung);
+        let (bell, judged, offered) = (Arc::clone(&rung), Arc::clone(&self.judged), Arc::clone(&self.offered));
         self.tasks.spawn(async move {
             while tokio::select! { () = bell.notified() => true, () = stop.cancelled() => false } {
+                offered.notify_waiters();
                 tokio::time::sleep(GATHER).await;
                 jobs.notify_one();
+                judged.notify_one();
             }
         });
         rung

@@ -1,0 +1,428 @@
+//! What nodes ask of the world, over HTTP and from the command line: answers with keys and tokens, and tasks for workers.
+//!
+//! The asks are made here as an engine makes them, in an execution that waits for its slot: what becomes of a run is told elsewhere.
+
+use std::time::Duration;
+
+use kernel::ids::{ExecutionId, NodeKey, ProcessId, WorkspaceId};
+use reqwest::Method;
+use serde_json::{Value, json};
+use store::ask::{Ask, Came, Place, Standing, What};
+use store::taken::Hold;
+
+use crate::support::cli::Cli;
+use crate::support::http::{Api, send};
+use crate::support::process::Process;
+use crate::support::tenant::text;
+use crate::support::{Tenant, World, until};
+
+/// An execution that this test holds as its engine would.
+struct Held {
+    world: World,
+    tenant: Tenant,
+    hold: Hold,
+}
+
+impl Held {
+    async fn new(settings: &[&str], nodes: Value) -> Held {
+        let world = World::with(settings).await;
+        let tenant = world.tenant("PRO").await;
+        let hold = hold(&world, &tenant, nodes).await;
+        Held { world, tenant, hold }
+    }
+
+    fn place(&self, node: &str, iteration: i32) -> Place {
+        Place { execution: self.hold.execution, node: NodeKey::new(node).expect("a key"), iteration }
+    }
+
+    async fn ask(&self, node: &str, iteration: i32, what: What, input: Value) -> Standing {
+        let workspace = WorkspaceId(self.tenant.id.parse().expect("an id"));
+        let ask = Ask { place: self.place(node, iteration), workspace, attempt: 1, what, input, expires_in: None };
+        self.world.database.store.ask(self.hold, &ask).await.expect("an answer").expect("held")
+    }
+
+    async fn task(&self, queue: &str, iteration: i32, input: Value) {
+        let what = What::Task { queue: queue.to_owned(), lease: Duration::from_secs(60) };
+        self.ask("work", iteration, what, input).await;
+    }
+
+    async fn came(&self) -> Vec<Came> {
+        self.world.database.store.answers(self.hold).await.expect("an answer").expect("held")
+    }
+
+    /// What came, once something did.
+    async fn result(&self) -> Value {
+        let came = until("something comes", async || self.came().await.pop()).await;
+        match came.standing {
+            Standing::Answered(answer) => match answer.result {
+                Ok(value) => json!({ "value": value, "by": answer.by }),
+                Err(failure) => json!({ "type": failure.class.name(), "message": failure.message }),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("workflow/executions/{}/{rest}", self.hold.execution)
+    }
+}
+
+/// Starts an execution that stays in line, and takes it as an engine would.
+async fn hold(world: &World, tenant: &Tenant, nodes: Value) -> Hold {
+    let definition = tenant.apply("asking", nodes).await;
+    tenant.api.post(&format!("workflow/definitions/{definition}/pause"), json!({})).await.expect(200);
+    let execution: ExecutionId = tenant.start(&definition).await.parse().expect("an id");
+    let owner = ProcessId(store::new_id());
+    let sql = format!(
+        "UPDATE workflow_execution SET status = 'RUNNING', engine = 'test', started_at = now(), owner = '{owner}', owner_epoch = 1
+          WHERE id = '{execution}'"
+    );
+    world.run_sql(&sql).await;
+    Hold { execution, owner, epoch: 1 }
+}
+
+fn approve() -> Value {
+    json!({ "approve": { "kind": "WAIT_FOR_EVENT", "with": { "data": {
+        "approved": { "type": "boolean", "required": true }, "note": { "type": "string", "default": "none" },
+    } } }, "say": { "kind": "LOG", "needs": "approve", "with": { "message": "x" } } })
+}
+
+fn wait() -> What {
+    What::Wait { event: None, matches: None }
+}
+
+#[tokio::test]
+async fn an_answer_is_judged_by_the_versions_data_and_taken_once() {
+    let held = Held::new(&[], approve()).await;
+    let api = &held.tenant.api;
+    let path = held.path("answers/approve");
+    let refused = api.post(&path, json!({ "data": { "approved": "yes" } })).await;
+    assert_eq!(refused.problem(422), "validation_failed", "early answers too");
+    assert_eq!(refused.body["problems"][0]["pointer"], "/data/approved", "{}", refused.text);
+    for node in ["say", "nobody", "approve%00"] {
+        let reply = api.post(&held.path(&format!("answers/{node}")), json!({})).await;
+        assert_eq!(reply.problem(404), "not_found", "{node} is no wait");
+    }
+    assert_eq!(api.post(&path, json!({ "data": {}, "iteration": 1 })).await.problem(404), "not_found", "it is no loop");
+    held.ask("approve", 0, wait(), json!({ "data": {} })).await;
+    let waits = api.get(&held.path("waits")).await.expect(200);
+    assert_eq!((&waits["items"][0]["node"], &waits["items"][0]["status"]), (&json!("approve"), &json!("OPEN")));
+    let answered = api.post(&path, json!({ "data": { "approved": true } })).await.expect(200);
+    assert_eq!(answered["early"], false);
+    assert_eq!(held.result().await["value"], json!({ "approved": true, "note": "none" }), "with its defaults");
+    assert_eq!(api.post(&path, json!({ "data": { "approved": false } })).await.problem(409), "conflict");
+    let activity = api.get(&format!("activity?subject={}", held.hold.execution)).await.expect(200);
+    let entry = &activity["items"][0];
+    assert_eq!((&entry["action"], &entry["detail"]["node"]), (&json!("wait.answer"), &json!("approve")), "{entry}");
+    assert!(text(&entry["actor"]).starts_with("key:"), "{entry}");
+}
+
+#[tokio::test]
+async fn an_answer_before_its_question_is_kept_and_one_after_the_end_refused() {
+    let held = Held::new(&[], approve()).await;
+    let (api, path) = (&held.tenant.api, held.path("answers/approve"));
+    let answered = api.post(&path, json!({ "data": { "approved": true } })).await.expect(200);
+    assert_eq!(answered["early"], true);
+    let standing = held.ask("approve", 0, wait(), json!({})).await;
+    assert!(matches!(standing, Standing::Answered(_)), "{standing:?}");
+    let sql = "UPDATE workflow_execution SET status = 'COMPLETED', completed_at = now(), owner = NULL";
+    held.world.run_sql(sql).await;
+    assert_eq!(api.post(&path, json!({ "data": { "approved": true } })).await.problem(409), "conflict");
+    assert_eq!(api.post(&format!("{path}/token"), json!({})).await.problem(409), "conflict");
+}
+
+#[tokio::test]
+async fn a_link_answers_once_a_look_at_it_answers_nothing_and_it_is_written_nowhere() {
+    let held = Held::new(&["http.public_url=https://forebay.example.com/"], approve()).await;
+    held.ask("approve", 0, wait(), json!({})).await;
+    let minted =
+        held.tenant.api.post(&held.path("answers/approve/token"), json!({ "expiresIn": "1h" })).await.expect(201);
+    let (path, token) = (text(&minted["path"]), text(&minted["token"]));
+    assert_eq!(minted["url"], format!("https://forebay.example.com{path}"));
+    let anonymous = held.world.server.anonymous();
+    let shown = anonymous.get(&path).await.expect(200);
+    assert_eq!((&shown["open"], &shown["used"]), (&json!(true), &json!(false)));
+    assert_eq!((&shown["node"], &shown["data"]["approved"]["type"]), (&json!("approve"), &json!("boolean")));
+    assert_eq!(anonymous.post(&path, json!({ "data": {} })).await.problem(422), "validation_failed", "it stays good");
+    let mut racing = Vec::new();
+    for _ in 0..20 {
+        let (anonymous, path) = (anonymous.clone(), path.clone());
+        racing.push(tokio::spawn(async move {
+            anonymous.post(&path, json!({ "data": { "approved": true } })).await.status
+        }));
+    }
+    let mut told = Vec::new();
+    for racer in racing {
+        told.push(racer.await.expect("an answer"));
+    }
+    told.sort_unstable();
+    assert_eq!((told[0], told[1], told[19]), (200, 409, 409), "{told:?}");
+    assert_eq!(held.result().await["by"], "token");
+    assert_eq!(anonymous.get(&path).await.expect(200)["used"], true);
+    let logs = held.world.server.process.stdout.all().join("\n") + &held.world.server.process.stderr.all().join("\n");
+    assert!(!logs.contains(&token), "no log holds it");
+}
+
+#[tokio::test]
+async fn whatever_is_wrong_with_a_token_is_an_address_that_does_not_exist() {
+    let held = Held::new(&[], approve()).await;
+    let anonymous = held.world.server.anonymous();
+    let nowhere = anonymous.get("/answers-of-nobody").await.text;
+    let minted = held.tenant.api.post(&held.path("answers/approve/token"), json!({})).await.expect(201);
+    let path = text(&minted["path"]);
+    let mut unknown = path.clone();
+    unknown.replace_range(14..15, if &path[14..15] == "a" { "b" } else { "a" });
+    held.world.run_sql("UPDATE workflow_execution_token SET expires_at = now()").await;
+    for wrong in [path.as_str(), &unknown, "/answers/x", "/answers/%ff"] {
+        for method in [Method::GET, Method::POST] {
+            let reply = send(anonymous.request(method.clone(), wrong).json(&json!({ "data": {} }))).await;
+            assert_eq!((reply.status, &reply.text), (404, &nowhere), "{method} {wrong}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wait_for_an_event_is_answered_by_the_first_that_matches_and_by_nobody_in_its_place() {
+    let matches = "event.data.order == inputs.order && nodes.fetch.output.body == null";
+    let nodes = json!({
+        "fetch": { "kind": "LOG", "with": { "message": "x" } },
+        "paid": { "kind": "WAIT_FOR_EVENT", "needs": "fetch", "with": { "event": "order.paid", "match": matches } },
+    });
+    let held = Held::new(&[], nodes).await;
+    let api = &held.tenant.api;
+    held.world.run_sql("UPDATE workflow_execution SET input = '{\"order\": \"A42\"}'").await;
+    let what = What::Wait { event: Some("order.paid".to_owned()), matches: Some(matches.to_owned()) };
+    held.ask("paid", 0, what, json!({})).await;
+    assert_eq!(api.post(&held.path("answers/paid"), json!({})).await.problem(409), "conflict");
+    assert_eq!(api.post(&held.path("answers/paid/token"), json!({})).await.problem(409), "conflict");
+    let event =
+        |data: Value| json!({ "type": "order.paid", "streamId": store::new_id(), "streamType": "order", "data": data });
+    let events = [event(json!({ "order": "B1" })), event(json!("no object")), event(json!({ "order": "A42", "n": 1 }))];
+    api.post("events", json!({ "events": events })).await.expect(200);
+    let result = held.result().await;
+    assert_eq!((&result["by"], &result["value"]["data"]), (&json!("event"), &json!({ "order": "A42", "n": 1 })));
+    assert_eq!(result["value"]["type"], "order.paid");
+    until("nothing is left to judge", async || {
+        (held.world.count("workflow_execution_candidate").await == 0).then_some(())
+    })
+    .await;
+}
+
+/// Calls out with a callback, and waits for the answer a while later.
+fn calling(url: &str) -> Value {
+    json!({
+        "tell": { "kind": "HTTP_REQUEST", "with": {
+            "url": url, "method": "POST", "headers": { "X-Key": "${{ callbacks.approve }}" }, "body": { "answer": "${{ callbacks.approve }}" },
+        } },
+        "later": { "kind": "DELAY", "needs": "tell", "with": { "for": "10m" } },
+        "approve": { "kind": "WAIT_FOR_EVENT", "needs": "later" },
+    })
+}
+
+#[tokio::test]
+async fn a_call_may_carry_the_address_that_answers_a_wait_and_nothing_that_is_kept_shows_it() {
+    let world = World::with(&["http.public_url=https://forebay.example.com"]).await;
+    let tenant = world.tenant("PRO").await;
+    let definition = tenant.apply("calling", calling(&world.receiver.url("/echo/200"))).await;
+    let id = tenant.start(&definition).await;
+    let told = until("it was called", async || world.receiver.echo.told().pop()).await;
+    let address = told.lines().find_map(|line| line.strip_prefix("x-key: ")).expect("a header").to_owned();
+    assert!(told.contains(&format!("{{\"answer\":\"{address}\"}}")), "one address a call: {told}");
+    let path = address.strip_prefix("https://forebay.example.com").expect("the public address").to_owned();
+    let token = path.strip_prefix("/answers/").expect("a token").to_owned();
+    until("the call has ended", async || (tenant.nodes(&id).await["tell"] == "COMPLETED").then_some(())).await;
+    let nodes = tenant.api.get(&format!("workflow/executions/{id}/nodes")).await;
+    assert!(nodes.text.contains("***") && !nodes.text.contains(&token), "{}", nodes.text);
+    let kept: String = {
+        let sql = "SELECT string_agg(t::text, ' ') FROM (SELECT to_jsonb(n) FROM workflow_execution_node n
+                   UNION ALL SELECT to_jsonb(t) FROM workflow_execution_token t UNION ALL SELECT to_jsonb(a) FROM activity a) t";
+        world.database.client().await.query_one(sql, &[]).await.expect("rows").get(0)
+    };
+    assert!(!kept.contains(&token));
+    let anonymous = world.server.anonymous();
+    anonymous.post(&path, json!({ "data": { "ok": true } })).await.expect(200);
+    assert_eq!(anonymous.post(&path, json!({ "data": { "ok": true } })).await.problem(409), "conflict");
+    let waits = tenant.api.get(&format!("workflow/executions/{id}/waits")).await.expect(200);
+    assert_eq!((&waits["items"][0]["status"], &waits["items"][0]["answeredBy"]), (&json!("ANSWERED"), &json!("token")));
+}
+
+#[tokio::test]
+async fn a_callback_without_an_address_of_ours_fails_its_node_and_one_that_leads_nowhere_is_not_published() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let definition = tenant.apply("calling", calling(&world.receiver.url("/echo/200"))).await;
+    let ended = tenant.ended(&tenant.start(&definition).await).await;
+    assert_eq!(ended["error"]["type"], "VALIDATION_ERROR", "{ended}");
+    assert!(text(&ended["error"]["message"]).contains("http.public_url"), "{ended}");
+    let mut nodes = calling("https://example.com/${{ callbacks.approve }}");
+    nodes["tell"]["with"]["headers"] = json!({ "X-A": "${{ callbacks.nobody }}", "X-B": "${{ callbacks.later }}" });
+    nodes["tell"]["with"]["body"] = json!("${{ callbacks }}");
+    let body = json!({ "document": { "name": "bad", "nodes": nodes } });
+    let refused = tenant.api.post("workflow/definitions/apply", body).await;
+    assert_eq!(refused.problem(422), "definition_invalid");
+    let mut codes: Vec<String> =
+        refused.body["problems"].as_array().expect("problems").iter().map(|problem| text(&problem["code"])).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, ["bad_expression", "bad_value", "misplaced_secret", "unknown_node"], "{}", refused.text);
+}
+
+async fn claim(api: &Api, more: Value) -> Value {
+    let mut body = json!({ "queues": ["mail"], "worker": "w" });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
+    api.post("tasks/claim", body).await.expect(200)["items"].clone()
+}
+
+#[tokio::test]
+async fn a_task_is_claimed_kept_and_completed_and_a_lost_lease_is_told() {
+    let held = Held::new(&[], approve()).await;
+    let api = &held.tenant.api;
+    held.task("mail", 0, json!({ "to": "ada" })).await;
+    let first = claim(api, json!({ "lease": "1s" })).await[0].clone();
+    assert_eq!((&first["input"]["to"], &first["delivery"], &first["attempt"]), (&json!("ada"), &json!(1), &json!(1)));
+    let path = format!("tasks/{}", text(&first["id"]));
+    // Nobody is heard of, so the task is offered again; the claim that waits for it has it at once.
+    let second = claim(api, json!({ "wait": "20s" })).await[0].clone();
+    assert_eq!((&second["id"], &second["delivery"]), (&first["id"], &json!(2)));
+    let (old, new) = (json!({ "claimId": first["claimId"] }), json!({ "claimId": second["claimId"] }));
+    for verb in ["heartbeat", "complete"] {
+        assert_eq!(api.post(&format!("{path}/{verb}"), old.clone()).await.problem(409), "lease_lost", "{verb}");
+    }
+    let mut progress = new.clone();
+    progress["progress"] = json!({ "done": 3 });
+    assert_eq!(api.post(&format!("{path}/heartbeat"), progress).await.expect(200)["canceling"], false);
+    let shown = api.get(&path).await.expect(200);
+    assert_eq!(
+        (&shown["status"], &shown["progress"]["done"], &shown["lost"]),
+        (&json!("CLAIMED"), &json!(3), &json!(1))
+    );
+    let mut done = new.clone();
+    done["output"] = json!({ "sent": true });
+    for _ in 0..2 {
+        let ended = api.post(&format!("{path}/complete"), done.clone()).await.expect(200);
+        assert_eq!(ended["output"]["sent"], true, "a repeat is answered as the first was");
+    }
+    let mut otherwise = new;
+    otherwise["message"] = json!("no");
+    assert_eq!(api.post(&format!("{path}/fail"), otherwise).await.problem(409), "conflict");
+    assert_eq!(held.result().await, json!({ "value": { "sent": true }, "by": "w" }));
+}
+
+#[tokio::test]
+async fn a_failed_task_says_whether_another_attempt_could_help() {
+    let held = Held::new(&[], approve()).await;
+    for (retryable, class) in [(json!(null), "EXECUTION_ERROR"), (json!(false), "VALIDATION_ERROR")] {
+        held.task("mail", i32::from(retryable.is_null()), json!({})).await;
+        let task = claim(&held.tenant.api, json!({})).await[0].clone();
+        let body = json!({ "claimId": task["claimId"], "message": "no paper", "retryable": retryable });
+        held.tenant.api.post(&format!("tasks/{}/fail", text(&task["id"])), body).await.expect(200);
+        assert_eq!(held.result().await, json!({ "type": class, "message": "no paper" }));
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_has_a_task_as_soon_as_it_is_offered() {
+    let held = Held::new(&[], approve()).await;
+    let api = held.tenant.api.clone();
+    let waiting = tokio::spawn(async move { claim(&api, json!({ "wait": "30s" })).await });
+    let started = std::time::Instant::now();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    held.task("mail", 0, json!({})).await;
+    assert_eq!(waiting.await.expect("an answer").as_array().map(Vec::len), Some(1));
+    assert!(started.elapsed() < Duration::from_secs(10));
+    let nothing = claim(&held.tenant.api, json!({ "wait": "100ms" })).await;
+    assert_eq!(nothing, json!([]), "none are no error");
+}
+
+#[tokio::test]
+async fn a_root_key_serves_all_workspaces_in_turn_and_a_claim_that_makes_no_sense_is_refused() {
+    let held = Held::new(&[], approve()).await;
+    let other = held.world.tenant("PRO").await;
+    let second = hold(&held.world, &other, approve()).await;
+    for n in 0..10 {
+        held.task("mail", n, json!({})).await;
+    }
+    let theirs = Held { world: held.world, tenant: other, hold: second };
+    theirs.task("mail", 0, json!({})).await;
+    let root = theirs.world.server.api();
+    let claimed = claim(&root, json!({ "max": 4 })).await;
+    let of: Vec<&Value> = claimed.as_array().expect("tasks").iter().map(|task| &task["workspaceId"]).collect();
+    assert!(of.contains(&&json!(theirs.tenant.id)), "the quiet one is not behind the other's ten: {of:?}");
+    for bad in [
+        json!({ "queues": [] }),
+        json!({ "queues": [""] }),
+        json!({ "worker": " " }),
+        json!({ "max": 0 }),
+        json!({ "max": 101 }),
+        json!({ "lease": "2h" }),
+        json!({ "wait": "soon" }),
+    ] {
+        let mut body = json!({ "queues": ["mail"], "worker": "w" });
+        for (name, value) in bad.as_object().expect("an object") {
+            body[name] = value.clone();
+        }
+        assert_eq!(root.post("tasks/claim", body).await.problem(422), "validation_failed", "{bad}");
+    }
+    let listed = root.get("tasks?queue=mail&status=OPEN&limit=2").await.expect(200);
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(2));
+    let next =
+        root.get(&format!("tasks?queue=mail&status=OPEN&cursor={}", text(&listed["nextCursor"]))).await.expect(200);
+    assert_eq!(next["items"].as_array().map(Vec::len), Some(5), "eleven, of which four are claimed");
+}
+
+#[tokio::test]
+async fn the_commands_show_waits_answer_them_and_do_tasks() {
+    let held = Held::new(&[], approve()).await;
+    let key = held.tenant.api.key.clone().expect("a key");
+    let (cli, id) = (Cli::of(&held.world.server.base, &key), held.hold.execution.to_string());
+    held.ask("approve", 0, wait(), json!({})).await;
+    assert!(cli.ok(&["waits", &id]).await.contains("approve"), "the wait is shown");
+    assert_eq!(cli.ok(&["answer", &id, "approve", "approved=true", "note=fine"]).await, "approve: answered\n");
+    assert_eq!(held.result().await["value"], json!({ "approved": true, "note": "fine" }));
+    assert_eq!(cli.run(&["answer", &id, "approve", "--data", "{\"approved\": true}"]).await.code, 1, "once");
+    held.task("mail", 0, json!({ "n": 1 })).await;
+    let listed = cli.ok(&["tasks", "ls", "--queue", "mail", "--status", "open"]).await;
+    let task = listed.split_whitespace().last().expect("an id").to_owned();
+    assert!(cli.ok(&["tasks", "get", &task]).await.contains("OPEN"));
+    cli.ok(&["tasks", "work", "mail", "--drain", "--", "cat"]).await;
+    assert_eq!(held.result().await["value"], json!({ "n": 1 }), "what a command prints is the output");
+    held.task("mail", 1, json!({})).await;
+    cli.ok(&["tasks", "work", "mail", "--drain", "--", "sh", "-c", "echo no paper >&2; exit 65"]).await;
+    assert_eq!(held.result().await, json!({ "type": "VALIDATION_ERROR", "message": "no paper" }));
+}
+
+#[tokio::test]
+async fn the_example_worker_completes_fails_outlives_a_lease_and_stops_after_the_task_in_hand() {
+    let held = Held::new(&[], approve()).await;
+    let mut command = std::process::Command::new("python3");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/worker.py")).arg("mail");
+    command.env("FOREBAY_URL", &held.world.server.base).env("FOREBAY_LEASE", "1s");
+    command.env("FOREBAY_KEY", held.tenant.api.key.clone().expect("a key"));
+    let worker = Process::spawn("worker.py", command);
+    held.task("mail", 0, json!({ "a": 1 })).await;
+    assert_eq!(held.result().await["value"]["given"], json!({ "a": 1 }));
+    held.task("mail", 1, json!({ "fail": "out of paper" })).await;
+    assert_eq!(held.result().await, json!({ "type": "EXECUTION_ERROR", "message": "out of paper" }));
+    held.task("mail", 2, json!({ "fail": "not for me", "never": true })).await;
+    assert_eq!(held.result().await["type"], "VALIDATION_ERROR");
+    // Longer than its lease: heartbeats keep it.
+    held.task("mail", 3, json!({ "steps": 8, "seconds": 0.25 })).await;
+    assert_eq!(held.result().await["value"]["given"]["steps"], 8);
+    // Stopped for longer than its lease, it is told when it goes on, and what it made is dropped.
+    held.task("mail", 4, json!({ "steps": 12, "seconds": 0.25 })).await;
+    let claimed = "workflow_execution_ask WHERE status = 'CLAIMED'";
+    until("it has the task", async || (held.world.count(claimed).await == 1).then_some(())).await;
+    worker.signal(nix::sys::signal::Signal::SIGSTOP);
+    let second = claim(&held.tenant.api, json!({ "wait": "20s" })).await[0].clone();
+    worker.signal(nix::sys::signal::Signal::SIGCONT);
+    until("it is told", async || worker.stdout.contain("the lease was lost").then_some(())).await;
+    let done = json!({ "claimId": second["claimId"], "output": "mine" });
+    held.tenant.api.post(&format!("tasks/{}/complete", text(&second["id"])), done).await.expect(200);
+    assert_eq!(held.result().await["value"], "mine");
+    held.task("mail", 5, json!({ "steps": 4, "seconds": 0.25 })).await;
+    until("it has the task", async || (held.world.count(claimed).await == 1).then_some(())).await;
+    worker.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(held.result().await["value"]["given"]["steps"], 4, "it finishes what it has");
+    until("it ends", async || worker.stdout.contain("stopped").then_some(())).await;
+}
