@@ -1,3 +1,5 @@
+//! Loops: items in their order, their attempts, and every way to end.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
