@@ -3,7 +3,7 @@
 //! Invariants
 //! - The list is resolved once and stored with the loop's start; whoever performs the loop again reads it there.
 //! - The list and what items produced stay here: the workflow knows how many there are, and how each ended.
-//! - What items produced is read from their rows when the loop is over, a page at a time.
+//! - What items produced is put together where it is stored, when the loop is over.
 //!
 //! What happens if this process dies: before the loop is taken, nothing has happened; after it, the loop is performed again and says
 //! how its items stand; after it was gathered, its row answers.
@@ -18,11 +18,12 @@ use kernel::each::{self, Index};
 use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, NodeKey};
-use kernel::kind::for_each::{self, MAX_OUTPUT_BYTES, OnItemError};
+use kernel::kind::for_each;
 use kernel::kind::{self, Config};
 use kernel::node::Status;
 use kernel::plan::NodeIx;
 use serde_json::Value;
+use store::iteration::{Gathered, Looks};
 use store::taken::Hold;
 use temporalio_sdk::activities::ActivityError;
 
@@ -30,9 +31,8 @@ use super::runs::Held;
 use super::{Kit, again};
 use crate::message::{Ended, Gather, LoopEnd, Looping};
 
-/// How many rows are read at once: of how items stand, and of what they produced.
+/// How many rows are read at once.
 const STANDING_PAGE: i64 = 1_000;
-const PRODUCED_PAGE: i64 = 100;
 
 impl Kit {
     /// Takes a loop, with its list if it has none yet, and says how its items stand.
@@ -122,38 +122,15 @@ impl Kit {
             LoopEnd::Completed => {
                 let stored = self.store.node_input(hold.execution, &spec.key, 0).await.map_err(again)?;
                 let mode = read(stored.unwrap_or_default()).map(|config| config.on_item_error).unwrap_or_default();
-                self.produced(hold.execution, &spec.key, mode).await?
+                let gathered = self.store.gather(hold, hold.execution, &spec.key, mode, Looks::None).await;
+                match gathered.map_err(again)? {
+                    None => return Ok(Ended::Lost),
+                    Some(Gathered::Stored(_)) => Ok(Done::gathered(Value::Null)),
+                    Some(Gathered::TooLarge) => Err(for_each::too_large()),
+                }
             }
         };
         self.ended(&attempt, result.and_then(nodes::storable)).await
-    }
-
-    /// What the items of a loop produced, in order; or that it is too much.
-    async fn produced(
-        &self,
-        execution: ExecutionId,
-        key: &NodeKey,
-        mode: OnItemError,
-    ) -> Result<Result<Done, Failure>, ActivityError> {
-        let (mut outputs, mut errors, mut size, mut after) = (Vec::new(), Vec::new(), 0, 0);
-        loop {
-            let page = self.store.produced(execution, key, after, PRODUCED_PAGE).await.map_err(again)?;
-            let Some(last) = page.last() else { break };
-            after = last.iteration;
-            for row in page {
-                let index = each::index(row.iteration).unwrap_or_default();
-                let output = row.output.filter(|_| row.status == Status::Completed).unwrap_or_default();
-                let error = row.error.filter(|_| row.status == Status::Failed);
-                let error = error.and_then(|error| serde_json::to_value(error).ok());
-                size += nodes::size(&output) + error.as_ref().map_or(0, nodes::size);
-                if size > MAX_OUTPUT_BYTES {
-                    return Ok(Err(for_each::too_large()));
-                }
-                outputs.push(output);
-                errors.extend(error.map(|error| (index, error)));
-            }
-        }
-        Ok(Ok(Done::plain(for_each::output(outputs, errors, mode))))
     }
 
     /// Why an item failed, and which it was.

@@ -36,9 +36,10 @@ impl Kit {
     ) -> Result<Ended, ActivityError> {
         let Attempt { hold, spec, attempt: number, iteration, .. } = attempt;
         let failure = match result {
-            Ok(Done { output, took, .. }) => {
+            Ok(Done { output, took, stored }) => {
                 let label = took.clone();
-                let fact = NodeFact { output: Some(output), label: took, ..attempt.fact(Status::Completed) };
+                let output = (!stored).then_some(output);
+                let fact = NodeFact { output, label: took, ..attempt.fact(Status::Completed) };
                 let told = self.tell(attempt, &fact).await?;
                 return Ok(told.unwrap_or_else(|| settled(Status::Completed, label, None)));
             }
