@@ -387,8 +387,9 @@ BEGIN
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
     IF roots IS NOT NULL THEN
         slots := slots || ARRAY(
-            SELECT e.id FROM workflow_execution e JOIN workflow_execution r ON r.id = e.root AND r.status = 'RUNNING'
-             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL);
+            SELECT e.id FROM workflow_execution e
+             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL
+               AND (SELECT r.status FROM workflow_execution r WHERE r.id = e.root) = 'RUNNING');
     END IF;
     WITH e AS (
         UPDATE workflow_execution e
@@ -763,7 +764,9 @@ BEGIN
     WITH RECURSIVE d (id) AS (
         SELECT c.id FROM workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
         UNION ALL
-        SELECT c.id FROM d JOIN workflow_execution c ON c.parent = d.id AND c.completed_at IS NULL),
+        -- OFFSET 0: a probe for each, never a join that reads every open execution.
+        SELECT c.id FROM d CROSS JOIN LATERAL (
+            SELECT c.id FROM workflow_execution c WHERE c.parent = d.id AND c.completed_at IS NULL OFFSET 0) c),
     e AS (
         UPDATE workflow_execution e
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
@@ -1146,6 +1149,40 @@ BEGIN
         PERFORM pg_advisory_xact_lock(7001, s) FROM generate_series(0, 63) s;
     END IF;
     RETURN NEW;
+END $$;
+
+CREATE FUNCTION public.fb_gather_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text) RETURNS TABLE(held boolean, large boolean, output jsonb)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    made jsonb;
+BEGIN
+    PERFORM 1 FROM workflow_execution e
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, false, NULL::jsonb;
+        RETURN;
+    END IF;
+    IF (SELECT sum(octet_length(CASE n.status WHEN 'COMPLETED' THEN n.output::text WHEN 'FAILED' THEN n.error::text END))
+          FROM workflow_execution_node n
+         WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0) > p_most THEN
+        RETURN QUERY SELECT true, true, NULL::jsonb;
+        RETURN;
+    END IF;
+    SELECT jsonb_build_object('count', count(*), 'failed', count(*) FILTER (WHERE n.status = 'FAILED'), 'items',
+               coalesce(jsonb_agg(CASE WHEN n.status = 'COMPLETED' THEN n.output END ORDER BY n.iteration), '[]'))
+           || CASE WHEN p_collect THEN jsonb_build_object('errors', coalesce(
+                  jsonb_agg(jsonb_build_object('index', n.iteration - 1, 'error', n.error) ORDER BY n.iteration)
+                      FILTER (WHERE n.status = 'FAILED'), '[]')) ELSE '{}' END
+      INTO made
+      FROM workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0;
+    UPDATE workflow_execution_node n SET output = made
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
+    RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
 END $$;
 
 CREATE FUNCTION public.fb_job_beat_1(p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s integer, p_workflow_id text, p_run_id text) RETURNS TABLE(answer text, lease_until timestamp with time zone)
@@ -2087,7 +2124,9 @@ BEGIN
           FROM f
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
-               next_at = excluded.next_at, input = coalesce(excluded.input, n.input), output = excluded.output,
+               next_at = excluded.next_at, input = coalesce(excluded.input, n.input),
+               -- What a loop's items came to is there already: functions/gather.sql.
+               output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN n.output END),
                error = excluded.error, completed_at = excluded.completed_at,
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
                     THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
@@ -2142,14 +2181,13 @@ BEGIN
       INTO ends FROM e;
     -- What its descendants settled is a root's progress.
     IF r_ids <> r_holders THEN
-        UPDATE workflow_execution e SET tree_seq = e.tree_seq + s.settled
-          FROM (SELECT t.holder, count(*) AS settled
-                  FROM unnest(f_runs, f_statuses) AS f(run, status)
-                  JOIN unnest(r_ids, r_holders) WITH ORDINALITY AS t(id, holder, ord) ON t.ord = f.run
-                 WHERE t.id <> t.holder AND seqs[f.run] >= 0
-                   AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
-                 GROUP BY t.holder) s
-         WHERE e.id = s.holder;
+        UPDATE workflow_execution e
+           SET tree_seq = e.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS f(run, status)
+                WHERE r_holders[f.run] = e.id AND r_ids[f.run] <> e.id AND seqs[f.run] >= 0
+                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
+         WHERE e.id = ANY (ARRAY(SELECT DISTINCT r_holders[f.run] FROM unnest(f_runs, f_statuses) AS f(run, status)
+                WHERE r_ids[f.run] <> r_holders[f.run] AND seqs[f.run] >= 0
+                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
     END IF;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
@@ -2244,21 +2282,25 @@ BEGIN
            (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);
 END $$;
 
-CREATE FUNCTION public.fb_take_1(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_input jsonb) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb)
+CREATE FUNCTION public.fb_take_2(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
+DECLARE
+    v_again boolean;
 BEGIN
     PERFORM 1 FROM workflow_execution e
      WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb;
+        RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb, false;
         RETURN;
     END IF;
-    INSERT INTO workflow_execution_node AS n (execution_id, node, workspace_id, status, attempt, fence, input, started_at)
-    SELECT e.id, p_node, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp()
+    v_again := coalesce((SELECT n.status = 'RUNNING' FROM workflow_execution_node n
+                          WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration), false);
+    INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at)
+    SELECT e.id, p_node, p_iteration, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp()
       FROM workflow_execution e WHERE e.id = p_execution
     ON CONFLICT (execution_id, node, iteration) DO UPDATE
        SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
@@ -2268,9 +2310,9 @@ BEGIN
     SELECT 'nodes', 'UPDATE', ARRAY[e.id], ARRAY[e.workspace_id] FROM workflow_execution e WHERE e.id = p_execution;
     RETURN QUERY
     SELECT true, n.status, n.label, n.attempt, n.fence,
-           (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error
+           (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error, v_again
       FROM workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0;
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration;
 END $$;
 
 CREATE FUNCTION public.fb_task_end_1(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
@@ -2358,7 +2400,7 @@ BEGIN
     RETURN QUERY SELECT NULL::uuid, v_place;
 END $$;
 
-CREATE FUNCTION public.fb_tell_1(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
+CREATE FUNCTION public.fb_tell_2(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2372,7 +2414,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM 1 FROM workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.fence = p_fence
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration AND n.fence = p_fence
        AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
     IF NOT FOUND THEN
         RETURN QUERY SELECT true, false;
@@ -2380,7 +2422,7 @@ BEGIN
     END IF;
     PERFORM 1 FROM fb_record_4(
         p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
-        ARRAY[1], ARRAY[p_node], ARRAY[0], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
+        ARRAY[1], ARRAY[p_node], ARRAY[p_iteration], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
         ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error],
         '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
     RETURN QUERY SELECT true, true;

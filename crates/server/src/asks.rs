@@ -44,6 +44,10 @@ impl Asks {
         swept.calls.into_iter().for_each(|call| self.calls.tell(Some(call)));
         if let Some(engine) = &self.elsewhere {
             for run in self.store.called(engine.name(), HEARS_WITHIN, i64::from(MOST)).await? {
+                // Its root was called for a child that is to end, too.
+                for child in self.store.canceling_below(run).await? {
+                    engine.cancel(child);
+                }
                 engine.signal(run);
             }
         }

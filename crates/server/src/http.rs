@@ -235,6 +235,14 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(bindings::create, bindings::list))
         .routes(routes!(bindings::get, bindings::change, bindings::delete))
         .merge(webhook_routes())
+        .merge(jobs())
+        .merge(times())
+        .merge(asks())
+}
+
+/// The jobs of events.
+fn jobs() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
         .routes(routes!(projection::list))
         .routes(routes!(projection::claim))
         .routes(routes!(projection::get))
@@ -242,8 +250,6 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(projection::complete))
         .routes(routes!(projection::fail))
         .routes(routes!(projection::retry))
-        .merge(times())
-        .merge(asks())
 }
 
 /// What nodes ask of the world outside.

@@ -28,8 +28,9 @@ BEGIN
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
     IF roots IS NOT NULL THEN
         slots := slots || ARRAY(
-            SELECT e.id FROM workflow_execution e JOIN workflow_execution r ON r.id = e.root AND r.status = 'RUNNING'
-             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL);
+            SELECT e.id FROM workflow_execution e
+             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL
+               AND (SELECT r.status FROM workflow_execution r WHERE r.id = e.root) = 'RUNNING');
     END IF;
     WITH e AS (
         UPDATE workflow_execution e

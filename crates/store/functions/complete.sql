@@ -141,7 +141,9 @@ BEGIN
     WITH RECURSIVE d (id) AS (
         SELECT c.id FROM workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
         UNION ALL
-        SELECT c.id FROM d JOIN workflow_execution c ON c.parent = d.id AND c.completed_at IS NULL),
+        -- OFFSET 0: a probe for each, never a join that reads every open execution.
+        SELECT c.id FROM d CROSS JOIN LATERAL (
+            SELECT c.id FROM workflow_execution c WHERE c.parent = d.id AND c.completed_at IS NULL OFFSET 0) c),
     e AS (
         UPDATE workflow_execution e
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,

@@ -5,22 +5,28 @@
 -- is a number that each taking raises and that whoever tells of it must show: an attempt that was slow, and overtaken by
 -- its successor, changes nothing.
 
--- Takes a node for an attempt. One that is settled, or whose next attempt is not due yet, is left and answered as it
--- stands. A repeat is the same attempt again: a worker that died costs none.
-CREATE OR REPLACE FUNCTION fb_take_1(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_input jsonb)
-RETURNS TABLE (held boolean, status text, label text, attempt int, fence int, next_in_ms bigint, error jsonb)
+-- Takes a node, or one iteration of a loop, for an attempt. One that is settled, or whose next attempt is not due yet, is left and
+-- answered as it stands. A repeat is the same attempt again: a worker that died costs none. again: somebody had begun this
+-- attempt and did not tell of it.
+CREATE OR REPLACE FUNCTION fb_take_2(
+    p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration int, p_input jsonb)
+RETURNS TABLE (held boolean, status text, label text, attempt int, fence int, next_in_ms bigint, error jsonb, again boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
+DECLARE
+    v_again boolean;
 BEGIN
     PERFORM 1 FROM workflow_execution e
      WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb;
+        RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb, false;
         RETURN;
     END IF;
-    INSERT INTO workflow_execution_node AS n (execution_id, node, workspace_id, status, attempt, fence, input, started_at)
-    SELECT e.id, p_node, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp()
+    v_again := coalesce((SELECT n.status = 'RUNNING' FROM workflow_execution_node n
+                          WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration), false);
+    INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at)
+    SELECT e.id, p_node, p_iteration, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp()
       FROM workflow_execution e WHERE e.id = p_execution
     ON CONFLICT (execution_id, node, iteration) DO UPDATE
        SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
@@ -30,15 +36,15 @@ BEGIN
     SELECT 'nodes', 'UPDATE', ARRAY[e.id], ARRAY[e.workspace_id] FROM workflow_execution e WHERE e.id = p_execution;
     RETURN QUERY
     SELECT true, n.status, n.label, n.attempt, n.fence,
-           (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error
+           (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error, v_again
       FROM workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0;
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration;
 END $fn$;
 
 -- Tells what became of an attempt that was taken under this fence. held: the run is still this owner's; current: the
 -- attempt was not overtaken and the node not settled, so that it is stored.
-CREATE OR REPLACE FUNCTION fb_tell_1(
-    p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_fence int, p_status text, p_attempt int,
+CREATE OR REPLACE FUNCTION fb_tell_2(
+    p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration int, p_fence int, p_status text, p_attempt int,
     p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text)
 RETURNS TABLE (held boolean, current boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -52,7 +58,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM 1 FROM workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.fence = p_fence
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration AND n.fence = p_fence
        AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
     IF NOT FOUND THEN
         RETURN QUERY SELECT true, false;
@@ -60,7 +66,7 @@ BEGIN
     END IF;
     PERFORM 1 FROM fb_record_4(
         p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
-        ARRAY[1], ARRAY[p_node], ARRAY[0], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
+        ARRAY[1], ARRAY[p_node], ARRAY[p_iteration], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
         ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error],
         '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
     RETURN QUERY SELECT true, true;

@@ -71,7 +71,9 @@ BEGIN
           FROM f
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
-               next_at = excluded.next_at, input = coalesce(excluded.input, n.input), output = excluded.output,
+               next_at = excluded.next_at, input = coalesce(excluded.input, n.input),
+               -- What a loop's items came to is there already: functions/gather.sql.
+               output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN n.output END),
                error = excluded.error, completed_at = excluded.completed_at,
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
                     THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
@@ -126,14 +128,13 @@ BEGIN
       INTO ends FROM e;
     -- What its descendants settled is a root's progress.
     IF r_ids <> r_holders THEN
-        UPDATE workflow_execution e SET tree_seq = e.tree_seq + s.settled
-          FROM (SELECT t.holder, count(*) AS settled
-                  FROM unnest(f_runs, f_statuses) AS f(run, status)
-                  JOIN unnest(r_ids, r_holders) WITH ORDINALITY AS t(id, holder, ord) ON t.ord = f.run
-                 WHERE t.id <> t.holder AND seqs[f.run] >= 0
-                   AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')
-                 GROUP BY t.holder) s
-         WHERE e.id = s.holder;
+        UPDATE workflow_execution e
+           SET tree_seq = e.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS f(run, status)
+                WHERE r_holders[f.run] = e.id AND r_ids[f.run] <> e.id AND seqs[f.run] >= 0
+                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
+         WHERE e.id = ANY (ARRAY(SELECT DISTINCT r_holders[f.run] FROM unnest(f_runs, f_statuses) AS f(run, status)
+                WHERE r_ids[f.run] <> r_holders[f.run] AND seqs[f.run] >= 0
+                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
     END IF;
     IF ends.ids IS NULL THEN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false

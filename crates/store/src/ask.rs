@@ -299,7 +299,7 @@ pub(crate) fn place_of(row: &Row, execution: ExecutionId) -> Result<Place, Error
 }
 
 /// How an ask that is not open stands.
-fn over(status: kernel::ask::Status, row: &Row) -> Result<Standing, Error> {
+pub(crate) fn over(status: kernel::ask::Status, row: &Row) -> Result<Standing, Error> {
     match status {
         kernel::ask::Status::Answered | kernel::ask::Status::Taken => Ok(Standing::Answered(answer_of(row)?)),
         kernel::ask::Status::Expired => Ok(Standing::Expired),

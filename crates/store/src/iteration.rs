@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kernel::failure::Failure;
 use kernel::ids::{ExecutionId, NodeKey};
+use kernel::kind::for_each::{MAX_OUTPUT_BYTES, OnItemError};
 use kernel::node;
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -16,7 +17,8 @@ use tokio_postgres::Row;
 use crate::admission::millis;
 use crate::run::failure;
 use crate::sql::sql;
-use crate::{Error, Store, parsed};
+use crate::taken::Hold;
+use crate::{Error, Params, Store, parsed};
 
 /// How an iteration stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +38,51 @@ pub struct Produced {
     pub error: Option<Failure>,
 }
 
+/// What of a loop's output somebody looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looks {
+    All,
+    /// Not at its items.
+    Some,
+    None,
+}
+
+/// What became of gathering.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Gathered {
+    /// It is stored; here is what is looked at of it.
+    Stored(Option<Value>),
+    /// It is more than there may be, and nothing is stored.
+    TooLarge,
+}
+
 impl Store {
+    /// Puts what the iterations of a loop came to into its own row, which stays open; the fact that completes it needs no output then.
+    /// None if the hold is lost. Repeatable.
+    pub async fn gather(
+        &self,
+        hold: Hold,
+        execution: ExecutionId,
+        node: &NodeKey,
+        mode: OnItemError,
+        looks: Looks,
+    ) -> Result<Option<Gathered>, Error> {
+        let (collect, most) = (mode == OnItemError::Collect, i64::try_from(MAX_OUTPUT_BYTES).unwrap_or(i64::MAX));
+        let looks = match looks {
+            Looks::All => "all",
+            Looks::Some => "some",
+            Looks::None => "none",
+        };
+        let Hold { execution: holder, owner, epoch } = hold;
+        let params: Params<'_> = &[&holder.0, &owner.0, &epoch, &execution.0, &node.as_str(), &collect, &most, &looks];
+        let row = self.one(sql!("workflow_execution_node/gather"), params).await?;
+        Ok(match (row.try_get("held")?, row.try_get("large")?) {
+            (false, _) => None,
+            (true, true) => Some(Gathered::TooLarge),
+            (true, false) => Some(Gathered::Stored(row.try_get("output")?)),
+        })
+    }
+
     /// How the iterations of a loop after one stand, in order.
     pub async fn iterations(
         &self,

@@ -17,7 +17,7 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 19] = [
+pub const FUNCTIONS: [(&str, &str); 20] = [
     ("backlog", include_str!("../functions/backlog.sql")),
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
@@ -32,6 +32,7 @@ pub const FUNCTIONS: [(&str, &str); 19] = [
     ("begin", include_str!("../functions/begin.sql")),
     ("complete", include_str!("../functions/complete.sql")),
     ("record", include_str!("../functions/record.sql")),
+    ("gather", include_str!("../functions/gather.sql")),
     ("child", include_str!("../functions/child.sql")),
     ("node", include_str!("../functions/node.sql")),
     ("beat", include_str!("../functions/beat.sql")),

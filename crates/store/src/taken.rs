@@ -15,8 +15,10 @@ use kernel::node;
 use kernel::queue::Priority;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio_postgres::Row;
 
 use crate::admission::millis;
+use crate::ask::{Standing, over, place_of};
 use crate::run::{NodeFact, Owned, StoredNode, failure, json, owned_run, stored_node, whole_ms};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
@@ -38,8 +40,9 @@ pub enum Taken {
     Settled { status: node::Status, label: Option<Label>, error: Option<Failure> },
     /// Its next attempt is due in so long.
     Early(Duration),
-    /// To be performed: this attempt, told of under this fence. A wait that was noted before has so long to go.
-    Go { attempt: u32, fence: i32, wait: Option<Duration> },
+    /// To be performed: this attempt, told of under this fence. A wait that was noted before has so long to go. `again`: somebody
+    /// had begun this attempt and did not tell of it.
+    Go { attempt: u32, fence: i32, wait: Option<Duration>, again: bool },
 }
 
 /// What became of telling.
@@ -50,6 +53,19 @@ pub enum Told {
     Lost,
     /// Another attempt took the node meanwhile, or it was settled before.
     Overtaken,
+}
+
+/// A node whose ask is over, and that does not know of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unheard {
+    pub node: NodeKey,
+    pub iteration: i32,
+    pub attempt: u32,
+    pub fence: i32,
+    /// What the node was given.
+    pub input: Option<Value>,
+    /// Never open.
+    pub standing: Standing,
 }
 
 /// What an engine elsewhere is told of an execution when it is started.
@@ -96,11 +112,51 @@ impl Store {
         rows.iter().map(stored_node).collect()
     }
 
+    /// Some nodes and iterations of a run as they stand, without what they produced.
+    pub async fn placed_nodes(
+        &self,
+        execution: ExecutionId,
+        places: &[(&NodeKey, i32)],
+    ) -> Result<Vec<(i32, StoredNode)>, Error> {
+        let nodes: Vec<&str> = places.iter().map(|(node, _)| node.as_str()).collect();
+        let iterations: Vec<i32> = places.iter().map(|(_, iteration)| *iteration).collect();
+        let rows = self.query(sql!("workflow_execution_node/placed"), &[&execution.0, &nodes, &iterations]).await?;
+        rows.iter().map(|row| Ok((row.try_get("iteration")?, stored_node(row)?))).collect()
+    }
+
+    /// Nodes of a run whose asks are over (`answers` saw them) and that are open all the same: what there is to be told of them. Read, not
+    /// taken, so that it may be repeated until their rows say it.
+    pub async fn unheard(&self, execution: ExecutionId, limit: i64) -> Result<Vec<Unheard>, Error> {
+        let rows = self.query(sql!("workflow_execution_ask/unheard"), &[&execution.0, &limit]).await?;
+        let unheard = |row: &Row| {
+            let attempt: i32 = row.try_get("attempt")?;
+            let place = place_of(row, execution)?;
+            Ok(Unheard {
+                node: place.node,
+                iteration: place.iteration,
+                attempt: u32::try_from(attempt).map_err(|bad| Error::Corrupt(format!("a node row: {bad}")))?,
+                fence: row.try_get("fence")?,
+                input: row.try_get("input")?,
+                standing: over(parsed(row, "status", kernel::ask::Status::parse)?, row)?,
+            })
+        };
+        rows.iter().map(unheard).collect()
+    }
+
     /// Takes a node for an attempt. Dying before the commit leaves it as it was; after it, whoever takes it next has the same attempt.
-    pub async fn take_node(&self, hold: Hold, node: &NodeKey, input: Option<&Value>) -> Result<Taken, Error> {
+    pub async fn take_node(
+        &self,
+        hold: Hold,
+        node: &NodeKey,
+        iteration: i32,
+        input: Option<&Value>,
+    ) -> Result<Taken, Error> {
         let Hold { execution, owner, epoch } = hold;
         let row = self
-            .one(sql!("workflow_execution_node/take"), &[&execution.0, &owner.0, &epoch, &node.as_str(), &input])
+            .one(
+                sql!("workflow_execution_node/take"),
+                &[&execution.0, &owner.0, &epoch, &node.as_str(), &iteration, &input],
+            )
             .await?;
         if !row.try_get::<_, bool>("held")? {
             return Ok(Taken::Lost);
@@ -113,7 +169,7 @@ impl Store {
             node::Status::Pending | node::Status::Running => {
                 let attempt: i32 = row.try_get("attempt")?;
                 let attempt = u32::try_from(attempt).map_err(|bad| corrupt(&bad))?;
-                Taken::Go { attempt, fence: row.try_get("fence")?, wait }
+                Taken::Go { attempt, fence: row.try_get("fence")?, wait, again: row.try_get("again")? }
             }
             settled => {
                 let label: Option<&str> = row.try_get("label")?;
@@ -138,6 +194,7 @@ impl Store {
                     &owner.0,
                     &epoch,
                     &fact.node.as_str(),
+                    &fact.iteration,
                     &fence,
                     &fact.status.name(),
                     &attempt,

@@ -1,20 +1,25 @@
-//! What a worker does for a workflow: begin, steps of light nodes, one node at a time, complete.
+//! What a worker does for a workflow: begin, steps of light nodes, one node at a time, looks for answers, complete.
 //!
 //! Invariants
 //! - Every activity may be repeated, by this worker or another, at any moment: the rows tell what was done.
 //! - Trouble with the database is nobody's attempt: the activity fails in a way that Temporal repeats.
 //! - Nothing is performed for a run that is another's by now: each write shows owner and epoch.
 //!
-//! Not here: one node (`node`), several light ones (`step`), in which order (`workflow`).
+//! Not here: one node (`node`), several light ones (`step`), loops (`loops`), children (`children`), what others do (`asks`), in which
+//! order (`workflow`).
 
+mod asks;
+mod children;
+mod loops;
 mod node;
 mod runs;
 mod step;
+mod told;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::embedded::{Left, OnLeft};
+use engine::embedded::{Left, OnLeft, OnReady};
 use engine::outbound::Outbound;
 use engine::pulse::Pulse;
 use engine::vault::Vault;
@@ -36,7 +41,9 @@ use temporalio_macros::activities;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 
 use crate::NAME;
-use crate::message::{Begin, Begun, Call, Complete, Completed, Ended, Granted, Shape, Step, Stepped};
+use crate::message::{
+    Begin, Begun, Call, Complete, Completed, Ended, Gather, Granted, Look, Looked, Report, Shape, Step, Stepped,
+};
 use runs::Held;
 pub(crate) use runs::Runs;
 
@@ -50,6 +57,7 @@ pub(crate) struct Kit {
     pub(crate) vault: Vault,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) on_left: OnLeft,
+    pub(crate) on_ready: OnReady,
     pub(crate) versions: Versions,
     pub(crate) runs: Runs,
     pub(crate) place: String,
@@ -78,6 +86,29 @@ impl Kit {
         self.perform(&context, call).await
     }
 
+    #[activity(name = "gather")]
+    pub(crate) async fn gather(
+        self: Arc<Self>,
+        _context: ActivityContext,
+        gather: Gather,
+    ) -> Result<Ended, ActivityError> {
+        self.gather_loop(gather).await
+    }
+
+    #[activity(name = "look")]
+    pub(crate) async fn look(self: Arc<Self>, _context: ActivityContext, look: Look) -> Result<Looked, ActivityError> {
+        self.look_for_answers(look).await
+    }
+
+    #[activity(name = "report")]
+    pub(crate) async fn report(
+        self: Arc<Self>,
+        _context: ActivityContext,
+        report: Report,
+    ) -> Result<Ended, ActivityError> {
+        self.take_report(report).await
+    }
+
     #[activity(name = "complete")]
     pub(crate) async fn complete(
         self: Arc<Self>,
@@ -99,7 +130,7 @@ impl Kit {
 
 /// What a worker registers.
 pub(crate) mod registered {
-    pub(crate) use super::kit::{Begin, Complete, GiveWay, Node, Step};
+    pub(crate) use super::kit::{Begin, Complete, Gather, GiveWay, Look, Node, Report, Step};
 }
 
 impl Kit {
@@ -153,7 +184,7 @@ impl Kit {
     }
 
     async fn try_complete(&self, hold: Hold, outcome: &Outcome) -> Result<Option<Completed>, ActivityError> {
-        let Some(Held { begun, version }) = self.held(hold).await? else { return self.end_terminated(hold).await };
+        let Some(Held { begun, version, .. }) = self.held(hold).await? else { return self.end_terminated(hold).await };
         let mut looked_at: Vec<NodeKey> = match outcome {
             Outcome::Completed => version.looked_at_by_outputs().into_iter().collect(),
             _ => Vec::new(),
@@ -253,7 +284,7 @@ impl Kit {
         let Some(owned) = owned.filter(|owned| owned.begun.epoch == hold.epoch) else { return Ok(None) };
         let version = self.versions.get(&self.store, owned.begun.version).await;
         let version = version.map_err(|error| later("DATABASE", &error.to_string(), SOON))?;
-        let held = Held { begun: Arc::new(owned.begun), version };
+        let held = Held::new(owned.begun, version);
         self.runs.keep(hold, held.clone());
         Ok(Some(held))
     }

@@ -26,9 +26,10 @@ use store::run::{End, Ending};
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::tonic::Request;
 use temporalio_client::{
-    Client, UntypedWorkflow, UntypedWorkflowHandle, WorkflowCancelOptions, WorkflowDescribeOptions,
-    WorkflowTerminateOptions,
+    Client, UntypedSignal, UntypedWorkflow, UntypedWorkflowHandle, WorkflowCancelOptions, WorkflowDescribeOptions,
+    WorkflowSignalOptions, WorkflowTerminateOptions,
 };
+use temporalio_common::data_converters::RawValue;
 use temporalio_common::protos::temporal::api::workflowservice::v1::GetSystemInfoRequest;
 
 use crate::NAME;
@@ -39,6 +40,9 @@ use crate::start::{self, workflow_id};
 
 /// How many more runs may be started: Temporal holds as many as it is given, and the limits are the queue's.
 const ROOM: usize = 1_000;
+
+/// The signal that an answer came.
+const ANSWERED: &str = "answered";
 
 /// Temporal, from this process. Cheap to clone.
 #[derive(Clone)]
@@ -127,6 +131,15 @@ impl Engine for Temporal {
         });
     }
 
+    fn signal(&self, execution: ExecutionId) {
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            if let Err(reason) = shared.signal(execution).await {
+                tracing::warn!(execution_id = %execution, reason, "A run was not told of an answer; it will be told again");
+            }
+        });
+    }
+
     fn terminate(&self, execution: ExecutionId) {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
@@ -183,13 +196,25 @@ impl Shared {
         }
     }
 
+    /// Tells a workflow that something came for it: what, is in its rows.
+    async fn signal(&self, execution: ExecutionId) -> Result<(), String> {
+        let options = WorkflowSignalOptions::builder().rpc_options(once()).build();
+        let nothing = RawValue::new(Vec::new());
+        match self.handle(execution).await?.signal(UntypedSignal::new(ANSWERED), nothing, options).await {
+            // It is over.
+            Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => Ok(()),
+            Err(error) => Err(chain(&error)),
+        }
+    }
+
     /// Ends a workflow by force, and its execution once no worker can still perform a node of it. If this process dies
     /// on the way, the reconciler finds the workflow closed.
     async fn terminate(&self, execution: ExecutionId) -> Result<(), String> {
         let handle = self.handle(execution).await?;
         let options = WorkflowDescribeOptions::builder().rpc_options(once()).build();
         let calls = match handle.describe(options).await {
-            Ok(found) => !found.raw().pending_activities.is_empty(),
+            // What its children call ends with them.
+            Ok(found) => !found.raw().pending_activities.is_empty() || !found.raw().pending_children.is_empty(),
             Err(_) => true,
         };
         let options = WorkflowTerminateOptions::builder().reason("ended by force").rpc_options(once()).build();

@@ -4,6 +4,7 @@
 //! - What was encrypted by any of the keys can be read; what was not encrypted is read as it is.
 //! - A payload's name of its key is bound to it: it cannot be exchanged.
 //! - Ids, names, search attributes and failure types stay in clear; nothing of a customer's is in them.
+//! - What an activity of the user's own is given stays in clear: their workers do not have the keys.
 //!
 //! Not here: which keys (`settings`).
 
@@ -14,6 +15,7 @@ use aes_gcm::{Aes256Gcm, KeyInit, Nonce};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use prost::Message;
+use serde_json::Value;
 use temporalio_common::data_converters::{
     DataConverter, DefaultFailureConverter, PayloadCodec, PayloadConversionError, PayloadConverter,
     SerializationContextData,
@@ -24,6 +26,9 @@ use crate::settings::Keys;
 
 const ENCODING: &str = "encoding";
 const ENCRYPTED: &[u8] = b"binary/encrypted";
+const JSON: &[u8] = b"json/plain";
+/// Marks what is not to be encrypted.
+const PLAIN: &str = "forebay-plain";
 const KEY_ID: &str = "encryption-key-id";
 const NONCE: usize = 12;
 
@@ -35,6 +40,12 @@ pub(crate) fn converter(keys: &Keys) -> DataConverter {
     let ciphers = keys.all().iter().map(|key| (key.id.clone(), Aes256Gcm::new(&key.bytes.into()))).collect();
     // True: messages and stack traces of failures are encrypted too.
     DataConverter::new(PayloadConverter::default(), DefaultFailureConverter::new(true), Sealed(Arc::new(ciphers)))
+}
+
+/// A value that crosses as it is, also where there are keys: for whoever does not have them.
+pub(crate) fn plain(value: &Value) -> Payload {
+    let metadata = [(ENCODING.to_owned(), JSON.to_vec()), (PLAIN.to_owned(), b"1".to_vec())].into();
+    Payload { metadata, data: value.to_string().into_bytes(), ..Payload::default() }
 }
 
 struct Sealed(Arc<Vec<(String, Aes256Gcm)>>);
@@ -54,6 +65,9 @@ impl PayloadCodec for Sealed {
 }
 
 fn seal(ciphers: &[(String, Aes256Gcm)], payload: &Payload) -> Result<Payload, PayloadConversionError> {
+    if payload.metadata.contains_key(PLAIN) {
+        return Ok(payload.clone());
+    }
     let (id, cipher) = ciphers.first().ok_or_else(|| bad("there is no key"))?;
     let nonce = Aes256Gcm::generate_nonce(&mut OsRng);
     let plain = payload.encode_to_vec();

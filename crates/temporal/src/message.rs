@@ -1,22 +1,25 @@
 //! What crosses Temporal: stored in its history, so that it can still be read years later.
 //!
 //! Invariants
-//! - No output of a node, and nothing else that grows with data, crosses: ids, statuses, labels, classes.
+//! - No output of a node, and nothing else that grows with data, crosses: ids, statuses, labels, classes. What a worker of the
+//!   user's own is given, and what it answers, is the one exception: it crosses by being an activity's.
 //! - Fields are only ever added, with a default: histories of older builds are replayed.
 //!
 //! Not here: doing it (`activities`), in which order (`workflow`).
 
 use kernel::definition::{Definition, Delivery, Edge, Join, Kind, Manner, Node, OnError};
-use kernel::failure::{Class, Policy};
+use kernel::failure::{Class, Failure, Policy};
 use kernel::ids::{DefinitionId, ExecutionId, Label, NodeKey, ProcessId, VersionId, WorkspaceId};
+use kernel::kind::for_each::OnItemError;
 use kernel::plan::{NodeIx, Plan};
 use kernel::run::Outcome;
 use kernel::{execution, node};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use store::taken::Hold;
 
 /// What a workflow is started with.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
     pub(crate) execution_id: ExecutionId,
@@ -26,6 +29,9 @@ pub(crate) struct Input {
     pub(crate) node_ids: Vec<NodeKey>,
     pub(crate) retry_config: Policy,
     pub(crate) semantics: i32,
+    /// Its deadline is its parent's, which ends it in time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) inherits: bool,
 }
 
 /// What a workflow that completed answers with.
@@ -99,21 +105,27 @@ pub(crate) struct ShapeNode {
     /// The branches of a node whose configuration names them.
     #[serde(default)]
     pub(crate) labels: Vec<String>,
+    /// What a loop does for each item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) does: Option<Box<ShapeNode>>,
+    /// A task that is an activity of the user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) activity: Option<Activity>,
+}
+
+/// An activity that the user's own Temporal workers serve.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Activity {
+    pub(crate) task_queue: String,
+    #[serde(rename = "type")]
+    pub(crate) name: String,
 }
 
 impl Shape {
     pub(crate) fn new(definition: &Definition, plan: &Plan, local_below_ms: u64) -> Shape {
-        let node = |node: &Node| {
-            let limit_ms = u64::try_from(engine::nodes::timeout(node).as_millis()).unwrap_or(u64::MAX);
-            let (key, kind, when, on_error) = (node.key.clone(), node.kind, node.when, node.on_error);
-            let local = kind.manner() == Manner::Calls && limit_ms <= local_below_ms;
-            let labels = if kind == Kind::Switch { kernel::kind::labels(kind, &node.with) } else { Vec::new() };
-            let conditional = node.condition.is_some();
-            ShapeNode { key, kind, when, on_error, limit_ms, local, conditional, labels }
-        };
         let edge = |edge: &Edge| Some((plan.index_of(&edge.from)?, plan.index_of(&edge.to)?, edge.label.clone()));
         Shape {
-            nodes: definition.nodes.iter().map(node).collect(),
+            nodes: definition.nodes.iter().map(|node| ShapeNode::new(node, local_below_ms)).collect(),
             edges: definition.edges.iter().filter_map(edge).collect(),
         }
     }
@@ -148,10 +160,25 @@ impl Shape {
     }
 }
 
+impl ShapeNode {
+    fn new(node: &Node, local_below_ms: u64) -> ShapeNode {
+        let limit_ms = u64::try_from(engine::nodes::timeout(node).as_millis()).unwrap_or(u64::MAX);
+        let (key, kind, when, on_error) = (node.key.clone(), node.kind, node.when, node.on_error);
+        let local = kind.manner() == Manner::Calls && limit_ms <= local_below_ms;
+        let labels = if kind == Kind::Switch { kernel::kind::labels(kind, &node.with) } else { Vec::new() };
+        let conditional = node.condition.is_some();
+        let does = (kind == Kind::ForEach).then(|| kernel::kind::for_each::action(node)).flatten();
+        let does = does.map(|action| Box::new(ShapeNode::new(&action, local_below_ms)));
+        let activity = (kind == Kind::Task).then(|| kernel::kind::task::activity(&node.with)).flatten();
+        let activity = activity.map(|it| Activity { task_queue: it.task_queue, name: it.name });
+        ShapeNode { key, kind, when, on_error, limit_ms, local, conditional, labels, does, activity }
+    }
+}
+
 /// As much of a configuration as names branches.
-fn branches(labels: &[String]) -> serde_json::Value {
+fn branches(labels: &[String]) -> Value {
     let cases: Vec<_> = labels.iter().map(|label| serde_json::json!({ "label": label })).collect();
-    if cases.is_empty() { serde_json::Value::Null } else { serde_json::json!({ "cases": cases }) }
+    if cases.is_empty() { Value::Null } else { serde_json::json!({ "cases": cases }) }
 }
 
 /// What one local activity does, in this order and in one commit.
@@ -164,9 +191,18 @@ pub(crate) struct Step {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// The node settled without being performed.
-    Settle { node: NodeIx, status: node::Status },
+    Settle {
+        node: NodeIx,
+        #[serde(default)]
+        iteration: i32,
+        status: node::Status,
+    },
     /// A node that only computes.
-    Compute { node: NodeIx },
+    Compute {
+        node: NodeIx,
+        #[serde(default)]
+        iteration: i32,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -183,6 +219,91 @@ pub(crate) enum Stepped {
 pub(crate) struct Call {
     pub(crate) hold: Hold,
     pub(crate) node: NodeIx,
+    /// Which item of a loop, from 1; 0 is the node itself.
+    #[serde(default)]
+    pub(crate) iteration: i32,
+    /// Its child's workflow is closed.
+    #[serde(default)]
+    pub(crate) closed: Option<Closed>,
+}
+
+/// Why a child's workflow is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Closed {
+    ByItself,
+    /// It was stopped from above.
+    Stopped,
+}
+
+/// A loop that is over: what its items produced is to be gathered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Gather {
+    pub(crate) hold: Hold,
+    pub(crate) node: NodeIx,
+    pub(crate) how: LoopEnd,
+}
+
+/// How a loop ended that was not stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LoopEnd {
+    Completed,
+    Failed { index: usize },
+    Lost { index: usize },
+}
+
+/// What a worker of the user's own made of a task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) hold: Hold,
+    pub(crate) node: NodeIx,
+    pub(crate) iteration: i32,
+    pub(crate) attempt: u32,
+    pub(crate) fence: i32,
+    pub(crate) result: Result<Value, Failure>,
+}
+
+/// Something came, or may have, for nodes that asked: these, by node and iteration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Look {
+    pub(crate) hold: Hold,
+    pub(crate) asked: Vec<(NodeIx, i32)>,
+}
+
+/// What came for nodes that asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Looked {
+    /// `more`: not all of it.
+    Done {
+        ended: Vec<(NodeIx, i32, Ended)>,
+        #[serde(default)]
+        more: bool,
+    },
+    /// The run is another's by now, or over.
+    Lost,
+}
+
+/// A loop that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Looping {
+    pub(crate) count: usize,
+    pub(crate) parallel: u32,
+    pub(crate) on_item_error: OnItemError,
+    /// How its items stand, as far as they were begun: from the first to the last index of a stretch.
+    pub(crate) stand: Vec<(usize, usize, node::Status)>,
+}
+
+/// What a worker of the user's own is to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Handed {
+    pub(crate) input: Value,
+    pub(crate) attempt: u32,
+    pub(crate) fence: i32,
+    /// How long it may take; as long as the run if not said.
+    #[serde(default)]
+    pub(crate) limit_ms: Option<u64>,
+    /// How long it may be silent, if it is to say that it lives.
+    #[serde(default)]
+    pub(crate) lease_ms: Option<u64>,
 }
 
 /// How a node ended. That it failed is a result, not an error: the policy is used up, and the row says so.
@@ -196,12 +317,38 @@ pub(crate) enum Ended {
         class: Option<Class>,
     },
     /// Its wait is noted, and over in so long.
-    Waiting { ms: u64 },
+    Waiting {
+        ms: u64,
+    },
     /// It is to be performed on its own: it failed in a way that is worth another try, which a step cannot wait for, or
     /// its condition holds and its work is none of a step.
     Later,
+    /// It failed in a way that is worth this attempt, which is due in so long: its row says so.
+    Again {
+        attempt: u32,
+        ms: u64,
+    },
+    /// Somebody outside is asked; their time is up in so long, if ever.
+    Asked {
+        #[serde(default)]
+        expires_ms: Option<u64>,
+    },
+    Looping(Box<Looping>),
+    /// It has a child, which is to run under its own id.
+    Child(Box<Input>),
+    /// A worker of the user's own is to do it.
+    Handed(Box<Handed>),
+    /// Stopped from above before it had a result.
+    Stopped,
     /// The run is another's by now, or over.
     Lost,
+}
+
+impl Ended {
+    /// Is there nothing more to come of it?
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Ended::Settled { .. } | Ended::Stopped | Ended::Lost)
+    }
 }
 
 /// The run is over.

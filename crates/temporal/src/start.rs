@@ -100,6 +100,7 @@ async fn request(
         node_ids: nodes,
         retry_config: Policy::DEFAULT,
         semantics: brief.semantics,
+        inherits: false,
     };
     let item = execution.queue_item().to_string();
     let mut memo = BTreeMap::new();

@@ -3,7 +3,7 @@
 //! Invariants
 //! - None of it is in a release: the feature is turned on by tests alone.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use kernel::ids::ExecutionId;
 use prost::Message;
@@ -50,6 +50,17 @@ pub fn mutate(mutant: Mutant) {
 
 pub(crate) fn is(mutant: Mutant) -> bool {
     MUTANT.load(Ordering::SeqCst) == mutant as u8
+}
+
+static LONG: AtomicU32 = AtomicU32::new(0);
+
+/// Has the whole process take histories for long that have so many events.
+pub fn lower_long(events: u32) {
+    LONG.store(events, Ordering::SeqCst);
+}
+
+pub(crate) fn long() -> Option<u32> {
+    Some(LONG.load(Ordering::SeqCst)).filter(|events| *events > 0)
 }
 
 /// What Temporal keeps of an execution's run: all of its events.

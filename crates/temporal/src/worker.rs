@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::embedded::OnLeft;
+use engine::embedded::{OnLeft, OnReady};
 use engine::outbound::Outbound;
 use engine::pulse::Pulse;
 use engine::vault::Vault;
@@ -48,6 +48,7 @@ pub struct Hands {
     pub vault: Vault,
     pub pulse: Arc<Pulse>,
     pub on_left: OnLeft,
+    pub on_ready: OnReady,
 }
 
 impl std::fmt::Debug for Hands {
@@ -74,6 +75,7 @@ impl Worker {
             vault: hands.vault,
             pulse: hands.pulse,
             on_left: hands.on_left,
+            on_ready: hands.on_ready,
             versions: Versions::default(),
             runs: crate::activities::Runs::default(),
             place: settings.place(),
@@ -168,6 +170,9 @@ fn worker_options(settings: &Settings, kit: Arc<Kit>) -> Result<WorkerOptions, S
         .register_activity::<registered::Begin>(Arc::clone(&kit))
         .register_activity::<registered::Step>(Arc::clone(&kit))
         .register_activity::<registered::Node>(Arc::clone(&kit))
+        .register_activity::<registered::Gather>(Arc::clone(&kit))
+        .register_activity::<registered::Look>(Arc::clone(&kit))
+        .register_activity::<registered::Report>(Arc::clone(&kit))
         .register_activity::<registered::Complete>(Arc::clone(&kit))
         .register_activity::<registered::GiveWay>(kit)
         .register_workflow::<WorkflowOrchestration>()

@@ -1,6 +1,6 @@
 //! The one workflow: `kernel::run::Run`, with activities to carry out what it orders.
 //!
-//!     begin ──▶ effects ──settle, compute──▶ one local activity, one commit ──▶ calls, waits ──▶ news ──▶ apply
+//!     begin ──▶ effects ──settle, compute──▶ one local activity, one commit ──▶ calls, waits, asks, children ──▶ news ──▶ apply
 //!
 //! Invariants
 //! - Nothing here decides: it takes news in, asks the kernel, and has its orders carried out. No clock, no IO.
@@ -9,7 +9,11 @@
 //!
 //! Not here: what activities do (`activities`), retries (they are the activities' to ask for).
 
+mod asks;
+mod begin;
 mod drive;
+mod loops;
+mod news;
 mod options;
 
 use kernel::execution::Status;
@@ -17,7 +21,7 @@ use kernel::ids::ProcessId;
 use kernel::run::Outcome;
 use temporalio_common::error::ApplicationFailure;
 use temporalio_macros::{workflow, workflow_methods};
-use temporalio_sdk::{ContinueAsNewOptions, WorkflowContext, WorkflowResult, WorkflowTermination};
+use temporalio_sdk::{ContinueAsNewOptions, SyncWorkflowContext, WorkflowContext, WorkflowResult, WorkflowTermination};
 
 use crate::activities::Kit;
 use crate::message::{Begin, Begun, Complete, Completed, Input, NodeResult, Output};
@@ -26,7 +30,10 @@ use options::surely;
 
 #[workflow]
 #[derive(Default)]
-pub(crate) struct WorkflowOrchestration;
+pub(crate) struct WorkflowOrchestration {
+    /// How often it was told that an answer came.
+    answered: u64,
+}
 
 #[workflow_methods]
 impl WorkflowOrchestration {
@@ -42,7 +49,7 @@ impl WorkflowOrchestration {
             Begun::Over => return Err(WorkflowTermination::cancelled()),
         };
         let context = &*context;
-        let mut driver = Driver::new(context, execution, owner, *granted).map_err(fault)?;
+        let mut driver = Driver::new(context, execution, owner, *granted, input.inherits).map_err(fault)?;
         let hold = driver.hold();
         match driver.drive().await? {
             Left::Over(outcome) => {
@@ -61,6 +68,12 @@ impl WorkflowOrchestration {
             }
             Left::Continues => match context.continue_as_new(input, ContinueAsNewOptions::default())? {},
         }
+    }
+
+    /// A hint: what came is in its row.
+    #[signal(name = "answered")]
+    pub(crate) fn answered(&mut self, _context: &mut SyncWorkflowContext<Self>) {
+        self.answered += 1;
     }
 }
 

@@ -169,7 +169,7 @@ async fn published(cli: &Cli) {
         4 |   b: {kind: LOG, needs: a, with: {mesage: x}}
           |                                   ^^^^^^ did you mean message?
 
-        error[unknown_kind]: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL, EMIT_EVENT
+        error[unknown_kind]: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL, EMIT_EVENT, WORKFLOW, FOR_EACH, WAIT_FOR_EVENT, TASK
          --> bad.yaml:5:13
           |
         5 |   c: {kind: NO_SUCH_KIND}
@@ -193,7 +193,7 @@ async fn published(cli: &Cli) {
         ! 4 |   b: {kind: LOG, needs: a, with: {mesage: x}}
         !   |                                   ^^^^^^ did you mean message?
         !
-        ! error[unknown_kind]: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL, EMIT_EVENT
+        ! error[unknown_kind]: unknown kind NO_SUCH_KIND: use one of HTTP_REQUEST, CONDITION, SWITCH, TRANSFORM, DELAY, LOG, FAIL, EMIT_EVENT, WORKFLOW, FOR_EACH, WAIT_FOR_EVENT, TASK
         !  --> bad.yaml:5:13
         !   |
         ! 5 |   c: {kind: NO_SUCH_KIND}

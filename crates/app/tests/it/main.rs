@@ -7,6 +7,7 @@ mod api_input;
 mod api_keys;
 mod api_lists;
 mod asks;
+mod at_most_once;
 mod bulk;
 mod canary;
 mod cli;

@@ -174,6 +174,29 @@ async fn an_answer_reaches_a_run_that_is_held_by_its_signal() {
 }
 
 #[tokio::test]
+async fn a_wait_whose_process_died_is_the_same_wait_and_is_answered_once() {
+    let world = World::new().await;
+    let document = json!({ "nodes": beside(json!({ "ask": { "kind": "WAIT_FOR_EVENT" }, "busy": call("/slow") })) });
+    let (id, first) = started(&world, &document).await;
+    until("it asks", async || count(&world, "workflow_execution_ask WHERE status = 'OPEN'").await == 1).await;
+    let second = world.take_over(first).await;
+    until("it goes on", async || world.receiver.calls("/slow") == 2).await;
+    assert_eq!(count(&world, "workflow_execution_ask WHERE status = 'OPEN' AND attempt = 1").await, 1);
+    let node = kernel::ids::NodeKey::new("ask").expect("a key");
+    let place = Place { execution: id, node, iteration: 0 };
+    let store = &world.database.store;
+    store.answer(&place, None, &json!({ "n": 1 }), "key:test").await.expect("an answer");
+    // Its process dies before it has heard: the next one asks, and is told.
+    let third = world.take_over(second).await;
+    let answered =
+        "workflow_execution_node WHERE node = 'ask' AND status = 'COMPLETED' AND output #>> '{data,n}' = '1'";
+    until("it is answered", async || count(&world, answered).await == 1).await;
+    let again = store.answer(&place, None, &json!({ "n": 2 }), "key:test").await.expect("an answer");
+    assert_eq!(again, Told::Answered);
+    third.engine.abandon();
+}
+
+#[tokio::test]
 async fn a_parked_tree_is_woken_when_the_first_of_it_is_due() {
     let world = World::new().await;
     let wait = |time: &str| json!({ "nodes": { "wait": { "kind": "DELAY", "with": { "for": time } } } });

@@ -1,3 +1,5 @@
+//! What a loop does, event by event, and what holds whatever happens.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

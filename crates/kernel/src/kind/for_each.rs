@@ -145,17 +145,6 @@ pub(super) fn resolve(with: &Value, scope: &Scope) -> Result<Value, Failure> {
     super::resolve_all(&super::without(with, &["do"]), scope)
 }
 
-/// What the loop completes with. `outputs` are in order; `errors` by index.
-pub fn output(outputs: Vec<Value>, errors: Vec<(usize, Value)>, mode: OnItemError) -> Value {
-    let mut output = json!({ "count": outputs.len(), "failed": errors.len() });
-    if mode == OnItemError::Collect {
-        let errors = errors.into_iter().map(|(index, error)| json!({ "index": index, "error": error }));
-        output["errors"] = errors.collect();
-    }
-    output["items"] = Value::Array(outputs);
-    output
-}
-
 /// The outputs are larger than a loop's may be.
 pub fn too_large() -> Failure {
     let most = MAX_OUTPUT_BYTES >> 20;

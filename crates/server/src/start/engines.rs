@@ -157,7 +157,7 @@ mod temporal {
             made.engine = Some(client);
         }
         if duties.works {
-            let outbound = outbound(parts.settings)?;
+            let (outbound, hints) = (outbound(parts.settings)?, parts.hints.clone());
             made.outbound = Some(outbound.clone());
             let hands = Hands {
                 store: parts.store.clone(),
@@ -165,6 +165,7 @@ mod temporal {
                 vault: Vault::new(parts.store.clone(), secrets::keys(parts.settings)?),
                 pulse: Arc::clone(parts.pulse),
                 on_left: on_left(parts, duties),
+                on_ready: Arc::new(move |workspace| hints.ready(workspace)),
             };
             made.worker.inner = Some(Worker::start(settings, hands).map_err(StartError::Thread)?);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kernel::ids::{Label, NodeKey, ProcessId};
 use kernel::node::Status;
 use serde_json::json;
+use store::ask::{Ask, Place, Standing, What};
 use store::run::NodeFact;
 use store::taken::{Hold, Taken, Told};
 
@@ -23,7 +24,7 @@ async fn hold(world: &World) -> Hold {
 }
 
 async fn take(world: &World, hold: Hold) -> Taken {
-    world.store.take_node(hold, &call(), Some(&json!({ "url": "x" }))).await.expect("an answer")
+    world.store.take_node(hold, &call(), 0, Some(&json!({ "url": "x" }))).await.expect("an answer")
 }
 
 async fn tell(world: &World, hold: Hold, fence: i32, told: NodeFact) -> Told {
@@ -31,7 +32,12 @@ async fn tell(world: &World, hold: Hold, fence: i32, told: NodeFact) -> Told {
 }
 
 fn go(attempt: u32, fence: i32) -> Taken {
-    Taken::Go { attempt, fence, wait: None }
+    Taken::Go { attempt, fence, wait: None, again: false }
+}
+
+/// The same, of an attempt that somebody began before.
+fn again(attempt: u32, fence: i32) -> Taken {
+    Taken::Go { attempt, fence, wait: None, again: true }
 }
 
 #[tokio::test]
@@ -39,7 +45,7 @@ async fn a_worker_that_died_costs_no_attempt_and_what_it_tells_late_is_refused()
     let world = World::new().await;
     let hold = hold(&world).await;
     assert_eq!(take(&world, hold).await, go(1, 1));
-    assert_eq!(take(&world, hold).await, go(1, 2), "the next worker has the same attempt");
+    assert_eq!(take(&world, hold).await, again(1, 2), "the next worker has the same attempt");
     let late = NodeFact { output: Some(json!("late")), ..fact("call", Status::Completed) };
     assert_eq!(tell(&world, hold, 1, late).await, Told::Overtaken);
     let done = NodeFact { attempt: 1, output: Some(json!("done")), ..fact("call", Status::Completed) };
@@ -71,7 +77,51 @@ async fn a_wait_that_was_noted_stands_however_often_it_is_taken() {
     let waits = NodeFact { attempt: 1, next_in: Some(Duration::from_secs(60)), ..fact("call", Status::Running) };
     assert_eq!(tell(&world, hold, 1, waits).await, Told::Stored);
     let again = take(&world, hold).await;
-    assert!(matches!(again, Taken::Go { attempt: 1, fence: 2, wait: Some(wait) } if wait > Duration::from_secs(50)));
+    assert!(
+        matches!(again, Taken::Go { attempt: 1, fence: 2, wait: Some(wait), again: true } if wait > Duration::from_secs(50))
+    );
+}
+
+#[tokio::test]
+async fn iterations_are_taken_and_told_of_one_by_one() {
+    let world = World::new().await;
+    let hold = hold(&world).await;
+    for iteration in [0, 1, 2] {
+        let taken = world.store.take_node(hold, &call(), iteration, None).await.expect("an answer");
+        assert_eq!(taken, go(1, 1), "iteration {iteration}");
+    }
+    let done = NodeFact { iteration: 2, attempt: 1, output: Some(json!(2)), ..fact("call", Status::Completed) };
+    assert_eq!(tell(&world, hold, 1, done).await, Told::Stored);
+    let key = call();
+    let rows = world.store.placed_nodes(hold.execution, &[(&key, 1), (&key, 2), (&key, 3)]).await.expect("rows");
+    let stand: Vec<(i32, Status)> = rows.iter().map(|(iteration, row)| (*iteration, row.status)).collect();
+    assert_eq!(stand, [(1, Status::Running), (2, Status::Completed)]);
+    assert_eq!(world.store.take_node(hold, &call(), 1, None).await.expect("an answer"), again(1, 2));
+}
+
+/// Whoever saw an answer died before it told: the next one finds it, until the node's row says it.
+#[tokio::test]
+async fn an_answer_that_was_seen_is_found_until_its_node_is_settled() {
+    let world = World::new().await;
+    let hold = hold(&world).await;
+    assert_eq!(take(&world, hold).await, go(1, 1));
+    let place = Place { execution: hold.execution, node: call(), iteration: 0 };
+    let workspace = world.store.execution(hold.execution, None).await.expect("it").workspace;
+    let what = What::Wait { event: None, matches: None };
+    let ask = Ask { place: place.clone(), workspace, attempt: 1, what, input: json!({}), expires_in: None };
+    world.store.ask(hold, &ask).await.expect("an answer").expect("held");
+    let unheard = async || world.store.unheard(hold.execution, 10).await.expect("rows");
+    assert_eq!(unheard().await, []);
+    world.store.answer(&place, None, &json!({ "yes": true }), "key:test").await.expect("an answer");
+    assert_eq!(unheard().await, [], "nobody saw it yet");
+    assert_eq!(world.store.answers(hold).await.expect("an answer").expect("held").len(), 1);
+    assert_eq!(world.store.answers(hold).await.expect("an answer").expect("held").len(), 0, "it was seen");
+    let found = unheard().await;
+    assert_eq!((found.len(), &found[0].node, found[0].attempt, found[0].fence), (1, &call(), 1, 1));
+    assert!(matches!(&found[0].standing, Standing::Answered(answer) if answer.result == Ok(json!({ "yes": true }))));
+    let done = NodeFact { attempt: 1, output: Some(json!(1)), ..fact("call", Status::Completed) };
+    assert_eq!(tell(&world, hold, 1, done).await, Told::Stored);
+    assert_eq!(unheard().await, []);
 }
 
 #[tokio::test]

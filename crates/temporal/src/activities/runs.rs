@@ -3,11 +3,16 @@
 //! Invariants
 //! - What is kept of a run never changes under one epoch; only the number kept is bounded.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::versions::Version;
+use kernel::definition::Node;
 use kernel::ids::ExecutionId;
+use kernel::kind::for_each;
+use kernel::plan::NodeIx;
+use serde_json::Value;
 use store::admission::Begun;
 use store::taken::Hold;
 
@@ -19,6 +24,32 @@ const KEPT: usize = 200;
 pub(crate) struct Held {
     pub(crate) begun: Arc<Begun>,
     pub(crate) version: Arc<Version>,
+    lists: Lists,
+}
+
+/// The items of a run's loops, as they were stored.
+type Lists = Arc<Mutex<BTreeMap<NodeIx, Arc<Vec<Value>>>>>;
+
+impl Held {
+    pub(crate) fn new(begun: Begun, version: Arc<Version>) -> Held {
+        Held { begun: Arc::new(begun), version, lists: Lists::default() }
+    }
+
+    /// What is performed: a node, or what a loop does for an item. None if the loop is no loop.
+    pub(crate) fn spec(&self, node: NodeIx, iteration: i32) -> Option<Cow<'_, Node>> {
+        let spec = self.version.definition.nodes.get(node)?;
+        if iteration == 0 { Some(Cow::Borrowed(spec)) } else { for_each::action(spec).map(Cow::Owned) }
+    }
+
+    pub(crate) fn list(&self, node: NodeIx) -> Option<Arc<Vec<Value>>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned()
+    }
+
+    pub(crate) fn keep_list(&self, node: NodeIx, items: Vec<Value>) -> Arc<Vec<Value>> {
+        let items = Arc::new(items);
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner).insert(node, Arc::clone(&items));
+        items
+    }
 }
 
 /// The runs of one worker.

@@ -5,17 +5,19 @@
 //! - A node that branches, or fails, ends the step: what follows from it settles before what was ordered after it.
 //! - Repeating a step after a crash is harmless: what it computes follows from stored values alone.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use engine::nodes::{self, Done, Work};
+use kernel::definition;
+use kernel::each;
 use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
 use kernel::ids::NodeKey;
 use kernel::node::Status;
-use kernel::plan::NodeIx;
 use kernel::signals::metrics;
 use store::batch::Fate;
-use store::run::{NodeFact, Record};
+use store::run::{NodeFact, Record, StoredNode};
 use store::taken::Hold;
 use temporalio_sdk::activities::ActivityError;
 
@@ -31,17 +33,23 @@ impl Kit {
         let hold = step.hold;
         let Some(held) = self.held(hold).await? else { return Ok(Stepped::Lost) };
         let scope = self.scope_of(hold, &held, &step.orders).await?;
-        let attempts = self.attempts(hold, &held, &step.orders).await?;
+        let begun = self.begun(hold, &held, &step.orders).await?;
         let (mut facts, mut ended, mut bytes) = (Vec::new(), Vec::new(), 0);
         for order in step.orders {
             match order {
-                Order::Settle { node, status } => {
+                Order::Settle { node, iteration, status } => {
                     let key = &held.version.plan.node(node).key;
-                    let attempt = attempts.iter().find(|(known, _)| known == key).map_or(0, |(_, attempt)| *attempt);
-                    facts.push(settle(key, status, attempt));
+                    let begun = begun.iter().find(|(known, row)| *known == iteration && row.node == *key);
+                    facts.push(settle(key, iteration, status, begun.map(|(_, row)| row)));
                 }
-                Order::Compute { node } => {
-                    let (fact, end) = compute(hold, &held, &scope, node);
+                Order::Compute { node, iteration } => {
+                    let Some(spec) = held.spec(node, iteration) else { break };
+                    let view = held.version.view(node, &scope);
+                    let view = match each::index(iteration) {
+                        None => view,
+                        Some(index) => Cow::Owned(self.with_item(hold, &held, node, index, view.into_owned()).await?),
+                    };
+                    let (fact, end) = compute(hold, &spec, iteration, &view);
                     bytes += fact.as_ref().and_then(|fact| fact.output.as_ref()).map_or(0, nodes::size);
                     let ends = !matches!(&end, Ended::Settled { status: Status::Completed, label: None, .. });
                     facts.extend(fact);
@@ -58,7 +66,7 @@ impl Kit {
     /// What the nodes to be computed look at.
     async fn scope_of(&self, hold: Hold, held: &Held, orders: &[Order]) -> Result<Scope, ActivityError> {
         let computed = orders.iter().filter_map(|order| match order {
-            Order::Compute { node } => Some(*node),
+            Order::Compute { node, .. } => Some(*node),
             Order::Settle { .. } => None,
         });
         let mut looked_at: Vec<NodeKey> = computed.flat_map(|node| held.version.looked_at_by(node)).collect();
@@ -69,20 +77,19 @@ impl Kit {
         Ok(scope)
     }
 
-    /// A node that was begun and is canceled keeps its attempt.
-    async fn attempts(&self, hold: Hold, held: &Held, orders: &[Order]) -> Result<Vec<(NodeKey, u32)>, ActivityError> {
+    /// How nodes stand that were begun and are to be settled: they keep their attempts, and why the last one failed.
+    async fn begun(&self, hold: Hold, held: &Held, orders: &[Order]) -> Result<Vec<(i32, StoredNode)>, ActivityError> {
         let begun = orders.iter().filter_map(|order| match order {
-            Order::Settle { node, status } if *status != Status::Skipped => {
-                Some(held.version.plan.node(*node).key.as_str())
+            Order::Settle { node, iteration, status } if *status != Status::Skipped => {
+                Some((&held.version.plan.node(*node).key, *iteration))
             }
             _ => None,
         });
-        let begun: Vec<&str> = begun.collect();
+        let begun: Vec<(&NodeKey, i32)> = begun.collect();
         if begun.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = self.store.some_nodes(hold.execution, &begun).await.map_err(super::again)?;
-        Ok(rows.into_iter().map(|row| (row.node, row.attempt)).collect())
+        self.store.placed_nodes(hold.execution, &begun).await.map_err(super::again)
     }
 
     async fn store_facts(&self, hold: Hold, facts: Vec<NodeFact>, ended: Vec<Ended>) -> Result<Stepped, ActivityError> {
@@ -116,14 +123,14 @@ impl Kit {
     }
 }
 
-/// Computes a node; no fact if it cannot be done within a step.
-fn compute(hold: Hold, held: &Held, scope: &Scope, node: NodeIx) -> (Option<NodeFact>, Ended) {
-    let spec = &held.version.definition.nodes[node];
+/// Computes a node, or an item of a loop; no fact if it cannot be done within a step.
+fn compute(hold: Hold, spec: &definition::Node, iteration: i32, scope: &Scope) -> (Option<NodeFact>, Ended) {
     let since = Instant::now();
-    let result = match nodes::ready(spec, &held.version.view(node, scope)) {
+    let result = match nodes::ready(spec, scope) {
         Ok((_, Work::Done(done))) => nodes::storable(done),
         Ok((_, Work::Skip)) => {
-            return (Some(settle(&spec.key, Status::Skipped, 0)), settled(Status::Skipped, None, None));
+            let fact = settle(&spec.key, iteration, Status::Skipped, None);
+            return (Some(fact), settled(Status::Skipped, None, None));
         }
         Ok(_) => return (None, Ended::Later),
         Err(failure) => Err(failure),
@@ -131,16 +138,20 @@ fn compute(hold: Hold, held: &Held, scope: &Scope, node: NodeIx) -> (Option<Node
     let outcome = if result.is_ok() { "completed" } else { "failed" };
     ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => spec.kind.name(), "outcome" => outcome)
         .record(since.elapsed());
+    let fact =
+        |status| NodeFact { attempt: 1, output: None, error: None, ..settle(&spec.key, iteration, status, None) };
+    let item = u32::try_from(iteration).unwrap_or_default();
     match result {
-        Ok(Done { output, took }) => {
-            let fact =
-                NodeFact { label: took.clone(), output: Some(output), ..settle(&spec.key, Status::Completed, 1) };
+        Ok(Done { output, took, .. }) => {
+            let fact = NodeFact { label: took.clone(), output: Some(output), ..fact(Status::Completed) };
             (Some(fact), settled(Status::Completed, took, None))
         }
-        Err(failure) if spec.retry.wait_after(&failure, 1, hold.execution, &spec.key).is_some() => (None, Ended::Later),
+        Err(failure) if spec.retry.wait_after_item(&failure, 1, hold.execution, &spec.key, item).is_some() => {
+            (None, Ended::Later)
+        }
         Err(failure) => {
             let class = failure.class;
-            let fact = NodeFact { error: Some(failure.at(spec.key.clone())), ..settle(&spec.key, Status::Failed, 1) };
+            let fact = NodeFact { error: Some(failure.at(spec.key.clone())), ..fact(Status::Failed) };
             (Some(fact), failed(class))
         }
     }
@@ -150,19 +161,24 @@ fn failed(class: Class) -> Ended {
     settled(Status::Failed, None, Some(class))
 }
 
-/// A node's end. A wait that is over produced what it always does; a failure here is Temporal's.
-fn settle(node: &NodeKey, status: Status, attempt: u32) -> NodeFact {
+/// A node's end. A wait that is over produced what it always does; one that failed and is not tried again keeps why, and another
+/// failure here is Temporal's.
+fn settle(node: &NodeKey, iteration: i32, status: Status, begun: Option<&StoredNode>) -> NodeFact {
     let unperformed = || Failure::new(Class::ExecutionError, "Temporal could not have it performed").at(node.clone());
+    let known = || begun.and_then(|row| row.error.clone());
+    // An attempt that was to come is none.
+    let waits = begun.is_some_and(|row| row.status == Status::Retrying && status == Status::Failed);
+    let attempt = begun.map_or(0, |row| row.attempt).saturating_sub(u32::from(waits));
     NodeFact {
         node: node.clone(),
-        iteration: 0,
+        iteration,
         status,
         attempt,
         next_in: None,
         label: None,
         input: None,
         output: (status == Status::Completed).then(|| Done::waited().output),
-        error: (status == Status::Failed).then(unperformed),
+        error: (status == Status::Failed).then(|| known().unwrap_or_else(unperformed)),
     }
 }
 

@@ -6,12 +6,15 @@
 
 use std::time::Duration;
 
+use kernel::ids::ExecutionId;
 use temporalio_common::RetryPolicy;
 use temporalio_sdk::{
-    ActivityCancellationType, ActivityOptions, LocalActivityOptions, TimerOptions, WorkflowCancellationToken,
+    ActivityCancellationType, ActivityOptions, ChildWorkflowCancellationType, ChildWorkflowOptions,
+    LocalActivityOptions, ParentClosePolicy, TimerOptions, WorkflowCancellationToken, WorkflowIdReusePolicy,
 };
 
-use crate::message::ShapeNode;
+use crate::message::{Activity, ShapeNode};
+use crate::start::workflow_id;
 
 /// How long a short activity may take before it is taken for hung.
 const SHORT: Duration = Duration::from_secs(30);
@@ -41,14 +44,54 @@ fn local(limit: Duration, token: &WorkflowCancellationToken) -> LocalActivityOpt
 
 /// For a node that is an activity of its own; a worker that is silent for `heartbeat` loses it. There is no end to its
 /// attempts but the workflow's own timer: with one, Temporal would fail a node whose next attempt lies behind it.
-pub(super) fn node(node: &ShapeNode, heartbeat: Duration, token: &WorkflowCancellationToken) -> ActivityOptions {
+pub(super) fn node(
+    node: &ShapeNode,
+    iteration: i32,
+    heartbeat: Duration,
+    token: &WorkflowCancellationToken,
+) -> ActivityOptions {
     ActivityOptions::with_start_to_close_timeout(Duration::from_millis(node.limit_ms).saturating_add(MARGIN))
-        .activity_id(node.key.as_str())
+        .activity_id(activity_id(node, iteration))
         .heartbeat_timeout(heartbeat)
         .retry_policy(for_ever())
         .cancellation_type(ActivityCancellationType::WaitCancellationCompleted)
         .cancellation_token(token.clone())
         .build()
+}
+
+/// For what a worker of the user's own does. Each attempt is one of ours, so Temporal makes none by itself; one that is canceled and
+/// sends no heartbeat is not waited for.
+pub(super) fn foreign(
+    node: &ShapeNode,
+    activity: &Activity,
+    iteration: i32,
+    (limit, lease): (Duration, Option<Duration>),
+    token: &WorkflowCancellationToken,
+) -> ActivityOptions {
+    ActivityOptions::with_schedule_to_close_timeout(limit)
+        .activity_id(activity_id(node, iteration))
+        .task_queue(activity.task_queue.clone())
+        .maybe_heartbeat_timeout(lease)
+        .retry_policy(RetryPolicy::builder().maximum_attempts(1).build())
+        .cancellation_type(ActivityCancellationType::TryCancel)
+        .cancellation_token(token.clone())
+        .build()
+}
+
+/// For the workflow of a child: it ends with its parent, and is waited for when it is canceled.
+pub(super) fn child(execution: ExecutionId, token: &WorkflowCancellationToken) -> ChildWorkflowOptions {
+    ChildWorkflowOptions::builder()
+        .workflow_id(workflow_id(execution))
+        .id_reuse_policy(WorkflowIdReusePolicy::RejectDuplicate)
+        .parent_close_policy(ParentClosePolicy::RequestCancel)
+        .cancel_type(ChildWorkflowCancellationType::WaitCancellationCompleted)
+        .cancellation_token(token.clone())
+        .build()
+}
+
+/// As people see it in Temporal: the node, and which item.
+fn activity_id(node: &ShapeNode, iteration: i32) -> String {
+    if iteration == 0 { node.key.as_str().to_owned() } else { format!("{}/{iteration}", node.key) }
 }
 
 pub(super) fn timer(wait: Duration, token: &WorkflowCancellationToken) -> TimerOptions {

@@ -15,6 +15,9 @@ use crate::world::{Act, Scenario, World};
 /// Where the test server is.
 const SERVER: &str = "FOREBAY_TEST_TEMPORAL";
 
+/// Where its program is.
+pub(crate) const PROGRAM: &str = "FOREBAY_TEST_TEMPORAL_BIN";
+
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
     pub(crate) engine: Temporal,
@@ -73,7 +76,7 @@ impl World {
         let (store, pulse) = (self.database.store.clone(), Arc::new(Pulse::new(Duration::from_secs(3600))));
         let engine = Temporal::new(settings.clone(), store.clone(), Arc::new(|_, _| {}));
         let vault = Vault::new(store.clone(), engine::vault::Keys::default());
-        let hands = Hands { store, outbound, vault, pulse, on_left: Arc::new(|_, _| {}) };
+        let hands = Hands { store, outbound, vault, pulse, on_left: Arc::new(|_, _| {}), on_ready: Arc::new(|_| {}) };
         let worker = Worker::start(settings, hands).expect("a worker");
         Process { id, engine, worker }
     }

@@ -2,9 +2,11 @@
 //!
 //! The scenarios are the engine's own: the same file, played here by another host.
 
+mod activities;
 #[path = "../../../engine/tests/it/conformance.rs"]
 mod conformance;
 mod host;
+mod long;
 mod replay;
 mod runs;
 mod told;

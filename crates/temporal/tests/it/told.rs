@@ -13,11 +13,8 @@ use temporal::{Settings, testing};
 use temporalio_common::protos::temporal::api::common::v1::Payload;
 use temporalio_common::protos::temporal::api::workflow::v1::WorkflowExecutionInfo;
 
-use crate::host::settings;
+use crate::host::{PROGRAM, settings};
 use crate::world::World;
-
-/// The program of the development server.
-const PROGRAM: &str = "FOREBAY_TEST_TEMPORAL_BIN";
 
 /// A payload that nothing encrypts.
 fn plain(payload: Option<&Payload>) -> Value {

@@ -31,6 +31,7 @@ use store::run::{End, Record, StoredNode};
 use store::taken::Hold;
 use store::{Error, new_id};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::Driver;
 use super::frame::{At, Frame, FrameIx};
@@ -90,9 +91,17 @@ impl Shared {
 
     /// Starts an execution of its own for a node, and waits for its acceptance alone. Repeated, it finds the first.
     pub(super) async fn detach(&self, starting: Starting) -> Result<Done, Failure> {
-        let (named, input) = self.named(&starting).await?;
         let Place { parent, node, iteration, .. } = &starting.place;
         let key = format!("node/{parent}/{node}/{iteration}");
+        let (named, input) = match self.named(&starting).await {
+            Ok(named) => named,
+            Err(failure) => {
+                // What was accepted before stands, whatever became of its definition.
+                let none = (Uuid::max(), Uuid::nil());
+                let found = insist(|| self.store.search_executions(starting.workspace, none, &key, 1)).await?;
+                return found.first().map(|known| Done::plain(workflow::detached(*known))).ok_or(failure);
+            }
+        };
         let start = Start {
             execution: ExecutionId(new_id()),
             workspace: starting.workspace,

@@ -167,14 +167,13 @@ impl Frame {
         size
     }
 
-    /// Does anything of its version look at what this node brings?
+    /// Does anything look at what this node produces, or why it failed?
     pub(super) fn is_looked_at(&self, node: NodeIx) -> bool {
         self.version.looked_at.contains(self.run.key(node))
     }
 
     pub(super) fn remember(&mut self, node: NodeIx, end: &node::End, output: Value, error: Option<&Failure>) {
-        let key = self.run.key(node).clone();
-        let kept = self.is_looked_at(node);
+        let (key, kept) = (self.run.key(node).clone(), self.is_looked_at(node));
         let output = if kept { output } else { Value::Null };
         self.scope.nodes.insert(key, scope::seen(end.status(), output, error.filter(|_| kept)));
     }

@@ -3,7 +3,8 @@
 //! Invariants
 //! - Which item is next, and when it is over, is the kernel's to say (`kernel::each`); an item is a node row of its own.
 //! - Items are read once, and after a crash from what the loop's own row was given.
-//! - What items produced is not kept here: it is read from their rows when the loop is over, a page at a time.
+//! - What items produced is not kept here: it is put together where it is stored when the loop is over, and of that only what is looked
+//!   at comes here.
 //!
 //! What happens if this process dies: before the loop's first record nothing has happened; after it, the loop is performed
 //! again, reads how its items stand, and goes on with those that have not settled.
@@ -19,11 +20,12 @@ use kernel::each::{self, Each, End, Event, Index, Shape, Stored};
 use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, NodeKey};
-use kernel::kind::for_each::{self, Config, MAX_OUTPUT_BYTES, OnItemError};
+use kernel::kind::for_each::{self, Config, OnItemError};
 use kernel::plan::NodeIx;
 use kernel::{kind, node, run};
 use serde_json::Value;
-use store::iteration::Iteration;
+use store::iteration::{Gathered, Iteration, Looks};
+use store::taken::Hold;
 use tokio::time::Instant;
 
 use super::children::insist;
@@ -32,11 +34,10 @@ use super::perform::{Brought, Outgoing};
 use super::timers::Due;
 use super::{Driver, Order};
 use crate::embedded::Shared;
-use crate::nodes::{self, Done};
+use crate::nodes::Done;
 
-/// How many rows are read at once: of how items stand, and of what they produced.
+/// How many rows are read at once.
 const STANDING_PAGE: i64 = 1_000;
-const PRODUCED_PAGE: i64 = 100;
 
 /// A loop in flight.
 pub(super) struct Loop {
@@ -99,33 +100,22 @@ impl Shared {
     /// Gathers what the items of a loop produced, or why it failed.
     pub(super) async fn collect(
         &self,
+        hold: Hold,
         execution: ExecutionId,
         key: &NodeKey,
         end: End,
-        mode: Option<OnItemError>,
-    ) -> Result<Done, Failure> {
+        (mode, looks): (OnItemError, Looks),
+    ) -> Brought {
         if let End::Failed { index } = end {
-            return Err(self.item_failure(execution, key, index).await?);
+            let failure = self.item_failure(execution, key, index).await.unwrap_or_else(|failure| failure);
+            return Brought::Result(Err(failure));
         }
-        let (mut outputs, mut errors, mut size, mut after) = (Vec::new(), Vec::new(), 0, 0);
-        loop {
-            let page = insist(|| self.store.produced(execution, key, after, PRODUCED_PAGE)).await?;
-            let Some(last) = page.last() else { break };
-            after = last.iteration;
-            for row in page {
-                let index = each::index(row.iteration).unwrap_or_default();
-                let output = row.output.filter(|_| row.status == node::Status::Completed).unwrap_or_default();
-                let error = row.error.filter(|_| row.status == node::Status::Failed);
-                let error = error.and_then(|error| serde_json::to_value(error).ok());
-                size += nodes::size(&output) + error.as_ref().map_or(0, nodes::size);
-                if size > MAX_OUTPUT_BYTES {
-                    return Err(for_each::too_large());
-                }
-                outputs.push(output);
-                errors.extend(error.map(|error| (index, error)));
-            }
+        match insist(|| self.store.gather(hold, execution, key, mode, looks)).await {
+            Ok(Some(Gathered::Stored(output))) => Brought::Result(Ok(Done::gathered(output.unwrap_or_default()))),
+            Ok(Some(Gathered::TooLarge)) => Brought::Result(Err(for_each::too_large())),
+            Ok(None) => Brought::Lost,
+            Err(failure) => Brought::Result(Err(failure)),
         }
-        Ok(Done::plain(for_each::output(outputs, errors, mode.unwrap_or_default())))
     }
 
     /// Why an item failed, and which it was.

@@ -143,24 +143,24 @@ impl Driver {
         let span = self.spans.get(&at).map_or_else(tracing::Span::none, |(span, _)| span.clone());
         let frame = self.frame(at.frame);
         let (execution, key) = (frame.execution(), frame.key(at).clone());
-        let (workspace, mode) = (frame.begun.workspace, frame.loops.get(&at.node).map(|each| each.mode));
+        let (workspace, looks) = (frame.begun.workspace, frame.version.looks_at_loop(&key));
+        let mode = frame.loops.get(&at.node).map(|each| each.mode).unwrap_or_default();
         let work = async move {
+            let _permit = match &outgoing {
+                Outgoing::Call(_) | Outgoing::Emit(_) => Some(shared.permits.acquire(workspace).await),
+                _ => None,
+            };
             let started = Instant::now();
             let brought = match outgoing {
                 Outgoing::Call(call) => {
-                    let _permit = shared.permits.acquire(workspace).await;
-                    let started = Instant::now();
-                    let result = nodes::http_request(&shared.outbound, &shared.vault, &shared.pulse, *call).await;
-                    return (at, Brought::Result(result), started.elapsed());
+                    let (outbound, vault, pulse) = (&shared.outbound, &shared.vault, &shared.pulse);
+                    Brought::Result(nodes::http_request(outbound, vault, pulse, *call).await)
                 }
-                Outgoing::Emit(emit) => {
-                    let _permit = shared.permits.acquire(workspace).await;
-                    Brought::Result(nodes::emit_event(&shared.store, &shared.pulse, *emit).await)
-                }
+                Outgoing::Emit(emit) => Brought::Result(nodes::emit_event(&shared.store, &shared.pulse, *emit).await),
                 Outgoing::Child(starting) if starting.is_detached() => Brought::Result(shared.detach(*starting).await),
                 Outgoing::Child(starting) => shared.child(hold, *starting).await,
                 Outgoing::Reload => shared.reload(execution, &key).await,
-                Outgoing::Collect(end) => Brought::Result(shared.collect(execution, &key, end, mode).await),
+                Outgoing::Collect(end) => shared.collect(hold, execution, &key, end, (mode, looks)).await,
                 Outgoing::Ask(asking) => shared.ask(hold, *asking).await,
             };
             (at, brought, started.elapsed())

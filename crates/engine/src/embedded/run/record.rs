@@ -41,11 +41,14 @@ impl Driver {
         let result = frame.results.remove(&(at.node, at.iteration));
         match (result, end.status()) {
             (Some(Ok(done)), node::Status::Completed) => {
-                // A copy only for those who look at it: a loop's may be large.
-                let seen = if frame.is_looked_at(at.node) { done.output.clone() } else { Value::Null };
-                frame.remember(at.node, &end, seen, None);
                 fact.label = done.took;
-                fact.output = Some(done.output);
+                if done.stored {
+                    frame.remember(at.node, &end, done.output, None);
+                } else {
+                    let seen = if frame.is_looked_at(at.node) { done.output.clone() } else { Value::Null };
+                    frame.remember(at.node, &end, seen, None);
+                    fact.output = Some(done.output);
+                }
             }
             (Some(Err(failure)), node::Status::Failed) => self.failed(at, &end, failure, &mut fact),
             (_, node::Status::Unknown) => self.failed(at, &end, Failure::unknown(), &mut fact),

@@ -1,0 +1,247 @@
+//! Children: the execution that a node makes, and what its end makes of the node.
+//!
+//! Invariants
+//! - Making a child is the node's call, fenced and repeatable: one child for each attempt, whoever performs the node.
+//! - A child runs as a workflow of its own, under its own id; its row is the truth of its end.
+//! - A child whose workflow is closed is over before its node is: what its workflow did not record is recorded here.
+//!
+//! What happens if this process dies: before the child's commit there is none; after it the node is performed again and finds it.
+//!
+//! Not here: starting its workflow (`workflow`), what its end means (`kernel::kind::workflow`).
+
+use std::time::Duration;
+
+use engine::nodes::Done;
+use engine::versions;
+use kernel::execution;
+use kernel::failure::{Class, Failure, Policy};
+use kernel::ids::ExecutionId;
+use kernel::inputs::Inputs;
+use kernel::kind::workflow::{self, Config, MAX_DEPTH, MAX_DESCENDANTS};
+use kernel::queue::Priority;
+use serde_json::{Value, json};
+use store::admission::Begun;
+use store::child::{Named, NewChild, Place, Refusal, Spawned};
+use store::enqueue::{Accepted, Judged, Start};
+use store::run::{End, Ending};
+use store::{Error, new_id};
+use temporalio_sdk::activities::{ActivityContext, ActivityError};
+
+use super::runs::Held;
+use super::told::Attempt;
+use super::{Kit, SOON, again, later};
+use crate::NAME;
+use crate::message::{Closed, Ended, Input};
+
+impl Kit {
+    /// Makes the child of a node, or finds it, and says how it stands.
+    pub(super) async fn child(
+        &self,
+        context: &ActivityContext,
+        attempt: &Attempt<'_>,
+        held: &Held,
+        config: &Config,
+        closed: Option<Closed>,
+    ) -> Result<Ended, ActivityError> {
+        if config.detached {
+            let result = self.detach(attempt, held, config).await?;
+            return self.ended(attempt, result).await;
+        }
+        let (child, end) = match self.spawn(attempt, held, config).await? {
+            Err(failure) => return self.ended(attempt, Err(failure)).await,
+            Ok(None) => return Ok(Ended::Lost),
+            Ok(Some(Spawned::Refused(refusal))) => return self.ended(attempt, Err(refused(refusal))).await,
+            Ok(Some(Spawned::Missing)) => return self.ended(attempt, Err(unknown(config))).await,
+            Ok(Some(Spawned::Running { begun, inherits, .. })) => match closed {
+                None => return Ok(Ended::Child(Box::new(self.input_of(&begun, inherits).await))),
+                Some(closed) => (begun.execution, self.end_closed(context, &begun, closed).await?),
+            },
+            Ok(Some(Spawned::Ended { execution, end })) => (execution, end),
+        };
+        let End { outcome, output, error } = end;
+        // What stopped it from above is no failure of its node.
+        if closed == Some(Closed::Stopped) && outcome != execution::Status::Completed {
+            return Ok(Ended::Stopped);
+        }
+        self.ended(attempt, workflow::ended(child, outcome, output, error).map(Done::plain)).await
+    }
+
+    /// What the child's workflow is started with.
+    async fn input_of(&self, begun: &Begun, inherits: bool) -> Input {
+        // One that cannot be read is started all the same: its begin ends it, with the reason.
+        let version = self.versions.get(&self.store, begun.version).await.ok();
+        let nodes = version.map(|version| version.definition.nodes.iter().map(|node| node.key.clone()).collect());
+        Input {
+            execution_id: begun.execution,
+            workspace_id: begun.workspace,
+            workflow_definition_id: begun.definition,
+            version_id: begun.version,
+            node_ids: nodes.unwrap_or_default(),
+            retry_config: Policy::DEFAULT,
+            semantics: kernel::SEMANTICS,
+            inherits,
+        }
+    }
+
+    /// Ends a child whose workflow is closed and recorded nothing: it never began, or was ended from outside. One of its nodes may
+    /// still be performed for as long as a silent worker keeps it, so this waits once.
+    async fn end_closed(&self, context: &ActivityContext, begun: &Begun, closed: Closed) -> Result<End, ActivityError> {
+        if closed == Closed::ByItself && context.info().attempt <= 1 {
+            let lingers = self.heartbeat.max(self.local_below);
+            return Err(later("LINGERS", "the workflow of a child is closed and recorded nothing", lingers));
+        }
+        let end = match closed {
+            Closed::Stopped => End { outcome: execution::Status::Canceled, output: None, error: None },
+            Closed::ByItself => {
+                let why = "its workflow was ended in Temporal, and nothing was recorded";
+                let error = Some(Failure::new(Class::EngineLost, why));
+                End { outcome: execution::Status::Failed, output: None, error }
+            }
+        };
+        let ending = Ending { execution: begun.execution, claim: None, end: end.clone() };
+        let ended = self.store.complete(&[ending], None, "engine").await.map_err(again)?;
+        match ended.iter().any(|ended| ended.applied) {
+            true => Ok(end),
+            // It came to an end of its own after all: the next try finds it.
+            false => Err(later("OVERTAKEN", "a child ended meanwhile", SOON)),
+        }
+    }
+
+    async fn spawn(
+        &self,
+        attempt: &Attempt<'_>,
+        held: &Held,
+        config: &Config,
+    ) -> Result<Result<Option<Spawned>, Failure>, ActivityError> {
+        let Attempt { hold, spec, iteration, .. } = attempt;
+        let place =
+            Place { parent: hold.execution, node: spec.key.clone(), iteration: *iteration, attempt: attempt.attempt };
+        // What was made before stands, whatever became of its definition.
+        match self.store.find_child(*hold, &place).await.map_err(again)? {
+            Some(Spawned::Missing) => {}
+            found => return Ok(Ok(found)),
+        }
+        let (named, input) = match self.named(held, config).await? {
+            Ok(named) => named,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let new = NewChild {
+            execution: ExecutionId(new_id()),
+            definition: named.definition,
+            version: named.version,
+            input: input.unwrap_or_default(),
+            trigger: trigger(attempt),
+            timeout: [named.timeout, spec.timeout_ms.map(Duration::from_millis)].into_iter().flatten().min(),
+            trace: held.begun.trace,
+            engine: NAME,
+            begins: false,
+        };
+        match self.store.spawn_child(*hold, &place, &new).await {
+            Ok(spawned) => Ok(Ok(spawned)),
+            Err(Error::Refused { .. }) => Ok(Err(unstorable())),
+            Err(error) => Err(again(error)),
+        }
+    }
+
+    /// Starts an execution of its own for a node, and waits for its acceptance alone. Repeated, it finds the first.
+    async fn detach(
+        &self,
+        attempt: &Attempt<'_>,
+        held: &Held,
+        config: &Config,
+    ) -> Result<Result<Done, Failure>, ActivityError> {
+        let (named, input) = match self.named(held, config).await? {
+            Ok(named) => named,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let Attempt { hold, spec, iteration, .. } = attempt;
+        let key = format!("node/{}/{}/{iteration}", hold.execution, spec.key);
+        let start = Start {
+            execution: ExecutionId(new_id()),
+            workspace: held.begun.workspace,
+            definition: named.definition,
+            input,
+            priority: Priority::USUAL,
+            run_at: None,
+            concurrency_key: None,
+            // One start a node: its content is the node's own business.
+            idempotency: Some((key.clone(), key.into_bytes())),
+            trigger: trigger(attempt),
+            trace: Some(held.begun.trace),
+            version: Some(named.version),
+            rerun_of: None,
+        };
+        let judged = [Judged { start: &start, published: None }];
+        let accepted = match self.store.enqueue_judged(&judged, None, "engine").await {
+            Ok(accepted) => accepted,
+            Err(Error::Refused { .. }) => return Ok(Err(unstorable())),
+            Err(error) => return Err(again(error)),
+        };
+        Ok(match accepted.first() {
+            Some(Accepted::New { execution, ready }) => {
+                if *ready {
+                    (self.on_ready)(held.begun.workspace);
+                }
+                Ok(Done::plain(workflow::detached(*execution)))
+            }
+            Some(Accepted::Existing { execution }) => Ok(Done::plain(workflow::detached(*execution))),
+            // Worth another try: others' work makes room.
+            Some(Accepted::Full) => Err(Failure::new(Class::ExecutionError, "the workspace's backlog is full")),
+            _ => Err(unknown(config)),
+        })
+    }
+
+    /// Which version a node means, and what it is to start with.
+    async fn named(
+        &self,
+        held: &Held,
+        config: &Config,
+    ) -> Result<Result<(Named, Option<Value>), Failure>, ActivityError> {
+        let named = self.store.named_version(held.begun.workspace, &config.workflow, config.version).await;
+        let Some(named) = named.map_err(again)? else { return Ok(Err(unknown(config))) };
+        let version = match self.versions.get(&self.store, named.version).await {
+            Ok(version) => version,
+            Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound | Error::Corrupt(_)) => {
+                return Err(again(error));
+            }
+            Err(error @ versions::Error::Missing(_)) => {
+                return Ok(Err(Failure::new(Class::DefinitionGone, error.to_string())));
+            }
+            Err(error) => return Ok(Err(Failure::new(Class::BadGraph, error.to_string()))),
+        };
+        let definition = &version.definition;
+        let inputs = Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true));
+        Ok(match inputs.apply(config.input.clone()) {
+            Ok(input) => Ok((named, input)),
+            Err(problems) => {
+                let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                let message = format!("{:?} does not take this input: {}", config.workflow, all.join("; "));
+                Err(Failure::new(Class::ValidationError, message))
+            }
+        })
+    }
+}
+
+/// What the child is told of why it runs.
+fn trigger(attempt: &Attempt<'_>) -> Value {
+    let Attempt { hold, spec, iteration, .. } = attempt;
+    json!({ "type": "workflow", "execution_id": hold.execution, "node": spec.key, "iteration": iteration })
+}
+
+fn unknown(config: &Config) -> Failure {
+    let version = config.version.map(|version| format!(" version {version} of")).unwrap_or_default();
+    let message = format!("there is no{version} published workflow {:?} in this workspace", config.workflow);
+    Failure::new(Class::ValidationError, message)
+}
+
+fn unstorable() -> Failure {
+    Failure::new(Class::ValidationError, "the database cannot hold what it was given")
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    let message = match refusal {
+        Refusal::TooDeep => format!("a child would be at depth {}; at most {MAX_DEPTH} are allowed", MAX_DEPTH + 1),
+        Refusal::TooMany => format!("its root has {MAX_DESCENDANTS} descendants, the most there may be"),
+    };
+    Failure::new(Class::ValidationError, message)
+}

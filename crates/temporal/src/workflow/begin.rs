@@ -1,0 +1,173 @@
+//! Begins what is ready: each kind of work as what Temporal has for it.
+//!
+//! Invariants
+//! - What is begun here comes back as news, once, whatever becomes of it.
+//! - Only calls, children and gathering count as in flight: a run that only waits may be continued as new.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use kernel::definition::Manner;
+use kernel::failure::{Class, Failure};
+use kernel::kind::task;
+use serde_json::Value;
+use temporalio_common::data_converters::RawValue;
+use temporalio_common::error::IncomingError;
+use temporalio_common::{UntypedActivity, protos::temporal::api::common::v1::Payload};
+use temporalio_sdk::{
+    ActivityExecutionError, ChildWorkflowStartError, TimerResult, WorkflowCancellationToken, WorkflowContext,
+};
+
+use super::drive::{At, Driver};
+use super::news::News;
+use super::{WorkflowOrchestration, options};
+use crate::activities::Kit;
+use crate::codec;
+use crate::message::{Activity, Call, Closed, Ended, Gather, Handed, Input, Report, ShapeNode};
+
+/// A child whose workflow this run did not start is asked about this often.
+const POLL: Duration = Duration::from_secs(5);
+
+type Context = WorkflowContext<WorkflowOrchestration>;
+
+impl<'a> Driver<'a> {
+    pub(super) fn begin(&mut self, at: At) {
+        let token = WorkflowCancellationToken::new();
+        let spec = self.shape(at).clone();
+        let context = self.context;
+        let call = Call { hold: self.hold, node: at.node, iteration: at.iteration, closed: None };
+        if let (0, Some(how)) = (at.iteration, self.over.remove(&at.node)) {
+            self.calling.insert(at, token);
+            let gather = Gather { hold: self.hold, node: at.node, how };
+            let gathering = context.execute_local_activity(Kit::gather, gather, options::surely());
+            return self.news.push(gathering.map(move |it| news_of(at, it)).boxed_local());
+        }
+        let news = match (spec.kind.manner(), spec.activity.clone()) {
+            (Manner::Waits, _) => {
+                self.waiting.insert(at, token.clone());
+                wait(context, at, call, token).boxed_local()
+            }
+            (Manner::Asks, None) => {
+                self.waiting.insert(at, token);
+                let asking = context.execute_local_activity(Kit::node, call, options::surely());
+                asking.map(move |it| news_of(at, it)).boxed_local()
+            }
+            (Manner::Asks, Some(activity)) => {
+                self.calling.insert(at, token.clone());
+                hand_out(context, at, call, spec, activity, self.deadline, token).boxed_local()
+            }
+            (Manner::Spawns, _) => {
+                self.calling.insert(at, token.clone());
+                child(context, at, call, token).boxed_local()
+            }
+            (Manner::Calls, _) if !spec.local => {
+                self.calling.insert(at, token.clone());
+                let options = options::node(&spec, at.iteration, self.heartbeat, &token);
+                context.execute_activity(Kit::node, call, options).map(move |it| news_of(at, it)).boxed_local()
+            }
+            (Manner::Calls | Manner::Computes | Manner::Loops, _) => {
+                self.calling.insert(at, token.clone());
+                let options = options::local_node(&spec, &token);
+                context.execute_local_activity(Kit::node, call, options).map(move |it| news_of(at, it)).boxed_local()
+            }
+        };
+        self.news.push(news);
+    }
+}
+
+/// Notes the wait, and waits.
+fn wait(context: &Context, at: At, call: Call, token: WorkflowCancellationToken) -> impl Future<Output = News> {
+    let noting = context.execute_local_activity(Kit::node, call, options::surely());
+    async move {
+        match noting.await {
+            Ok(Ended::Waiting { ms }) => match context.timer(options::timer(Duration::from_millis(ms), &token)).await {
+                TimerResult::Fired => News::Waited(at),
+                TimerResult::Cancelled => News::Aborted(at),
+            },
+            other => news_of(at, other),
+        }
+    }
+}
+
+/// Makes a child, runs it as a workflow of its own, and has its node settled by what its row says then.
+async fn child(context: &Context, at: At, call: Call, token: WorkflowCancellationToken) -> News {
+    let input: Input = match context.execute_local_activity(Kit::node, call.clone(), options::surely()).await {
+        Ok(Ended::Child(input)) => *input,
+        other => return news_of(at, other),
+    };
+    let options = options::child(input.execution_id, &token);
+    match context.start_child_workflow(WorkflowOrchestration::run, input, options).await {
+        // How it ended is in its row.
+        Ok(started) => drop(started.result().await),
+        Err(ChildWorkflowStartError::Cancelled(_)) => {}
+        // It was started before, and not by this run: its row is looked at until it has ended.
+        Err(_) => {
+            return match context.timer(options::timer(POLL, &token)).await {
+                TimerResult::Fired => News::Due(at, 0),
+                TimerResult::Cancelled => News::Aborted(at),
+            };
+        }
+    }
+    let closed = Some(if token.is_cancelled() { Closed::Stopped } else { Closed::ByItself });
+    news_of(at, context.execute_local_activity(Kit::node, Call { closed, ..call }, options::surely()).await)
+}
+
+/// Has a worker of the user's own do a task, and tells what came of it.
+async fn hand_out(
+    context: &Context,
+    at: At,
+    call: Call,
+    spec: ShapeNode,
+    activity: Activity,
+    longest: Duration,
+    token: WorkflowCancellationToken,
+) -> News {
+    let Call { hold, node, iteration, .. } = call;
+    let handed = match context.execute_local_activity(Kit::node, call, options::surely()).await {
+        Ok(Ended::Handed(handed)) => *handed,
+        other => return news_of(at, other),
+    };
+    let Handed { input, attempt, fence, limit_ms, lease_ms } = handed;
+    let limit = limit_ms.map_or(longest, Duration::from_millis);
+    let times = (limit, lease_ms.map(Duration::from_millis));
+    let options = options::foreign(&spec, &activity, iteration, times, &token);
+    let input = RawValue::new(vec![codec::plain(&input)]);
+    let result = match context.execute_activity(UntypedActivity::new(activity.name), input, options).await {
+        Ok(output) => read(output.payloads.first()),
+        Err(error) if error.as_cancelled().is_some() => return News::Aborted(at),
+        Err(error) => Err(failure_of(&error)),
+    };
+    let report = Report { hold, node, iteration, attempt, fence, result };
+    news_of(at, context.execute_local_activity(Kit::report, report, options::surely()).await)
+}
+
+/// What a worker of the user's own answered: JSON, or nothing.
+fn read(payload: Option<&Payload>) -> Result<Value, Failure> {
+    match payload {
+        None => Ok(Value::Null),
+        Some(payload) if payload.data.is_empty() => Ok(Value::Null),
+        Some(payload) => serde_json::from_slice(&payload.data)
+            .map_err(|_| Failure::new(Class::ValidationError, "the activity's result is not JSON")),
+    }
+}
+
+/// How a worker of the user's own failed: in its own words, or because its time was up.
+fn failure_of(error: &ActivityExecutionError) -> Failure {
+    let cause = match error {
+        ActivityExecutionError::Failed(failed) => failed.cause(),
+        _ => None,
+    };
+    match cause {
+        Some(IncomingError::Application(failure)) => task::failed(&failure.to_string(), !failure.is_non_retryable()),
+        Some(IncomingError::Timeout(_)) => task::expired(),
+        _ => Failure::new(Class::ExecutionError, error.to_string()),
+    }
+}
+
+pub(super) fn news_of(at: At, result: Result<Ended, ActivityExecutionError>) -> News {
+    match result {
+        Ok(ended) => News::Ended(at, ended),
+        Err(error) if error.as_cancelled().is_some() => News::Aborted(at),
+        Err(_) => News::Unperformed(at),
+    }
+}

@@ -1,0 +1,271 @@
+//! Long-running work on a real Temporal: hints that are lost, workers that come and go, histories that grow, children that are ended
+//! from outside.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use engine::Engine;
+use kernel::execution::Status;
+use kernel::ids::{ExecutionId, NodeKey};
+use kernel::node;
+use serde_json::{Value, json};
+use store::ask::{Place, Told};
+use temporal::{Settings, testing};
+
+use crate::host::{PROGRAM, settings};
+use crate::world::World;
+
+impl World {
+    /// Starts an execution of a document, and answers with it.
+    async fn begin(&self, process: &crate::host::Process, document: &Value) -> ExecutionId {
+        let id = self.enqueue(self.publish(document).await, Value::Null).await;
+        self.claim(process.id, &process.engine).await;
+        id
+    }
+
+    /// Waits until a query counts at least so many.
+    async fn until_there_are(&self, least: i64, of: &str) {
+        let client = self.database.client().await;
+        for _ in 0..3_000 {
+            let row = client.query_one(&format!("SELECT count(*) FROM {of}"), &[]).await.expect("a count");
+            if row.get::<_, i64>(0) >= least {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("there are not {least}: {of}");
+    }
+
+    async fn child_of(&self, id: ExecutionId) -> ExecutionId {
+        self.until_there_are(1, &format!("workflow_execution WHERE parent = '{id}' AND status = 'RUNNING'")).await;
+        self.database.store.children(id, None, 1).await.expect("children")[0].execution
+    }
+
+    /// Answers a wait, and tells nobody.
+    async fn answer_only(&self, id: ExecutionId, node: &str, data: Value) {
+        let place = Place { execution: id, node: NodeKey::new(node).expect("a good name"), iteration: 0 };
+        let told = self.database.store.answer(&place, None, &data, "key:test").await.expect("an answer");
+        assert!(matches!(told, Told::Accepted(Some(_))), "{told:?}");
+    }
+
+    async fn node_of(&self, id: ExecutionId, node: &str) -> (node::Status, Option<Value>, Option<Value>) {
+        let nodes = self.database.store.nodes(id).await.expect("nodes");
+        let row = nodes.into_iter().find(|row| row.node == node).expect("the node");
+        (row.status, row.output, row.error.map(|error| error["type"].clone()))
+    }
+}
+
+const OPEN: &str = "workflow_execution_ask WHERE status = 'OPEN'";
+
+#[tokio::test]
+async fn a_run_that_was_not_told_of_an_answer_is_called_until_it_looks() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let document = json!({ "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "with": {} } }, "outputs": "${{ nodes.ask.output.data }}" });
+    let id = world.begin(&process, &document).await;
+    world.until_there_are(1, OPEN).await;
+    let called = async || world.database.store.called(temporal::NAME, Duration::ZERO, 10).await.expect("an answer");
+    assert_eq!(called().await, [], "nothing came yet");
+    world.answer_only(id, "ask", json!({ "yes": true })).await;
+    assert_eq!(called().await, [id]);
+    process.engine.signal(id);
+    let ended = world.ended(id).await;
+    assert_eq!((ended.status, ended.output), (Status::Completed, Some(json!({ "yes": true }))));
+    assert_eq!(called().await, []);
+}
+
+/// An answer that comes while no worker is there is in its row, and heard when there is one.
+#[tokio::test]
+async fn a_wait_outlives_its_worker() {
+    let (world, settings) = (World::new().await, settings());
+    let process = world.process(settings.clone()).await;
+    let document = json!({ "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "with": {} } } });
+    let id = world.begin(&process, &document).await;
+    world.until_there_are(1, OPEN).await;
+    process.worker.stop().await;
+    world.answer_only(id, "ask", json!(7)).await;
+    process.engine.signal(id);
+    let next = world.process(settings).await;
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+    assert_eq!(world.node_of(id, "ask").await.1.expect("an output")["data"], json!(7));
+    next.worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_may_be_performed_at_most_once_is_not_performed_again_after_its_worker_left() {
+    let (world, settings) = (World::new().await, settings());
+    let process = world.process(settings.clone()).await;
+    let call = json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": { "url": "BASE/slow" } });
+    let document =
+        json!({ "nodes": { "call": call, "after": { "kind": "LOG", "needs": "call", "with": { "message": "no" } } } });
+    let id = world.begin(&process, &document).await;
+    for _ in 0..500 {
+        if world.receiver.calls("/slow") == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    process.worker.stop().await;
+    let next = world.process(settings).await;
+    let ended = world.ended(id).await;
+    let class = ended.error.map(|error| error["type"].clone());
+    assert_eq!((ended.status, class), (Status::Failed, Some(json!("RESULT_UNKNOWN"))));
+    assert_eq!(world.node_of(id, "call").await, (node::Status::Unknown, None, Some(json!("RESULT_UNKNOWN"))));
+    assert_eq!(world.node_of(id, "after").await.0, node::Status::Skipped);
+    assert_eq!(world.receiver.calls("/slow"), 1, "it is never called again");
+    next.worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_item_that_may_be_performed_at_most_once_ends_its_loop_unknown() {
+    let (world, settings) = (World::new().await, settings());
+    let process = world.process(settings.clone()).await;
+    let does = json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": { "url": "BASE/${{ item }}" } });
+    let with = json!({ "items": ["ok", "slow", "ok/2"], "parallel": 1, "on_item_error": "continue", "do": does });
+    let document = json!({ "nodes": { "all": { "kind": "FOR_EACH", "with": with } } });
+    let id = world.begin(&process, &document).await;
+    for _ in 0..500 {
+        if world.receiver.calls("/slow") == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    process.worker.stop().await;
+    let next = world.process(settings).await;
+    assert_eq!(world.ended(id).await.status, Status::Failed);
+    assert_eq!(world.node_of(id, "all").await.0, node::Status::Unknown);
+    let calls = ["/ok", "/slow", "/ok/2"].map(|path| world.receiver.calls(path));
+    assert_eq!(calls, [1, 1, 0], "nothing is repeated, and nothing more is begun");
+    next.worker.stop().await;
+}
+
+/// More items than a history may hold, and a wait that is open all the while.
+#[tokio::test]
+async fn a_long_loop_is_continued_as_new_and_no_item_is_performed_twice() {
+    testing::lower_long(150);
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let items: Vec<usize> = (0..150).collect();
+    let does = json!({ "kind": "HTTP_REQUEST", "with": { "url": "BASE/ok/${{ item }}" } });
+    let document = json!({ "nodes": {
+        "first": { "kind": "LOG", "with": { "message": "first" } },
+        "ask": { "kind": "WAIT_FOR_EVENT", "needs": "first", "with": {} },
+        "all": { "kind": "FOR_EACH", "needs": "first", "with": { "items": items, "parallel": 8, "do": does } },
+        "light": { "kind": "FOR_EACH", "needs": "all", "with": {
+            "items": items, "parallel": 20, "do": { "kind": "TRANSFORM", "with": { "value": "${{ item + index }}" } } } },
+    }, "outputs": { "calls": "${{ nodes.all.output.count }}", "last": "${{ nodes.light.output.items[149] }}" } });
+    let id = world.begin(&process, &document).await;
+    world.until_there_are(3, "workflow_execution_node WHERE iteration = 0 AND status = 'COMPLETED'").await;
+    world.answer_only(id, "ask", Value::Null).await;
+    process.engine.signal(id);
+    let ended = world.ended(id).await;
+    assert_eq!((ended.status, ended.output), (Status::Completed, Some(json!({ "calls": 150, "last": 298 }))));
+    let calls: BTreeSet<usize> = items.iter().map(|item| world.receiver.calls(&format!("/ok/{item}"))).collect();
+    assert_eq!(calls, BTreeSet::from([1]), "each is called once");
+    assert!(testing::runs(&settings(), id).await.expect("its runs") > 1, "it was never continued as new");
+}
+
+#[tokio::test]
+async fn a_loop_goes_on_with_another_worker_and_repeats_nothing_that_was_recorded() {
+    let (world, settings) = (World::new().await, settings());
+    let process = world.process(settings.clone()).await;
+    let does = json!({ "kind": "HTTP_REQUEST", "with": { "url": "BASE/late/${{ 300 + item }}" } });
+    let with = json!({ "items": [0, 1, 2, 3, 4, 5], "parallel": 2, "do": does });
+    let id = world.begin(&process, &json!({ "nodes": { "all": { "kind": "FOR_EACH", "with": with } } })).await;
+    world.until_there_are(2, "workflow_execution_node WHERE iteration > 0 AND status = 'COMPLETED'").await;
+    process.worker.stop().await;
+    let key = NodeKey::new("all").expect("a good name");
+    let rows = world.database.store.iterations(id, &key, 0, 10).await.expect("items");
+    let done: Vec<i32> =
+        rows.iter().filter(|row| row.status == node::Status::Completed).map(|row| row.iteration).collect();
+    let next = world.process(settings).await;
+    let ended = world.ended(id).await;
+    assert_eq!((ended.status, done.len() >= 2), (Status::Completed, true));
+    for iteration in done {
+        let path = format!("/late/{}", 299 + iteration);
+        assert_eq!(world.receiver.calls(&path), 1, "{path} was recorded, and performed again");
+    }
+    next.worker.stop().await;
+}
+
+fn parent(below: &str) -> Value {
+    json!({
+        "workflows": { "below": { "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": format!("BASE{below}") } } } } },
+        "nodes": { "down": { "kind": "WORKFLOW", "with": { "workflow": "below" } } },
+    })
+}
+
+#[tokio::test]
+async fn a_child_goes_on_with_another_worker() {
+    let (world, settings) = (World::new().await, settings());
+    let process = world.process(settings.clone()).await;
+    let id = world.begin(&process, &parent("/late/1500")).await;
+    let child = world.child_of(id).await;
+    process.worker.stop().await;
+    let next = world.process(settings).await;
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+    let children = world.database.store.children(id, None, 10).await.expect("children");
+    assert_eq!((children.len(), children[0].execution, children[0].status), (1, child, Status::Completed));
+    assert_eq!(world.leftovers().await, (0, 0), "a child holds no slot");
+    next.worker.stop().await;
+}
+
+/// Somebody ends the child's workflow by hand: nothing of it is recorded by the child itself.
+#[tokio::test]
+async fn a_child_that_is_ended_in_temporal_fails_its_node() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let id = world.begin(&process, &parent("/slow")).await;
+    let child = world.child_of(id).await;
+    terminate_in_temporal(&settings(), child);
+    let ended = world.ended(id).await;
+    let class = ended.error.map(|error| error["type"].clone());
+    assert_eq!((ended.status, class), (Status::Failed, Some(json!("ENGINE_LOST"))));
+    assert_eq!(world.database.store.execution(child, None).await.expect("the child").status, Status::Failed);
+    assert!(world.receiver.is_at_rest().await, "its call goes on although its root has ended");
+}
+
+fn terminate_in_temporal(settings: &Settings, execution: ExecutionId) {
+    let program = std::env::var(PROGRAM).unwrap_or_else(|_| panic!("{PROGRAM} is not set: run tests with ./dev/test"));
+    let address = settings.address.trim_start_matches("http://");
+    let output = Command::new(program)
+        .args(["workflow", "terminate", "--address", address, "--workflow-id", &format!("execution-{execution}")])
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn a_tree_is_ended_by_force_with_its_root() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let id = world.begin(&process, &parent("/slow")).await;
+    let child = world.child_of(id).await;
+    world.database.store.terminate(id, world.workspace, "test").await.expect("fenced");
+    process.engine.terminate(id);
+    assert_eq!(world.ended(id).await.status, Status::Canceled);
+    assert_eq!(world.database.store.execution(child, None).await.expect("the child").status, Status::Canceled);
+    assert_eq!(world.leftovers().await, (0, 0));
+    for _ in 0..20 {
+        if world.receiver.is_at_rest().await {
+            return;
+        }
+    }
+    panic!("the child's call goes on");
+}
+
+#[tokio::test]
+async fn a_detached_child_is_a_start_of_its_own() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let mut document = parent("/ok");
+    document["nodes"]["down"]["with"]["detached"] = json!(true);
+    let id = world.begin(&process, &document).await;
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+    let output = world.node_of(id, "down").await.1.expect("an output");
+    let other = ExecutionId(output["execution_id"].as_str().and_then(|id| id.parse().ok()).expect("an id"));
+    assert_eq!(world.database.store.execution(other, None).await.expect("it").status, Status::Pending);
+    world.claim(process.id, &process.engine).await;
+    assert_eq!(world.ended(other).await.status, Status::Completed);
+}
