@@ -86,7 +86,7 @@ impl Size {
                 big: 500,
                 faults: Duration::from_secs_f64(240.0 * request.scale.clamp(0.1, 1.0)),
                 faults_at_most: Duration::from_secs(20 * 60),
-                fault_every: (800, 2_400),
+                fault_every: (600, 1_600),
                 lease: "5s",
                 lease_ms: 5_000,
                 patience_of_waits: "8s",
