@@ -488,7 +488,7 @@ CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $$;
 
-CREATE FUNCTION public.fb_child_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb)
+CREATE FUNCTION public.fb_child_2(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb, unknown boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -508,7 +508,7 @@ BEGIN
         SELECT 1 FROM workflow_execution e
          WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
         RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
         RETURN;
     END IF;
 
@@ -518,7 +518,7 @@ BEGIN
         IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
             RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
                 false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
             RETURN;
         END IF;
         v_now := clock_timestamp();
@@ -540,7 +540,8 @@ BEGIN
     SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
            c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
            (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
-           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error;
+           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error,
+           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND fb_is_unknown_1(c.id);
 END $$;
 
 CREATE FUNCTION public.fb_claim_3(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
@@ -760,6 +761,7 @@ CREATE FUNCTION public.fb_descendants_ended_1(p_ids uuid[], p_actor text) RETURN
 #variable_conflict use_column
 DECLARE
     over record;
+    v_depth smallint;
 BEGIN
     WITH RECURSIVE d (id) AS (
         SELECT c.id FROM workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
@@ -772,14 +774,18 @@ BEGIN
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
                duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint
          WHERE e.id = ANY (ARRAY(SELECT d.id FROM d)) AND e.status IN ('PENDING', 'RUNNING')
-        RETURNING e.id, e.workspace_id, e.status),
+        RETURNING e.id, e.workspace_id, e.status, e.depth),
     l AS (
         INSERT INTO change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
-    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(NULL::jsonb) AS errors INTO over FROM e;
-    IF over.ids IS NOT NULL THEN
-        PERFORM 1 FROM fb_left_3(over.ids, over.outcomes, over.errors, NULL, NULL, true, p_actor);
-    END IF;
+    SELECT array_agg(e.id) AS ids, array_agg(e.depth) AS depths INTO over FROM e;
+    -- The deepest first: what is not known of a child is not known of the node that made it.
+    FOR v_depth IN SELECT DISTINCT t.depth FROM unnest(over.depths) AS t(depth) ORDER BY t.depth DESC LOOP
+        PERFORM 1 FROM fb_left_3(
+            ARRAY(SELECT t.id FROM unnest(over.ids, over.depths) AS t(id, depth) WHERE t.depth = v_depth),
+            ARRAY(SELECT 'CANCELED' FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth),
+            ARRAY(SELECT NULL::jsonb FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth), NULL, NULL, true, p_actor);
+    END LOOP;
 END $$;
 
 CREATE FUNCTION public.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
@@ -1184,6 +1190,12 @@ BEGIN
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
     RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
 END $$;
+
+CREATE FUNCTION public.fb_is_unknown_1(p_id uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT EXISTS (SELECT 1 FROM workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
+$$;
 
 CREATE FUNCTION public.fb_job_beat_1(p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s integer, p_workflow_id text, p_run_id text) RETURNS TABLE(answer text, lease_until timestamp with time zone)
     LANGUAGE plpgsql
@@ -1865,15 +1877,33 @@ BEGIN
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         PERFORM fb_asks_closed_1(p_ids);
-        WITH n AS (
+        WITH o AS (
+            SELECT n.execution_id, n.node, n.iteration,
+                   e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq,
+                   -- What is below ended before: of a child, in its rows.
+                   n.status = 'RUNNING' AND (n.once OR EXISTS (
+                       SELECT 1 FROM workflow_execution c
+                        WHERE c.parent = n.execution_id AND c.parent_node = n.node AND c.parent_iteration = n.iteration
+                          AND c.parent_attempt = n.attempt AND fb_is_unknown_1(c.id))) AS lost
+              FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
+             WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')),
+        l AS (
+            SELECT o.execution_id, o.node, o.iteration, o.seq,
+                   o.lost OR (o.iteration = 0 AND (
+                       bool_or(o.lost) OVER (PARTITION BY o.execution_id, o.node) OR EXISTS (
+                       SELECT 1 FROM workflow_execution_node i
+                        WHERE i.execution_id = o.execution_id AND i.node = o.node AND i.iteration > 0 AND i.status = 'UNKNOWN'))) AS lost
+              FROM o),
+        n AS (
             UPDATE workflow_execution_node n
-               SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
+               SET status = CASE WHEN l.lost THEN 'UNKNOWN' ELSE 'CANCELED' END,
+                   error = CASE WHEN l.lost THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', n.node, 'message',
+                       'its execution was ended while something was being performed that may be performed at most once: '
+                       'find out whether it took effect, then rerun with resolve done or repeat') ELSE n.error END,
+                   completed_at = clock_timestamp(), next_at = NULL, seq = l.seq,
                    duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
-              FROM (SELECT n.execution_id, n.node, n.iteration,
-                           e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
-                      FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
-                     WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
-             WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
+              FROM l
+             WHERE n.execution_id = l.execution_id AND n.node = l.node AND n.iteration = l.iteration
                AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
             RETURNING n.execution_id, n.seq)
         UPDATE workflow_execution e SET last_seq = s.seq
@@ -2068,7 +2098,7 @@ BEGIN
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $$;
 
-CREATE FUNCTION public.fb_record_4(p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
+CREATE FUNCTION public.fb_record_5(p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], f_once boolean[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2110,24 +2140,26 @@ BEGIN
                CASE WHEN f.settles THEN seqs[f.run] + row_number() OVER (PARTITION BY f.run, f.settles ORDER BY f.ord) END AS seq
           FROM (SELECT f.*, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
                   FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
-                              f_outputs, f_errors)
-                       WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
+                              f_outputs, f_errors, f_once)
+                       WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
                  WHERE seqs[f.run] >= 0) f),
     n AS (
         INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
-            next_at, input, output, error, earlier, started_at, completed_at, duration_ms)
+            next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
         SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
                clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error, f.failed,
                CASE WHEN f.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
                CASE WHEN f.seq IS NOT NULL THEN clock_timestamp() END,
-               CASE WHEN f.seq IS NOT NULL THEN 0 END
+               CASE WHEN f.seq IS NOT NULL THEN 0 END, f.once
           FROM f
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
                next_at = excluded.next_at, input = coalesce(excluded.input, n.input),
                -- What a loop's items came to is there already: functions/gather.sql.
                output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN n.output END),
-               error = excluded.error, completed_at = excluded.completed_at,
+               error = excluded.error, completed_at = excluded.completed_at, once = n.once OR excluded.once,
+               -- A loop that a rerun goes on with has a row before it begins.
+               started_at = coalesce(n.started_at, excluded.started_at),
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
                     THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
                     ELSE coalesce(n.earlier, excluded.earlier) END,
@@ -2204,7 +2236,7 @@ BEGIN
     END IF;
 END $_$;
 
-CREATE FUNCTION public.fb_rerun_2(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_done text[]) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+CREATE FUNCTION public.fb_rerun_3(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_done text[], p_loops text[]) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2218,7 +2250,14 @@ BEGIN
         ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger], ARRAY[p_trace], ARRAY[p_version],
         ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
     IF r.outcome = 'accepted' THEN
-        WITH n AS (
+        WITH g AS (
+            INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, input)
+            SELECT p_id, o.node, 0, o.workspace_id, 'PENDING', o.input
+              FROM workflow_execution_node o
+             WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.node = ANY (p_loops) AND o.iteration = 0
+               AND o.input IS NOT NULL
+            RETURNING node, coalesce(input ->> 'on_item_error', 'fail') <> 'fail' AS goes_on),
+        n AS (
             INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
                 input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
             SELECT p_id, o.node, o.iteration, o.workspace_id, CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN 'COMPLETED' ELSE o.status END, o.attempt,
@@ -2226,7 +2265,11 @@ BEGIN
                    CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN NULL ELSE o.error END, o.earlier,
                    o.started_at, o.completed_at, o.duration_ms, coalesce(o.kept_from, o.execution_id)
               FROM workflow_execution_node o
-             WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.node = ANY (p_kept) AND o.seq IS NOT NULL
+              LEFT JOIN g ON g.node = o.node
+             WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.seq IS NOT NULL
+               AND (o.node = ANY (p_kept) OR (g.node IS NOT NULL AND o.iteration > 0 AND (
+                    o.status IN ('COMPLETED', 'SKIPPED') OR (o.status = 'FAILED' AND g.goes_on)
+                    OR (o.status = 'UNKNOWN' AND o.node = ANY (p_done)))))
             RETURNING seq)
         UPDATE workflow_execution e SET last_seq = (SELECT max(n.seq) FROM n)
          WHERE e.id = p_id AND e.status = 'PENDING' AND EXISTS (SELECT 1 FROM n);
@@ -2282,7 +2325,7 @@ BEGIN
            (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);
 END $$;
 
-CREATE FUNCTION public.fb_take_2(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
+CREATE FUNCTION public.fb_take_3(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb, p_once boolean) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2299,11 +2342,12 @@ BEGIN
     END IF;
     v_again := coalesce((SELECT n.status = 'RUNNING' FROM workflow_execution_node n
                           WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration), false);
-    INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at)
-    SELECT e.id, p_node, p_iteration, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp()
+    INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at, once)
+    SELECT e.id, p_node, p_iteration, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp(), p_once
       FROM workflow_execution e WHERE e.id = p_execution
     ON CONFLICT (execution_id, node, iteration) DO UPDATE
        SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
+           started_at = coalesce(n.started_at, excluded.started_at), once = excluded.once,
            next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
      WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
     INSERT INTO change_log (topic, op, refs, workspaces)
@@ -2420,10 +2464,10 @@ BEGIN
         RETURN QUERY SELECT true, false;
         RETURN;
     END IF;
-    PERFORM 1 FROM fb_record_4(
+    PERFORM 1 FROM fb_record_5(
         p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
         ARRAY[1], ARRAY[p_node], ARRAY[p_iteration], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
-        ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error],
+        ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error], ARRAY[false],
         '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
     RETURN QUERY SELECT true, true;
 END $$;
@@ -2924,6 +2968,7 @@ CREATE TABLE public.workflow_execution_node (
     completed_at timestamp with time zone,
     duration_ms bigint,
     kept_from uuid,
+    once boolean DEFAULT false NOT NULL,
     CONSTRAINT workflow_execution_node_check CHECK (((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'RETRYING'::text])) = (completed_at IS NULL))),
     CONSTRAINT workflow_execution_node_check1 CHECK (((completed_at IS NULL) = (seq IS NULL))),
     CONSTRAINT workflow_execution_node_check2 CHECK (((status <> 'RETRYING'::text) OR (next_at IS NOT NULL))),

@@ -110,6 +110,11 @@ impl Kind {
         matches!(self.manner(), Manner::Waits | Manner::Asks | Manner::Spawns | Manner::Loops)
     }
 
+    /// Does it make executions or iterations, which are there after a crash?
+    pub fn makes_more(self) -> bool {
+        matches!(self.manner(), Manner::Spawns | Manner::Loops)
+    }
+
     /// May it be what a FOR_EACH does for each item?
     pub fn is_action(self) -> bool {
         !matches!(self, Kind::ForEach | Kind::Condition | Kind::Switch | Kind::Fail)

@@ -62,9 +62,10 @@ pub enum Event {
         index: Index,
         status: Status,
     },
-    /// It was stopped before it had a result.
+    /// It was stopped before it had a result. `begun`: something may have been done for it.
     Aborted {
         index: Index,
+        begun: bool,
     },
     /// The loop is to end early.
     Stop,
@@ -174,8 +175,9 @@ pub struct Each {
 
 impl Each {
     /// Begins a loop, or takes one up where its stored items left it: one that was in flight is performed again under
-    /// the same attempt, unless it may be performed at most once; one that waits gives no effect.
-    pub fn resume(shape: Shape, stored: impl IntoIterator<Item = Stored>) -> (Each, Vec<Effect>) {
+    /// the same attempt, unless it may be performed at most once; one that waits gives no effect. `stopped`: it is to end early, so that
+    /// nothing is performed again, and what was in flight is to be aborted.
+    pub fn resume(shape: Shape, stored: impl IntoIterator<Item = Stored>, stopped: bool) -> (Each, Vec<Effect>) {
         let states = vec![State::Pending; shape.count];
         let (mut effects, mut open) = (Vec::new(), 0);
         let mut each =
@@ -194,7 +196,9 @@ impl Each {
                 }
                 Status::Running => {
                     each.states[index] = State::Running(attempt.max(1));
-                    effects.push(Effect::Perform { index, attempt: attempt.max(1) });
+                    if !stopped {
+                        effects.push(Effect::Perform { index, attempt: attempt.max(1) });
+                    }
                 }
                 settled => {
                     each.mark(index, settled);
@@ -204,6 +208,9 @@ impl Each {
             open += 1;
         }
         each.open = open;
+        if stopped {
+            each.stop(&mut effects);
+        }
         each.go_on(&mut effects);
         (each, effects)
     }
@@ -246,9 +253,10 @@ impl Each {
                     self.settle(index, status, &mut effects);
                 }
             }
-            Event::Aborted { index } => {
+            Event::Aborted { index, begun } => {
                 if self.stopped && self.is_open(index) {
-                    self.settle(index, Status::Canceled, &mut effects);
+                    let lost = begun && self.shape.delivery == Delivery::AtMostOnce;
+                    self.settle(index, if lost { Status::Unknown } else { Status::Canceled }, &mut effects);
                 }
             }
             Event::Stop => self.stop(&mut effects),
@@ -287,7 +295,10 @@ impl Each {
         let Shape { execution, key, retry, .. } = &self.shape;
         let iteration = u32::try_from(index + 1).unwrap_or(u32::MAX);
         let wait = retry.wait_after_item(failure, attempt, *execution, key, iteration);
-        self.retry(index, attempt + 1, wait, effects);
+        match failure.leaves() {
+            Status::Failed => self.retry(index, attempt + 1, wait, effects),
+            status => self.settle(index, status, effects),
+        }
     }
 
     /// An item that failed waits for its next attempt, if it has one and the loop goes on.
@@ -360,8 +371,8 @@ impl Each {
         if done && !std::mem::replace(&mut self.over, true) {
             let fails = self.first_failed.filter(|_| self.shape.on_item_error == OnItemError::Fail);
             effects.push(Effect::Over(match (self.stopped, self.lost, fails) {
-                (true, _, _) => End::Stopped,
                 (_, Some(index), _) => End::Lost { index },
+                (true, _, _) => End::Stopped,
                 (_, _, Some(index)) => End::Failed { index },
                 _ => End::Completed,
             }));

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::ids::{ExecutionId, NodeKey};
+use crate::node;
 
 /// What kind of failure it was; the wire name is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -52,7 +53,7 @@ pub enum Class {
     DeadlinePassed,
     /// Somebody ended the execution by force.
     Terminated,
-    /// It may be performed at most once, and its process died while it was: whether it took effect is not known.
+    /// It may be performed at most once, and was interrupted while it was: whether it took effect is not known.
     ResultUnknown,
 }
 
@@ -147,11 +148,19 @@ impl Failure {
         Self { node: Some(node), ..self }
     }
 
-    /// What is said of a node that may be performed at most once and was being performed when its process died.
+    /// What is said of a node that may be performed at most once and was interrupted: its process died, or it was stopped.
     pub fn unknown() -> Self {
-        let message = "its process died while it was being performed, and it may be performed at most once: \
+        let message = "it was interrupted while it was being performed, and it may be performed at most once: \
                        find out whether it took effect, then rerun with resolve done or repeat";
         Self::new(Class::ResultUnknown, message)
+    }
+
+    /// How a node ends that fails so and is not tried again.
+    pub fn leaves(&self) -> node::Status {
+        match self.class {
+            Class::ResultUnknown => node::Status::Unknown,
+            _ => node::Status::Failed,
+        }
     }
 
     /// Is another try worth it? The first line that matches decides.

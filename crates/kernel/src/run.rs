@@ -38,8 +38,8 @@ pub enum Event {
     RetryDue { node: NodeIx, attempt: u32 },
     /// The node settled so, and that is stored: whoever performed it kept its attempts itself.
     NodeSettled { node: NodeIx, end: node::End },
-    /// A node in flight was stopped before it had a result.
-    NodeAborted { node: NodeIx },
+    /// A node in flight was stopped before it had a result. `begun`: something may have been done for it.
+    NodeAborted { node: NodeIx, begun: bool },
     /// Somebody wants the execution to end early.
     CancelRequested,
     /// The execution may not run any longer.
@@ -208,9 +208,11 @@ impl Run {
                     self.settle(node, end, &mut effects);
                 }
             }
-            Event::NodeAborted { node } => {
+            Event::NodeAborted { node, begun } => {
                 if self.stop.is_some() && matches!(self.states[node], State::Running { .. }) {
-                    self.settle(node, node::End::Canceled, &mut effects);
+                    let once = self.plan.node(node).delivery == Delivery::AtMostOnce;
+                    let end = if begun && once { node::End::Lost } else { node::End::Canceled };
+                    self.settle(node, end, &mut effects);
                 }
             }
             Event::RetryDue { node, attempt } => {
@@ -257,6 +259,11 @@ impl Run {
         }
     }
 
+    /// Is it not known of one of its nodes whether it took effect?
+    pub fn has_lost(&self) -> bool {
+        self.states.contains(&State::Settled(node::End::Lost))
+    }
+
     /// The nodes whose work is being done.
     pub fn in_flight(&self) -> impl Iterator<Item = NodeIx> + '_ {
         let running = |(node, state): (NodeIx, &State)| matches!(state, State::Running { .. }).then_some(node);
@@ -280,8 +287,11 @@ impl Run {
             effects.push(Effect::Wait { node, attempt, wait });
             return;
         }
-        let continues = this.on_error == OnError::Continue;
-        self.settle(node, node::End::Failed { continues }, effects);
+        let end = match failure.leaves() {
+            node::Status::Unknown => node::End::Lost,
+            _ => node::End::Failed { continues: this.on_error == OnError::Continue },
+        };
+        self.settle(node, end, effects);
     }
 
     fn stop(&mut self, stop: Stop, effects: &mut Vec<Effect>) {

@@ -5,14 +5,17 @@
 -- The fence is the holder's, as in functions/record.sql: with the embedded engine the root, whose owner runs the tree, elsewhere the
 -- parent itself. A root counts what is made below it. Lock order: the root, then the parent.
 --
+-- unknown: of one of its nodes it is not known whether it took effect.
+--
 -- p_begins: the holder runs the child too. It is RUNNING at once then, without an owner of its own; else PENDING until it begins.
-CREATE OR REPLACE FUNCTION fb_child_1(
+CREATE OR REPLACE FUNCTION fb_child_2(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration int, p_attempt int,
     p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint,
     p_engine text, p_begins boolean, p_semantics int, p_max_depth int, p_max_descendants int)
 RETURNS TABLE (
     answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb,
-    created timestamptz, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb)
+    created timestamptz, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb,
+    unknown boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -30,7 +33,7 @@ BEGIN
         SELECT 1 FROM workflow_execution e
          WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
         RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
         RETURN;
     END IF;
 
@@ -40,7 +43,7 @@ BEGIN
         IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
             RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
                 false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb;
+                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
             RETURN;
         END IF;
         v_now := clock_timestamp();
@@ -62,5 +65,6 @@ BEGIN
     SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
            c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
            (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
-           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error;
+           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error,
+           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND fb_is_unknown_1(c.id);
 END $fn$;

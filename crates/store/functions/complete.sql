@@ -1,4 +1,4 @@
--- Ends executions: the one way an execution becomes terminal, for every caller but `fb_record_4`,
+-- Ends executions: the one way an execution becomes terminal, for every caller but `fb_record_5`,
 -- which shows its epoch instead of a claim. What follows an end is one function for both.
 --
 -- p_from says which statuses the caller means to end (null: any that is not terminal), p_claims
@@ -56,8 +56,8 @@ BEGIN
     SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
 END $fn$;
 
--- What follows the end of executions, each named once, in the transaction that ended them: open nodes settled, the
--- ticket gone or FAILED whatever its status, the audit row, room for what waited behind it, and the jobs of those that an event
+-- What follows the end of executions, each named once, in the transaction that ended them: open nodes settled (those that may be
+-- performed at most once and are in flight UNKNOWN, and with them the loop or the node whose child they are of), the ticket gone or FAILED whatever its status, the audit row, room for what waited behind it, and the jobs of those that an event
 -- started (p_of_events, null for none). Of those that may have descendants (p_of_trees, null for none) what is open ends first.
 CREATE OR REPLACE FUNCTION fb_left_3(
     p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text)
@@ -74,15 +74,33 @@ BEGIN
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         PERFORM fb_asks_closed_1(p_ids);
-        WITH n AS (
+        WITH o AS (
+            SELECT n.execution_id, n.node, n.iteration,
+                   e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq,
+                   -- What is below ended before: of a child, in its rows.
+                   n.status = 'RUNNING' AND (n.once OR EXISTS (
+                       SELECT 1 FROM workflow_execution c
+                        WHERE c.parent = n.execution_id AND c.parent_node = n.node AND c.parent_iteration = n.iteration
+                          AND c.parent_attempt = n.attempt AND fb_is_unknown_1(c.id))) AS lost
+              FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
+             WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')),
+        l AS (
+            SELECT o.execution_id, o.node, o.iteration, o.seq,
+                   o.lost OR (o.iteration = 0 AND (
+                       bool_or(o.lost) OVER (PARTITION BY o.execution_id, o.node) OR EXISTS (
+                       SELECT 1 FROM workflow_execution_node i
+                        WHERE i.execution_id = o.execution_id AND i.node = o.node AND i.iteration > 0 AND i.status = 'UNKNOWN'))) AS lost
+              FROM o),
+        n AS (
             UPDATE workflow_execution_node n
-               SET status = 'CANCELED', completed_at = clock_timestamp(), next_at = NULL, seq = o.seq,
+               SET status = CASE WHEN l.lost THEN 'UNKNOWN' ELSE 'CANCELED' END,
+                   error = CASE WHEN l.lost THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', n.node, 'message',
+                       'its execution was ended while something was being performed that may be performed at most once: '
+                       'find out whether it took effect, then rerun with resolve done or repeat') ELSE n.error END,
+                   completed_at = clock_timestamp(), next_at = NULL, seq = l.seq,
                    duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
-              FROM (SELECT n.execution_id, n.node, n.iteration,
-                           e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq
-                      FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
-                     WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')) o
-             WHERE n.execution_id = o.execution_id AND n.node = o.node AND n.iteration = o.iteration
+              FROM l
+             WHERE n.execution_id = l.execution_id AND n.node = l.node AND n.iteration = l.iteration
                AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
             RETURNING n.execution_id, n.seq)
         UPDATE workflow_execution e SET last_seq = s.seq
@@ -137,6 +155,7 @@ AS $fn$
 #variable_conflict use_column
 DECLARE
     over record;
+    v_depth smallint;
 BEGIN
     WITH RECURSIVE d (id) AS (
         SELECT c.id FROM workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
@@ -149,15 +168,26 @@ BEGIN
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
                duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint
          WHERE e.id = ANY (ARRAY(SELECT d.id FROM d)) AND e.status IN ('PENDING', 'RUNNING')
-        RETURNING e.id, e.workspace_id, e.status),
+        RETURNING e.id, e.workspace_id, e.status, e.depth),
     l AS (
         INSERT INTO change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
-    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(NULL::jsonb) AS errors INTO over FROM e;
-    IF over.ids IS NOT NULL THEN
-        PERFORM 1 FROM fb_left_3(over.ids, over.outcomes, over.errors, NULL, NULL, true, p_actor);
-    END IF;
+    SELECT array_agg(e.id) AS ids, array_agg(e.depth) AS depths INTO over FROM e;
+    -- The deepest first: what is not known of a child is not known of the node that made it.
+    FOR v_depth IN SELECT DISTINCT t.depth FROM unnest(over.depths) AS t(depth) ORDER BY t.depth DESC LOOP
+        PERFORM 1 FROM fb_left_3(
+            ARRAY(SELECT t.id FROM unnest(over.ids, over.depths) AS t(id, depth) WHERE t.depth = v_depth),
+            ARRAY(SELECT 'CANCELED' FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth),
+            ARRAY(SELECT NULL::jsonb FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth), NULL, NULL, true, p_actor);
+    END LOOP;
 END $fn$;
+
+-- Of one of its nodes it is not known whether it took effect.
+CREATE OR REPLACE FUNCTION fb_is_unknown_1(p_id uuid) RETURNS boolean
+LANGUAGE sql STABLE
+AS $fn$
+    SELECT EXISTS (SELECT 1 FROM workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
+$fn$;
 
 -- Removes tickets whose execution is missing.
 CREATE OR REPLACE FUNCTION fb_missing_1(p_ids uuid[], p_claims uuid[])

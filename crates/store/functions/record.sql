@@ -12,10 +12,10 @@
 -- the runs, from 1: a call may bring the same execution twice, from a process that lost it and took
 -- it up again, and what the older run says is refused with it. A run to be parked gives r_park_ms, the time after which it
 -- wants to go on at the latest; one that ends how many of its facts settle a node.
-CREATE OR REPLACE FUNCTION fb_record_4(
+CREATE OR REPLACE FUNCTION fb_record_5(
     p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[],
     f_runs int[], f_nodes text[], f_iterations int[], f_statuses text[], f_attempts int[], f_next_in_ms bigint[],
-    f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[],
+    f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], f_once boolean[],
     e_runs int[], e_settled int[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text)
 RETURNS TABLE (run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -57,24 +57,26 @@ BEGIN
                CASE WHEN f.settles THEN seqs[f.run] + row_number() OVER (PARTITION BY f.run, f.settles ORDER BY f.ord) END AS seq
           FROM (SELECT f.*, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
                   FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
-                              f_outputs, f_errors)
-                       WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, ord)
+                              f_outputs, f_errors, f_once)
+                       WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
                  WHERE seqs[f.run] >= 0) f),
     n AS (
         INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
-            next_at, input, output, error, earlier, started_at, completed_at, duration_ms)
+            next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
         SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
                clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error, f.failed,
                CASE WHEN f.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
                CASE WHEN f.seq IS NOT NULL THEN clock_timestamp() END,
-               CASE WHEN f.seq IS NOT NULL THEN 0 END
+               CASE WHEN f.seq IS NOT NULL THEN 0 END, f.once
           FROM f
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
                next_at = excluded.next_at, input = coalesce(excluded.input, n.input),
                -- What a loop's items came to is there already: functions/gather.sql.
                output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN n.output END),
-               error = excluded.error, completed_at = excluded.completed_at,
+               error = excluded.error, completed_at = excluded.completed_at, once = n.once OR excluded.once,
+               -- A loop that a rerun goes on with has a row before it begins.
+               started_at = coalesce(n.started_at, excluded.started_at),
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
                     THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
                     ELSE coalesce(n.earlier, excluded.earlier) END,

@@ -65,9 +65,11 @@ pub enum Spawned {
         made: bool,
         inherits: bool,
     },
+    /// `unknown`: of one of its nodes it is not known whether it took effect.
     Ended {
         execution: ExecutionId,
         end: End,
+        unknown: bool,
     },
     Refused(Refusal),
     /// There is none, and none was to be made.
@@ -205,6 +207,7 @@ fn spawned(row: &Row, epoch: i64) -> Result<Option<Spawned>, Error> {
                 output: row.try_get("output")?,
                 error: row.try_get::<_, Option<Value>>("error")?.map(failure) as Option<Failure>,
             },
+            unknown: row.try_get("unknown")?,
         },
         "running" => {
             let execution = ExecutionId(row.try_get("execution")?);

@@ -10,6 +10,7 @@ use deadpool_postgres::GenericClient;
 use jiff::Timestamp;
 use kernel::ids::{DefinitionId, ExecutionId, NodeKey, VersionId, WorkspaceId};
 use kernel::queue::{PRIORITY_STEP_MS, Priority};
+use kernel::rerun::Kept;
 use kernel::trace::TraceParent;
 use serde_json::Value;
 use tokio_postgres::Row;
@@ -94,18 +95,16 @@ impl Store {
         enqueue_on(&client, judged, max_backlog, actor).await
     }
 
-    /// Accepts one start that repeats another execution and keeps what these of its nodes produced. Those that are `done`
-    /// ended UNKNOWN, and count as completed from now on.
+    /// Accepts one start that repeats another execution and keeps something of it.
     pub async fn rerun(
         &self,
         start: &Start,
-        kept: &[NodeKey],
-        done: &[NodeKey],
+        kept: &Kept,
         max_backlog: Option<i32>,
         actor: &str,
     ) -> Result<Accepted, Error> {
-        let kept: Vec<&str> = kept.iter().map(NodeKey::as_str).collect();
-        let done: Vec<&str> = done.iter().map(NodeKey::as_str).collect();
+        let names = |keys: &[NodeKey]| keys.iter().map(|key| key.as_str().to_owned()).collect::<Vec<String>>();
+        let (nodes, done, loops) = (names(&kept.nodes), names(&kept.done), names(&kept.loops));
         let (key, fingerprint) = start.idempotency.clone().unzip();
         let trace = start.trace.map(|trace| trace.to_string());
         let row = self
@@ -124,12 +123,13 @@ impl Store {
                     &trace,
                     &start.version.map(|version| version.0),
                     &start.rerun_of.map(|of| of.0),
-                    &kept,
+                    &nodes,
                     &actor,
                     &kernel::SEMANTICS,
                     &PRIORITY_STEP_MS,
                     &max_backlog,
                     &done,
+                    &loops,
                 ],
             )
             .await?;

@@ -34,6 +34,8 @@ pub struct NodeFact {
     pub input: Option<Value>,
     pub output: Option<Value>,
     pub error: Option<Failure>,
+    /// It may be performed at most once: whoever ends its execution while it is RUNNING cannot know whether it took effect.
+    pub once: bool,
 }
 
 /// How a run ended.
@@ -192,6 +194,7 @@ impl Store {
         let inputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.input.as_ref()).collect();
         let outputs: Vec<Option<&Value>> = facts.iter().map(|(_, fact)| fact.output.as_ref()).collect();
         let errors: Vec<Option<Value>> = facts.iter().map(|(_, fact)| fact.error.as_ref().map(json)).collect();
+        let once: Vec<bool> = facts.iter().map(|(_, fact)| fact.once).collect();
         let ends: Vec<(i32, &End)> = placed().filter_map(|(at, record)| Some((at, record.end.as_ref()?))).collect();
         let end_ids: Vec<i32> = ends.iter().map(|(at, _)| *at).collect();
         let end_settled: Vec<i32> = records.iter().filter(|record| record.end.is_some()).map(settled).collect();
@@ -217,6 +220,7 @@ impl Store {
                     &inputs,
                     &outputs,
                     &errors,
+                    &once,
                     &end_ids,
                     &end_settled,
                     &outcomes,

@@ -143,19 +143,20 @@ impl Store {
         rows.iter().map(unheard).collect()
     }
 
-    /// Takes a node for an attempt. Dying before the commit leaves it as it was; after it, whoever takes it next has the same attempt.
+    /// Takes a node for an attempt; `once`: it may be performed at most once. Dying before the commit leaves it as it was; after it, whoever takes it next has the same attempt.
     pub async fn take_node(
         &self,
         hold: Hold,
         node: &NodeKey,
         iteration: i32,
         input: Option<&Value>,
+        once: bool,
     ) -> Result<Taken, Error> {
         let Hold { execution, owner, epoch } = hold;
         let row = self
             .one(
                 sql!("workflow_execution_node/take"),
-                &[&execution.0, &owner.0, &epoch, &node.as_str(), &iteration, &input],
+                &[&execution.0, &owner.0, &epoch, &node.as_str(), &iteration, &input, &once],
             )
             .await?;
         if !row.try_get::<_, bool>("held")? {

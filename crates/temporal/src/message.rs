@@ -111,6 +111,9 @@ pub(crate) struct ShapeNode {
     /// A task that is an activity of the user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) activity: Option<Activity>,
+    /// It may be performed at most once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) once: bool,
 }
 
 /// An activity that the user's own Temporal workers serve.
@@ -171,7 +174,8 @@ impl ShapeNode {
         let does = does.map(|action| Box::new(ShapeNode::new(&action, local_below_ms)));
         let activity = (kind == Kind::Task).then(|| kernel::kind::task::activity(&node.with)).flatten();
         let activity = activity.map(|it| Activity { task_queue: it.task_queue, name: it.name });
-        ShapeNode { key, kind, when, on_error, limit_ms, local, conditional, labels, does, activity }
+        let once = node.delivery == Delivery::AtMostOnce;
+        ShapeNode { key, kind, when, on_error, limit_ms, local, conditional, labels, does, activity, once }
     }
 }
 
@@ -222,12 +226,12 @@ pub(crate) struct Call {
     /// Which item of a loop, from 1; 0 is the node itself.
     #[serde(default)]
     pub(crate) iteration: i32,
-    /// Its child's workflow is closed.
+    /// Its child's workflow is closed; or its own activity is, and it may be performed at most once: it is only to be told how it stands.
     #[serde(default)]
     pub(crate) closed: Option<Closed>,
 }
 
-/// Why a child's workflow is over.
+/// Why a child's workflow is over, or an activity that told nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Closed {
     ByItself,

@@ -30,12 +30,14 @@ impl Shared {
     pub(super) async fn hold(
         self: Arc<Self>,
         process: ProcessId,
-        begun: Begun,
+        mut begun: Begun,
         stored: Vec<StoredNode>,
         canceling: bool,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Left {
-        let driven = Arc::clone(&self).drive(process, begun.clone(), stored, canceling, inbox);
+        // Its input may be large, and is held once.
+        let input = std::mem::take(&mut begun.input);
+        let driven = Arc::clone(&self).drive(process, Begun { input, ..begun.clone() }, stored, canceling, inbox);
         match std::panic::AssertUnwindSafe(driven).catch_unwind().await {
             Ok(left) => left,
             Err(_) => self.broke(process, &begun).await,

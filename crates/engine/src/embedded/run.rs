@@ -15,7 +15,7 @@
 //! - When the store says that the run is another's by now, this one stops at once and says nothing more.
 //!
 //! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children (`children`), loops (`loops`), what is asked
-//! outside (`asks`), what is told of an attempt (`attempt`), what is stored and remembered (`record`), writing (`writer`), who may run
+//! outside (`asks`), who may have a child (`turns`), what is told of an attempt (`attempt`), what is stored and remembered (`record`), writing (`writer`), who may run
 //! (`server`), rules of any kind (`kernel`).
 
 mod asks;
@@ -27,6 +27,7 @@ mod perform;
 mod record;
 mod stops;
 mod timers;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -50,6 +51,7 @@ use crate::versions::Version;
 use frame::{At, Frame, FrameIx, ROOT};
 use perform::{Brought, Outgoing};
 use timers::{Due, Timers};
+use turns::Turns;
 
 /// A run is given up by its process when nothing happens for longer than this.
 const PARK_AFTER: Duration = Duration::from_secs(5);
@@ -104,6 +106,7 @@ pub(super) struct Driver {
     in_flight: JoinSet<Ended>,
     handles: BTreeMap<At, tokio::task::AbortHandle>,
     timers: Timers,
+    turns: Turns,
     /// Attempts under way: their spans, and since when.
     spans: BTreeMap<At, (tracing::Span, Instant)>,
     draining: bool,
@@ -134,7 +137,7 @@ impl Driver {
             hold: Hold { execution: begun.execution, owner: process, epoch: begun.epoch },
             inbox,
             deadline: Instant::now() + begun.deadline_in.min(LONGEST_SLEEP),
-            frames: BTreeMap::from([(ROOT, Box::new(Frame::new(begun, version, None, None)))]),
+            frames: BTreeMap::from([(ROOT, Box::new(Frame::new(begun, version, None, 0)))]),
             next_frame: ROOT + 1,
             children: BTreeMap::new(),
             orders: VecDeque::new(),
@@ -146,6 +149,7 @@ impl Driver {
             in_flight: JoinSet::new(),
             handles: BTreeMap::new(),
             timers: Timers::default(),
+            turns: Turns::default(),
             spans: BTreeMap::new(),
             draining: false,
             doomed: BTreeSet::new(),
@@ -172,6 +176,9 @@ impl Driver {
                 let waiting = row.status == node::Status::Retrying;
                 if !waiting {
                     frame.resumed.insert((node, 0));
+                    if frame.kind(At::node(ix, node)).makes_more() {
+                        self.turns.seek(At::node(ix, node));
+                    }
                 }
                 open.push(Open { node, attempt: row.attempt.max(1), waiting });
                 continue;
@@ -273,6 +280,7 @@ impl Driver {
         #[cfg(feature = "mutants")]
         let result = result.map(crate::mutant::done);
         self.timers.remove(Due::Node(at));
+        self.leave(at);
         let frame = self.frame(at.frame);
         let attempt = frame.attempt(at).unwrap_or(1);
         let (node, failure) = (at.node, result.as_ref().err().cloned());

@@ -3,6 +3,7 @@
 mod conformance;
 mod host;
 mod mutants;
+mod once;
 mod outbound;
 mod runs;
 mod statuses;

@@ -292,8 +292,8 @@ async fn what_may_be_performed_once_is_lost_with_its_process() {
     assert_eq!(world.receiver.calls("/slow"), 2, "neither is performed again");
     assert_eq!(
         count(&world, "workflow_execution_node WHERE status = 'UNKNOWN'").await,
-        3,
-        "the item, its loop, the call"
+        4,
+        "the item, its loop, the call, and the node whose child it is in"
     );
     let failed = "workflow_execution WHERE status = 'FAILED' AND error ->> 'type' = 'RESULT_UNKNOWN'";
     assert_eq!(count(&world, failed).await, 2);
@@ -323,4 +323,44 @@ async fn a_loop_of_ten_thousand_items_that_changes_hands_redoes_none() {
     let output = world.database.store.nodes(id).await.expect("nodes").remove(0).output.expect("an output");
     assert_eq!((&output["count"], &output["items"][9_999]), (&json!(10_000), &json!(9_999)));
     process.engine.abandon();
+}
+
+/// Three children with a hundred each that wait: more than one depth may have open at once.
+#[tokio::test]
+async fn a_wide_tree_has_so_many_children_in_memory_and_the_rest_wait_their_turn() {
+    let world = World::new().await;
+    let leaf = json!({ "nodes": { "ask": { "kind": "WAIT_FOR_EVENT" } } });
+    let fan = |count: usize, of: &str| {
+        let items: Vec<usize> = (0..count).collect();
+        json!({ "nodes": { "each": { "kind": "FOR_EACH", "with": { "items": items, "parallel": 100, "do": child(of) } } } })
+    };
+    let mut document = fan(3, "middle");
+    document["workflows"] = json!({ "leaf": leaf, "middle": fan(100, "leaf") });
+    let (id, process) = started(&world, &document).await;
+    let open = "workflow_execution WHERE depth = 2 AND completed_at IS NULL";
+    let asked = "workflow_execution_ask WHERE status = 'OPEN'";
+    until("as many ask as may", async || count(&world, asked).await == 256).await;
+    parked(&world, &process, id).await;
+    assert_eq!((count(&world, open).await, count(&world, "workflow_execution WHERE depth = 1").await), (256, 3));
+
+    // Whoever is answered makes room for another, and whoever was there before is heard, although more want a turn.
+    let store = &world.database.store;
+    let sql = "SELECT execution_id FROM workflow_execution_ask WHERE status = 'OPEN' ORDER BY opened_at DESC LIMIT 20";
+    for row in world.database.client().await.query(sql, &[]).await.expect("asks") {
+        let node = kernel::ids::NodeKey::new("ask").expect("a key");
+        let place = Place { execution: ExecutionId(row.get(0)), node, iteration: 0 };
+        store.answer(&place, None, &json!(null), "key:test").await.expect("an answer");
+    }
+    let woken = store.wake(process.id, NAME, 10).await.expect("an answer");
+    process.engine.resume(process.id, &woken, false).await.expect("resumed");
+    let done = "workflow_execution WHERE depth = 2 AND status = 'COMPLETED'";
+    until("the answers are heard", async || count(&world, done).await == 20).await;
+    until("others ask", async || count(&world, "workflow_execution_ask").await == 276).await;
+    parked(&world, &process, id).await;
+    assert_eq!(count(&world, open).await, 256);
+    store.cancel(id, world.workspace, "test").await.expect("a cancel");
+    let woken = store.wake(process.id, NAME, 10).await.expect("an answer");
+    process.engine.resume(process.id, &woken, false).await.expect("resumed");
+    assert_eq!(world.ended(id).await.status, Status::Canceled);
+    assert_eq!(count(&world, "workflow_execution_node WHERE completed_at IS NULL").await, 0);
 }

@@ -215,25 +215,38 @@ impl World {
 
     /// Accepts the execution once more, from `failed` or from a node.
     pub(crate) async fn rerun(&self, of: ExecutionId, definition: DefinitionId, from: &str) -> ExecutionId {
+        self.rerun_resolved(of, definition, from, &[]).await.expect("something to run")
+    }
+
+    /// The same, with what was found out about nodes whose end is not known.
+    pub(crate) async fn rerun_resolved(
+        &self,
+        of: ExecutionId,
+        definition: DefinitionId,
+        from: &str,
+        resolve: &[(&str, rerun::Resolve)],
+    ) -> Result<ExecutionId, rerun::Refused> {
+        let key = |name: &str| NodeKey::new(name).expect("a good name");
         let from = match from {
             "failed" => rerun::From::Failed,
-            node => rerun::From::Node(NodeKey::new(node).expect("a good name")),
+            node => rerun::From::Node(key(node)),
         };
+        let resolve = resolve.iter().map(|(name, resolve)| (key(name), *resolve)).collect();
         let store = &self.database.store;
         let old = store.execution(of, None).await.expect("the execution");
         let graph = store.graphs(&[old.version]).await.expect("its graph").remove(0).1;
         let (graph, plan) = parse::check_stored(&graph).expect("a plan");
         let rows = store.node_states(of).await.expect("its nodes");
         let ended = rows.into_iter().map(|row| (row.node, row.status)).collect();
-        let kept = rerun::kept(&graph, &ended, &graph, &plan, &from, &BTreeMap::new()).expect("something to run");
+        let kept = rerun::kept(&graph, &ended, (&graph, &plan), true, &from, &resolve)?;
         let start = Start {
             trigger: rerun::trigger(of, "test", &from, kept.len()),
             version: Some(old.version),
             rerun_of: Some(of),
             ..self.new_start(definition, old.input.unwrap_or_default())
         };
-        match store.rerun(&start, &kept, &[], None, "test").await.expect("an answer") {
-            Accepted::New { execution, .. } => execution,
+        match store.rerun(&start, &kept, None, "test").await.expect("an answer") {
+            Accepted::New { execution, .. } => Ok(execution),
             other => panic!("{other:?}"),
         }
     }

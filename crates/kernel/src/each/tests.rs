@@ -21,7 +21,7 @@ fn shape(count: usize, parallel: usize, on_item_error: OnItemError) -> Shape {
 }
 
 fn begin(shape: Shape) -> (Each, Vec<Effect>) {
-    Each::resume(shape, [])
+    Each::resume(shape, [], false)
 }
 
 fn failed(index: Index, attempt: u32, class: Class) -> Event {
@@ -78,7 +78,7 @@ fn a_stop_aborts_what_is_in_flight() {
     each.apply(failed(0, 1, Class::Timeout));
     assert_eq!(told(&each.apply(Event::Stop)), "0 CANCELED, abort 1");
     assert_eq!(told(&each.apply(Event::Stop)), "");
-    assert_eq!(told(&each.apply(Event::Aborted { index: 1 })), "1 CANCELED, over Stopped");
+    assert_eq!(told(&each.apply(Event::Aborted { index: 1, begun: true })), "1 CANCELED, over Stopped");
 }
 
 #[test]
@@ -88,8 +88,41 @@ fn what_may_be_performed_once_is_lost_in_a_crash_and_fails_the_loop_whatever_its
         Stored { index: 0, status: Status::Completed, attempt: 1 },
         Stored { index: 1, status: Status::Running, attempt: 1 },
     ];
-    let (_, effects) = Each::resume(once, stored);
+    let (_, effects) = Each::resume(once, stored, false);
     assert_eq!(told(&effects), "1 UNKNOWN, over Lost { index: 1 }");
+}
+
+#[test]
+fn a_stop_loses_what_may_be_performed_once_and_had_begun() {
+    let (mut each, _) = begin(Shape { delivery: Delivery::AtMostOnce, ..shape(9, 2, OnItemError::Collect) });
+    assert_eq!(told(&each.apply(Event::Stop)), "abort 0, abort 1");
+    assert_eq!(told(&each.apply(Event::Aborted { index: 0, begun: true })), "0 UNKNOWN");
+    assert_eq!(told(&each.apply(Event::Aborted { index: 1, begun: false })), "1 CANCELED, over Lost { index: 0 }");
+}
+
+#[test]
+fn an_item_whose_child_is_not_known_is_not_known_and_ends_the_loop() {
+    let (mut each, _) = begin(shape(9, 2, OnItemError::Continue));
+    assert_eq!(told(&each.apply(failed(1, 1, Class::ResultUnknown))), "1 UNKNOWN");
+    assert_eq!(told(&each.apply(Event::Succeeded { index: 0, attempt: 1 })), "0 COMPLETED, over Lost { index: 1 }");
+}
+
+#[test]
+fn a_loop_that_is_taken_up_to_be_stopped_performs_nothing() {
+    let stored = |status| {
+        let stored = [
+            Stored { index: 0, status: Status::Completed, attempt: 1 },
+            Stored { index: 1, status, attempt: 1 },
+            Stored { index: 2, status: Status::Retrying, attempt: 2 },
+        ];
+        stored.into_iter()
+    };
+    let (mut each, effects) = Each::resume(shape(9, 3, OnItemError::Fail), stored(Status::Running), true);
+    assert_eq!(told(&effects), "2 CANCELED, abort 1");
+    assert_eq!(told(&each.apply(Event::Aborted { index: 1, begun: true })), "1 CANCELED, over Stopped");
+    let once = Shape { delivery: Delivery::AtMostOnce, ..shape(9, 3, OnItemError::Fail) };
+    let (_, effects) = Each::resume(once, stored(Status::Running), true);
+    assert_eq!(told(&effects), "1 UNKNOWN, 2 CANCELED, over Lost { index: 1 }");
 }
 
 proptest! {
@@ -106,7 +139,7 @@ proptest! {
         world.take(effects)?;
         for (pick, what) in script {
             if what == 5 {
-                let (taken_up, effects) = Each::resume(shape(count, parallel, mode), world.rows());
+                let (taken_up, effects) = Each::resume(shape(count, parallel, mode), world.rows(), false);
                 each = taken_up;
                 world.running.clear();
                 world.over = None;

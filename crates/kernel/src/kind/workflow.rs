@@ -3,6 +3,7 @@
 //! Invariants
 //! - Which version it is, is settled when the child is made, and never after.
 //! - A child that did not complete fails its node with the child's own class.
+//! - What is not known of a child is not known of its node: a person is asked before it is performed again.
 //!
 //! Not here: making the child (`store::child`), running it (the engines).
 
@@ -78,12 +79,14 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     Some(Config { workflow: workflow?.to_owned(), version, input, detached })
 }
 
-/// What a child that came to its end makes of its node.
+/// What a child that came to its end makes of its node. `unknown`: of one of its nodes it is not known whether it took effect,
+/// whatever else ended the child.
 pub fn ended(
     child: ExecutionId,
     outcome: execution::Status,
     output: Option<Value>,
     error: Option<Failure>,
+    unknown: bool,
 ) -> Result<Value, Failure> {
     if outcome == execution::Status::Completed {
         return Ok(json!({ "execution_id": child, "status": outcome.name(), "output": output }));
@@ -94,10 +97,36 @@ pub fn ended(
         (_, Some(error)) => (error.class, error.message),
         (_, None) => (Class::ExecutionError, "it failed".to_owned()),
     };
-    Err(Failure::new(class, format!("child {child} ended {}: {why}", outcome.name())))
+    let message = format!("child {child} ended {}: {why}", outcome.name());
+    if unknown && class != Class::ResultUnknown {
+        let unknown = Failure::unknown().message;
+        return Err(Failure::new(Class::ResultUnknown, format!("{message}; of a node below, {unknown}")));
+    }
+    Err(Failure::new(class, message))
 }
 
 /// What a node completes with whose child is on its own.
 pub fn detached(child: ExecutionId) -> Value {
     json!({ "execution_id": child })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_of_a_child_is_not_known_of_its_node_whatever_ended_the_child() {
+        let class = |outcome, error: Option<Class>, unknown| {
+            let error = error.map(|class| Failure::new(class, "no"));
+            ended(ExecutionId(uuid::Uuid::nil()), outcome, None, error, unknown).map_err(|failure| failure.class)
+        };
+        use execution::Status::{Canceled, Completed, Failed, TimedOut};
+        assert_eq!(class(Failed, Some(Class::ResultUnknown), true), Err(Class::ResultUnknown));
+        assert_eq!(class(Failed, Some(Class::HttpServerError), true), Err(Class::ResultUnknown));
+        assert_eq!(class(Canceled, None, true), Err(Class::ResultUnknown));
+        assert_eq!(class(TimedOut, Some(Class::DeadlinePassed), true), Err(Class::ResultUnknown));
+        assert_eq!(class(Failed, Some(Class::HttpServerError), false), Err(Class::HttpServerError));
+        assert_eq!(class(Canceled, None, false), Err(Class::ControlFlowError));
+        assert!(class(Completed, None, false).is_ok());
+    }
 }

@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use kernel::ids::{ExecutionId, NodeKey};
 use kernel::queue::Priority;
-use kernel::rerun::{self, From, Refused, Resolve};
+use kernel::rerun::{self, From, Kept, Refused, Resolve};
 use kernel::{definition, parse, plan};
 use serde_json::json;
 use store::definition::Which;
@@ -38,8 +38,8 @@ pub(crate) async fn rerun(
         return Err(Problem::new(Code::Conflict, "it has not ended yet: cancel or terminate it first"));
     }
     let resolve = resolve(&body)?;
-    let (version, kept) = kept(&api, &old, body.version, &from, &resolve).await?;
-    let done: Vec<NodeKey> = kept.iter().filter(|key| resolve.get(key) == Some(&Resolve::Done)).cloned().collect();
+    let same_input = body.input.is_none() || body.input == old.input;
+    let (version, kept) = kept(&api, &old, (body.version, same_input), &from, &resolve).await?;
     let key = starts::key(&headers)?.map(str::to_owned);
     let start = Start {
         execution: ExecutionId(store::new_id()),
@@ -57,7 +57,7 @@ pub(crate) async fn rerun(
     };
     let started = match kept.is_empty() {
         true => starts::accept(&api, &caller, vec![start]).await?.pop(),
-        false => Some(starts::accept_rerun(&api, &caller, &start, &kept, &done).await?),
+        false => Some(starts::accept_rerun(&api, &caller, &start, &kept).await?),
     };
     let started: Started = started.unwrap_or_else(|| Err(Problem::of(Code::Internal)))?;
     let location = format!("/api/v1/workflow/executions/{}", started.execution_id);
@@ -89,20 +89,20 @@ fn resolve(body: &Rerun) -> Result<BTreeMap<NodeKey, Resolve>, Problem> {
     named.collect()
 }
 
-/// The version to run, if it is not simply the published one, and the nodes that keep what they produced.
+/// The version to run, if it is not simply the published one, and what is kept.
 async fn kept(
     api: &Api,
     old: &Execution,
-    version: RerunVersion,
+    (version, same_input): (RerunVersion, bool),
     from: &From,
     resolve: &BTreeMap<NodeKey, Resolve>,
-) -> Result<(Option<kernel::ids::VersionId>, Vec<NodeKey>), Problem> {
+) -> Result<(Option<kernel::ids::VersionId>, Kept), Problem> {
     let same = (version == RerunVersion::Same).then_some(old.version);
     let rows = api.store.node_states(old.id).await?;
     let ended: BTreeMap<NodeKey, kernel::node::Status> = rows.into_iter().map(|row| (row.node, row.status)).collect();
     let is_known = ended.values().all(|status| *status != kernel::node::Status::Unknown);
     if *from == From::Start && resolve.is_empty() && is_known {
-        return Ok((same, Vec::new()));
+        return Ok((same, Kept::default()));
     }
     // What is kept follows from this very version, so it is pinned even where it is the latest.
     let wanted = match same {
@@ -124,7 +124,7 @@ async fn kept(
     };
     let (ran, _): (definition::Definition, plan::Plan) = graph(old.version)?;
     let (wants, plan) = graph(wanted)?;
-    let kept = rerun::kept(&ran, &ended, &wants, &plan, from, resolve).map_err(|refused| {
+    let kept = rerun::kept(&ran, &ended, (&wants, &plan), same_input, from, resolve).map_err(|refused| {
         let field = match &refused {
             Refused::NothingFailed | Refused::UnknownNode(_) => "from",
             Refused::Unresolved(_) | Refused::NothingToResolve(_) | Refused::CannotKeep(_) => "resolve",

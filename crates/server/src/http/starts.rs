@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::HeaderMap;
 use kernel::execution::Status;
-use kernel::ids::{ExecutionId, NodeKey};
+use kernel::ids::ExecutionId;
+use kernel::rerun::Kept;
 use kernel::trace::TraceParent;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -175,8 +176,7 @@ pub(crate) async fn accept_rerun(
     api: &Api,
     caller: &Caller,
     start: &Start,
-    kept: &[NodeKey],
-    done: &[NodeKey],
+    kept: &Kept,
 ) -> Result<Result<wire::Started, Problem>, Problem> {
     // Its version is pinned, so it is judged once.
     let judged = [(0, start.clone())];
@@ -186,7 +186,7 @@ pub(crate) async fn accept_rerun(
         None => start.clone(),
     };
     let limit = api.settings.queue.max_backlog;
-    let accepted = api.store.rerun(&start, kept, done, limit, &caller.actor).await;
+    let accepted = api.store.rerun(&start, kept, limit, &caller.actor).await;
     let accepted = accepted.map_err(|error| busy(error, start.idempotency.is_some()))?;
     if matches!(accepted, Accepted::New { .. }) {
         ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);

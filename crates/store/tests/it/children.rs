@@ -11,7 +11,7 @@ use serde_json::json;
 use store::admission::Begun;
 use store::child::{NewChild, Place, Refusal, Spawned};
 use store::execution::Canceled;
-use store::run::Record;
+use store::run::{NodeFact, Record};
 use store::taken::Hold;
 use store::{Error, new_id};
 use uuid::Uuid;
@@ -132,7 +132,7 @@ async fn what_a_child_did_is_fenced_by_its_roots_owner() {
     assert_eq!(tree.world.state(tree.root.execution).await, "RUNNING, DISPATCHED");
     assert!(!store.record(tree.world.me, &[last], "test").await.expect("an answer")[0].held, "it is over");
     match store.find_child(tree.hold(), &tree.place(tree.root.execution, 0)).await.expect("an answer") {
-        Some(Spawned::Ended { execution, end }) => {
+        Some(Spawned::Ended { execution, end, unknown: false }) => {
             assert_eq!((execution, end.outcome), (child.execution, Status::Completed));
         }
         other => panic!("{other:?}"),
@@ -170,6 +170,41 @@ async fn a_tree_is_neither_too_deep_nor_too_wide() {
     assert!(matches!(wider, Some(Spawned::Refused(Refusal::TooMany))), "{wider:?}");
     let known = store.spawn_child(tree.hold(), &tree.place(tree.root.execution, 0), &tree.new_child()).await;
     assert!(matches!(known.expect("an answer"), Some(Spawned::Running { made: false, .. })), "what is there is found");
+}
+
+/// A root whose node made a child, whose loop performs something that may be performed once, beside what may be repeated.
+#[tokio::test]
+async fn what_is_not_known_below_is_not_known_all_the_way_up_when_its_root_is_ended() {
+    for once in [false, true] {
+        let tree = Tree::new().await;
+        let child = tree.spawn(tree.root.execution, 0).await;
+        let running = |node: &str, iteration| NodeFact { iteration, ..fact(node, node::Status::Running) };
+        let item = NodeFact { once, ..running("each", 2) };
+        let waits = NodeFact { next_in: Some(Duration::from_secs(60)), ..fact("later", node::Status::Retrying) };
+        let below = vec![running("each", 0), running("each", 1), item, running("other", 0), waits];
+        let records = [
+            record(&tree.root, vec![running("call", 0), running("beside", 0)]),
+            tree.below(&child, record(&child, below)),
+        ];
+        let store = &tree.world.store;
+        store.record(tree.world.me, &records, "test").await.expect("an answer");
+        let last = Record { end: Some(end(Status::Canceled)), ..record(&tree.root, vec![]) };
+        assert!(store.record(tree.world.me, &[last], "test").await.expect("an answer")[0].ended);
+        let sql = "SELECT node || iteration FROM workflow_execution_node WHERE status = $1 ORDER BY 1";
+        let mut told = Vec::new();
+        for status in ["UNKNOWN", "CANCELED"] {
+            let rows = tree.world.client.query(sql, &[&status]).await.expect("nodes");
+            told.push(rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join(" "));
+        }
+        let expected = match once {
+            true => ["call0 each0 each2", "beside0 each1 later0 other0"],
+            false => ["", "beside0 call0 each0 each1 each2 later0 other0"],
+        };
+        assert_eq!(told, expected);
+        let known =
+            "workflow_execution_node WHERE status = 'UNKNOWN' AND error ->> 'type' IS DISTINCT FROM 'RESULT_UNKNOWN'";
+        assert_eq!(tree.world.count(known).await, 0, "each says so");
+    }
 }
 
 #[tokio::test]

@@ -311,6 +311,7 @@ pub(crate) fn fact(node: &str, status: node::Status) -> NodeFact {
         input: None,
         output: None,
         error: None,
+        once: false,
     }
 }
 

@@ -24,7 +24,7 @@ async fn hold(world: &World) -> Hold {
 }
 
 async fn take(world: &World, hold: Hold) -> Taken {
-    world.store.take_node(hold, &call(), 0, Some(&json!({ "url": "x" }))).await.expect("an answer")
+    world.store.take_node(hold, &call(), 0, Some(&json!({ "url": "x" })), false).await.expect("an answer")
 }
 
 async fn tell(world: &World, hold: Hold, fence: i32, told: NodeFact) -> Told {
@@ -87,7 +87,7 @@ async fn iterations_are_taken_and_told_of_one_by_one() {
     let world = World::new().await;
     let hold = hold(&world).await;
     for iteration in [0, 1, 2] {
-        let taken = world.store.take_node(hold, &call(), iteration, None).await.expect("an answer");
+        let taken = world.store.take_node(hold, &call(), iteration, None, false).await.expect("an answer");
         assert_eq!(taken, go(1, 1), "iteration {iteration}");
     }
     let done = NodeFact { iteration: 2, attempt: 1, output: Some(json!(2)), ..fact("call", Status::Completed) };
@@ -96,7 +96,7 @@ async fn iterations_are_taken_and_told_of_one_by_one() {
     let rows = world.store.placed_nodes(hold.execution, &[(&key, 1), (&key, 2), (&key, 3)]).await.expect("rows");
     let stand: Vec<(i32, Status)> = rows.iter().map(|(iteration, row)| (*iteration, row.status)).collect();
     assert_eq!(stand, [(1, Status::Running), (2, Status::Completed)]);
-    assert_eq!(world.store.take_node(hold, &call(), 1, None).await.expect("an answer"), again(1, 2));
+    assert_eq!(world.store.take_node(hold, &call(), 1, None, false).await.expect("an answer"), again(1, 2));
 }
 
 /// Whoever saw an answer died before it told: the next one finds it, until the node's row says it.

@@ -29,7 +29,7 @@ use temporalio_sdk::activities::{ActivityContext, ActivityError};
 
 use super::runs::Held;
 use super::told::Attempt;
-use super::{Kit, SOON, again, later};
+use super::{Kit, again, later};
 use crate::NAME;
 use crate::message::{Closed, Ended, Input};
 
@@ -47,23 +47,27 @@ impl Kit {
             let result = self.detach(attempt, held, config).await?;
             return self.ended(attempt, result).await;
         }
-        let (child, end) = match self.spawn(attempt, held, config).await? {
+        let (child, end, unknown) = match self.spawn(attempt, held, config).await? {
             Err(failure) => return self.ended(attempt, Err(failure)).await,
             Ok(None) => return Ok(Ended::Lost),
             Ok(Some(Spawned::Refused(refusal))) => return self.ended(attempt, Err(refused(refusal))).await,
             Ok(Some(Spawned::Missing)) => return self.ended(attempt, Err(unknown(config))).await,
             Ok(Some(Spawned::Running { begun, inherits, .. })) => match closed {
                 None => return Ok(Ended::Child(Box::new(self.input_of(&begun, inherits).await))),
-                Some(closed) => (begun.execution, self.end_closed(context, &begun, closed).await?),
+                Some(closed) => {
+                    self.end_closed(context, &begun, closed).await?;
+                    // Its rows say now what became of it.
+                    return Box::pin(self.child(context, attempt, held, config, Some(closed))).await;
+                }
             },
-            Ok(Some(Spawned::Ended { execution, end })) => (execution, end),
+            Ok(Some(Spawned::Ended { execution, end, unknown })) => (execution, end, unknown),
         };
         let End { outcome, output, error } = end;
         // What stopped it from above is no failure of its node.
-        if closed == Some(Closed::Stopped) && outcome != execution::Status::Completed {
+        if closed == Some(Closed::Stopped) && outcome != execution::Status::Completed && !unknown {
             return Ok(Ended::Stopped);
         }
-        self.ended(attempt, workflow::ended(child, outcome, output, error).map(Done::plain)).await
+        self.ended(attempt, workflow::ended(child, outcome, output, error, unknown).map(Done::plain)).await
     }
 
     /// What the child's workflow is started with.
@@ -85,7 +89,7 @@ impl Kit {
 
     /// Ends a child whose workflow is closed and recorded nothing: it never began, or was ended from outside. One of its nodes may
     /// still be performed for as long as a silent worker keeps it, so this waits once.
-    async fn end_closed(&self, context: &ActivityContext, begun: &Begun, closed: Closed) -> Result<End, ActivityError> {
+    async fn end_closed(&self, context: &ActivityContext, begun: &Begun, closed: Closed) -> Result<(), ActivityError> {
         if closed == Closed::ByItself && context.info().attempt <= 1 {
             let lingers = self.heartbeat.max(self.local_below);
             return Err(later("LINGERS", "the workflow of a child is closed and recorded nothing", lingers));
@@ -98,13 +102,9 @@ impl Kit {
                 End { outcome: execution::Status::Failed, output: None, error }
             }
         };
-        let ending = Ending { execution: begun.execution, claim: None, end: end.clone() };
-        let ended = self.store.complete(&[ending], None, "engine").await.map_err(again)?;
-        match ended.iter().any(|ended| ended.applied) {
-            true => Ok(end),
-            // It came to an end of its own after all: the next try finds it.
-            false => Err(later("OVERTAKEN", "a child ended meanwhile", SOON)),
-        }
+        // It may have come to an end of its own meanwhile, which stands.
+        let ending = Ending { execution: begun.execution, claim: None, end };
+        self.store.complete(&[ending], None, "engine").await.map(drop).map_err(again)
     }
 
     async fn spawn(

@@ -35,7 +35,7 @@ use tracing::Instrument as _;
 use super::runs::Held;
 use super::told::Attempt;
 use super::{Kit, again, later, settled, whole_ms};
-use crate::message::{Call, Ended};
+use crate::message::{Call, Closed, Ended};
 
 /// An attempt that is due within this is waited for here.
 const NEARLY: Duration = Duration::from_secs(2);
@@ -57,6 +57,9 @@ impl Kit {
         };
         if spec.kind == Kind::ForEach {
             return self.begin_loop(hold, &held, call.node).await;
+        }
+        if let (Some(closed), Delivery::AtMostOnce) = (call.closed, spec.delivery) {
+            return self.broken_off(hold, &spec, call.iteration, closed).await;
         }
         let scope = self.scope_at(hold, &held, call.node, call.iteration).await?;
         let ready = nodes::ready(&spec, &scope);
@@ -97,10 +100,34 @@ impl Kit {
                 let work = self.outgoing(work, &attempt, &scope, &held.begun, trace);
                 match self.call(context, &spec, work).instrument(span).await {
                     Some(result) => self.ended(&attempt, result.and_then(nodes::storable)).await,
+                    None if spec.delivery == Delivery::AtMostOnce => self.unknown(&attempt).await,
                     None => Err(ActivityError::cancelled()),
                 }
             }
         }
+    }
+
+    /// How a node stands that may be performed at most once, and of which its activity told nothing: it is never performed here.
+    async fn broken_off(
+        &self,
+        hold: Hold,
+        spec: &definition::Node,
+        iteration: i32,
+        closed: Closed,
+    ) -> Result<Ended, ActivityError> {
+        let rows = self.store.placed_nodes(hold.execution, &[(&spec.key, iteration)]).await.map_err(again)?;
+        if rows.is_empty() && closed == Closed::Stopped {
+            return Ok(Ended::Stopped);
+        }
+        let (attempt, found) = match self.take(hold, spec, iteration, None).await? {
+            Ok(taken) => taken,
+            Err(ended) => return Ok(ended),
+        };
+        if found.again {
+            return self.unknown(&attempt).await;
+        }
+        let failure = Failure::new(Class::ExecutionError, "Temporal could not have it performed");
+        self.ended(&attempt, Err(failure)).await
     }
 
     /// What a node, or an item of a loop, may look at.
@@ -130,7 +157,8 @@ impl Kit {
         input: Option<&Value>,
     ) -> Result<Result<(Attempt<'a>, Found), Ended>, ActivityError> {
         loop {
-            match self.store.take_node(hold, &spec.key, iteration, input).await.map_err(again)? {
+            let once = spec.delivery == Delivery::AtMostOnce;
+            match self.store.take_node(hold, &spec.key, iteration, input, once).await.map_err(again)? {
                 Taken::Lost => return Ok(Err(Ended::Lost)),
                 Taken::Settled { status, label, error } => {
                     return Ok(Err(settled(status, label, error.map(|error| error.class))));

@@ -179,6 +179,7 @@ fn settle(node: &NodeKey, iteration: i32, status: Status, begun: Option<&StoredN
         input: None,
         output: (status == Status::Completed).then(|| Done::waited().output),
         error: (status == Status::Failed).then(|| known().unwrap_or_else(unperformed)),
+        once: false,
     }
 }
 

@@ -47,11 +47,11 @@ impl Kit {
         };
         let item = u32::try_from(*iteration).unwrap_or_default();
         let wait = spec.retry.wait_after_item(&failure, *number, hold.execution, &spec.key, item);
-        let (class, message) = (failure.class, failure.message.clone());
+        let (class, message, leaves) = (failure.class, failure.message.clone(), failure.leaves());
         let error = Some(failure.at(spec.key.clone()));
         let fact = match wait {
             Some(_) => NodeFact { attempt: number + 1, next_in: wait, error, ..attempt.fact(Status::Retrying) },
-            None => NodeFact { error, ..attempt.fact(Status::Failed) },
+            None => NodeFact { error, ..attempt.fact(leaves) },
         };
         match (self.tell(attempt, &fact).await?, wait) {
             (Some(ended), _) => Ok(ended),
@@ -59,7 +59,7 @@ impl Kit {
                 Ok(Ended::Again { attempt: number + 1, ms: whole_ms(wait) })
             }
             (None, Some(wait)) => Err(later(class.name(), &message, wait)),
-            (None, None) => Ok(settled(Status::Failed, None, Some(class))),
+            (None, None) => Ok(settled(leaves, None, Some(class))),
         }
     }
 
@@ -132,6 +132,7 @@ impl Attempt<'_> {
             input: None,
             output: None,
             error: None,
+            once: false,
         }
     }
 

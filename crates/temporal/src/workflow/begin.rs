@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use kernel::definition::Manner;
 use kernel::failure::{Class, Failure};
 use kernel::kind::task;
@@ -63,12 +64,16 @@ impl<'a> Driver<'a> {
             (Manner::Calls, _) if !spec.local => {
                 self.calling.insert(at, token.clone());
                 let options = options::node(&spec, at.iteration, self.heartbeat, &token);
-                context.execute_activity(Kit::node, call, options).map(move |it| news_of(at, it)).boxed_local()
+                let calling = context.execute_activity(Kit::node, call.clone(), options);
+                let calling = calling.map(move |it| news_of(at, it)).boxed_local();
+                if spec.once { once(context, at, call, token, calling).boxed_local() } else { calling }
             }
             (Manner::Calls | Manner::Computes | Manner::Loops, _) => {
                 self.calling.insert(at, token.clone());
                 let options = options::local_node(&spec, &token);
-                context.execute_local_activity(Kit::node, call, options).map(move |it| news_of(at, it)).boxed_local()
+                let calling = context.execute_local_activity(Kit::node, call.clone(), options);
+                let calling = calling.map(move |it| news_of(at, it)).boxed_local();
+                if spec.once { once(context, at, call, token, calling).boxed_local() } else { calling }
             }
         };
         self.news.push(news);
@@ -86,6 +91,23 @@ fn wait(context: &Context, at: At, call: Call, token: WorkflowCancellationToken)
             },
             other => news_of(at, other),
         }
+    }
+}
+
+/// Has something performed that may be performed at most once: if nothing is told of that, its row says whether it had begun.
+async fn once(
+    context: &Context,
+    at: At,
+    call: Call,
+    token: WorkflowCancellationToken,
+    calling: LocalBoxFuture<'_, News>,
+) -> News {
+    match calling.await {
+        News::Aborted(_) | News::Unperformed(_) => {
+            let closed = Some(if token.is_cancelled() { Closed::Stopped } else { Closed::ByItself });
+            news_of(at, context.execute_local_activity(Kit::node, Call { closed, ..call }, options::surely()).await)
+        }
+        told => told,
     }
 }
 

@@ -28,7 +28,7 @@ impl Driver<'_> {
             let status = if status == Status::Retrying { Status::Running } else { status };
             (from..=to).map(move |index| Stored { index, status, attempt: 1 })
         });
-        let (each, effects) = Each::resume(shape, stored);
+        let (each, effects) = Each::resume(shape, stored, false);
         self.loops.insert(node, each);
         self.effects.extend(effects.into_iter().map(|effect| Ordered::Each(node, effect)));
     }
@@ -67,7 +67,7 @@ impl Driver<'_> {
             End::Completed => LoopEnd::Completed,
             End::Failed { index } => LoopEnd::Failed { index },
             End::Lost { index } => LoopEnd::Lost { index },
-            End::Stopped => return self.apply(run::Event::NodeAborted { node }),
+            End::Stopped => return self.apply(run::Event::NodeAborted { node, begun: false }),
         };
         // Gathered when what its items came to is stored.
         self.over.insert(node, how);

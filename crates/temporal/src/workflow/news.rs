@@ -203,10 +203,12 @@ impl Driver<'_> {
         }
     }
 
+    /// What may be performed at most once, and was begun, is settled by its row (`begin::once`): this is of the rest.
     fn tell_abort(&mut self, at: At) {
+        let begun = false;
         match each::index(at.iteration) {
-            None => self.apply(Event::NodeAborted { node: at.node }),
-            Some(index) => self.apply_each(at.node, each::Event::Aborted { index }),
+            None => self.apply(Event::NodeAborted { node: at.node, begun }),
+            Some(index) => self.apply_each(at.node, each::Event::Aborted { index, begun }),
         }
     }
 }

@@ -9,6 +9,7 @@ use engine::Engine;
 use kernel::execution::Status;
 use kernel::ids::{ExecutionId, NodeKey};
 use kernel::node;
+use kernel::rerun::Resolve;
 use serde_json::{Value, json};
 use store::ask::{Place, Told};
 use temporal::{Settings, testing};
@@ -137,6 +138,80 @@ async fn an_item_that_may_be_performed_at_most_once_ends_its_loop_unknown() {
     assert_eq!(world.node_of(id, "all").await.0, node::Status::Unknown);
     let calls = ["/ok", "/slow", "/ok/2"].map(|path| world.receiver.calls(path));
     assert_eq!(calls, [1, 1, 0], "nothing is repeated, and nothing more is begun");
+    next.worker.stop().await;
+}
+
+/// A worker that is gone when the cancel comes: nobody tells what became of its call, and its row says that it had begun.
+#[tokio::test]
+async fn what_a_dead_worker_had_begun_is_unknown_when_it_is_canceled() {
+    let (world, settings) = (World::new().await, settings());
+    let process = world.process(settings.clone()).await;
+    let call = json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": { "url": "BASE/slow" } });
+    let document = json!({ "workflows": { "below": { "nodes": { "call": call } } }, "nodes": { "down": { "kind": "WORKFLOW", "with": { "workflow": "below" } } } });
+    let id = world.begin(&process, &document).await;
+    world.until_there_are(1, "workflow_execution_node WHERE node = 'call' AND status = 'RUNNING' AND once").await;
+    process.worker.stop().await;
+    world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
+    process.engine.cancel(id);
+    let next = world.process(settings).await;
+    assert_eq!(world.ended(id).await.status, Status::Canceled);
+    assert_eq!(world.node_of(id, "down").await, (node::Status::Unknown, None, Some(json!("RESULT_UNKNOWN"))));
+    next.worker.stop().await;
+}
+
+/// A call that no worker took up was never begun.
+#[tokio::test]
+async fn what_was_not_begun_is_canceled() {
+    let (world, settings) = (World::new().await, settings());
+    let process = world.process(Settings { max_calls: 1, ..settings.clone() }).await;
+    let call =
+        json!({ "kind": "HTTP_REQUEST", "needs": "first", "delivery": "at_most_once", "with": { "url": "BASE/slow" } });
+    let first = json!({ "kind": "LOG", "with": { "message": "first" } });
+    let id = world.begin(&process, &json!({ "nodes": { "first": first, "a": call, "b": call } })).await;
+    world.until_there_are(1, "workflow_execution_node WHERE status = 'RUNNING'").await;
+    world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
+    process.engine.cancel(id);
+    assert_eq!(world.ended(id).await.status, Status::Canceled);
+    let mut ends = [world.node_of(id, "a").await.0, world.node_of(id, "b").await.0];
+    ends.sort_unstable();
+    assert_eq!(ends, [node::Status::Canceled, node::Status::Unknown]);
+    process.worker.stop().await;
+}
+
+/// A child whose call was lost with its worker: its node is not known, and a loop goes on where it was.
+#[tokio::test]
+async fn what_is_lost_below_is_unknown_above_and_a_loop_goes_on_when_it_is_resolved() {
+    let (world, settings) = (World::new().await, settings());
+    let process = world.process(settings.clone()).await;
+    let call =
+        json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": { "url": "BASE/${{ inputs.path }}" } });
+    let does = json!({ "kind": "WORKFLOW", "with": { "workflow": "below", "input": { "path": "${{ item }}" } } });
+    let with = json!({ "items": ["ok/1", "slow", "ok/3"], "parallel": 1, "do": does });
+    let document = json!({ "workflows": { "below": { "nodes": { "call": call } } }, "nodes": { "all": { "kind": "FOR_EACH", "with": with } } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, Value::Null).await;
+    world.claim(process.id, &process.engine).await;
+    world
+        .until_there_are(1, "workflow_execution_node WHERE node = 'all' AND iteration = 2 AND status = 'RUNNING'")
+        .await;
+    for _ in 0..500 {
+        if world.receiver.calls("/slow") == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    process.worker.stop().await;
+    let next = world.process(settings).await;
+    assert_eq!(world.ended(id).await.status, Status::Failed);
+    assert_eq!(world.node_of(id, "all").await.0, node::Status::Unknown);
+    assert!(world.rerun_resolved(id, definition, "failed", &[]).await.is_err(), "a person is asked");
+    let again =
+        world.rerun_resolved(id, definition, "failed", &[("all", Resolve::Done)]).await.expect("something to run");
+    world.claim(next.id, &next.engine).await;
+    assert_eq!(world.ended(again).await.status, Status::Completed);
+    let output = world.node_of(again, "all").await.1.expect("an output");
+    assert_eq!((&output["count"], &output["items"][1]), (&json!(3), &Value::Null));
+    assert_eq!(["/ok/1", "/slow", "/ok/3"].map(|path| world.receiver.calls(path)), [1, 1, 1]);
     next.worker.stop().await;
 }
 

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::definition::Node;
+use kernel::definition::{Kind, Node};
 use kernel::execution;
 use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, WorkspaceId};
@@ -35,9 +35,8 @@ use uuid::Uuid;
 
 use super::Driver;
 use super::frame::{At, Frame, FrameIx};
-use super::perform::Brought;
+use super::perform::{Brought, Outgoing};
 use super::timers::Due;
-use crate::embedded::held::span;
 use crate::embedded::{LONGEST_SLEEP, NAME, Shared};
 use crate::nodes::Done;
 use crate::versions::{self, Version};
@@ -56,13 +55,24 @@ pub(super) struct Starting {
 
 /// A child that is there.
 pub(super) enum Found {
-    Running { begun: Begun, version: Arc<Version>, stored: Vec<StoredNode>, canceling: bool, inherits: bool },
-    Ended { execution: ExecutionId, end: End },
+    Running {
+        begun: Begun,
+        version: Arc<Version>,
+        stored: Vec<StoredNode>,
+        canceling: bool,
+        inherits: bool,
+    },
+    /// `unknown`: of one of its nodes it is not known whether it took effect.
+    Ended {
+        execution: ExecutionId,
+        end: End,
+        unknown: bool,
+    },
 }
 
 impl Starting {
     pub(super) fn new(config: Config, spec: &Node, of: &Frame, at: At, attempt: u32, trace: TraceParent) -> Starting {
-        let place = Place { parent: of.execution(), node: spec.key.clone(), iteration: at.iteration, attempt };
+        let place = of.place(at, attempt);
         let timeout = spec.timeout_ms.map(Duration::from_millis);
         Starting { place, workspace: of.begun.workspace, config, timeout, trace }
     }
@@ -79,12 +89,42 @@ impl Starting {
     }
 }
 
+impl Frame {
+    /// Where the child of a node is.
+    pub(super) fn place(&self, at: At, attempt: u32) -> Place {
+        Place { parent: self.execution(), node: self.key(at).clone(), iteration: at.iteration, attempt }
+    }
+
+    /// What is to be done for a node that was begun before, if it is to be sought: how the items of a loop stand, and what a node
+    /// made that is to be stopped.
+    pub(super) fn sought(&self, at: At, attempt: u32, kind: Kind) -> Option<Outgoing> {
+        match kind {
+            Kind::ForEach => Some(Outgoing::Reload),
+            Kind::Workflow if self.stop.is_some() => Some(Outgoing::Find(Box::new(self.place(at, attempt)))),
+            _ => None,
+        }
+    }
+}
+
 impl Shared {
     /// Makes the child of a node, or finds it.
     pub(super) async fn child(&self, hold: Hold, starting: Starting) -> Brought {
         match self.find_or_make(hold, &starting).await {
             Ok(Some(found)) => Brought::Child(Box::new(found)),
             Ok(None) => Brought::Lost,
+            Err(failure) => Brought::Result(Err(failure)),
+        }
+    }
+
+    /// Finds the child of a node that is to be stopped.
+    pub(super) async fn find(&self, hold: Hold, place: &Place) -> Brought {
+        match insist(|| self.store.find_child(hold, place)).await {
+            Ok(None) => Brought::Lost,
+            Ok(Some(spawned)) => match self.take_up_found(hold, spawned).await {
+                Ok(Some(found)) => Brought::Child(Box::new(found)),
+                Ok(None) => Brought::Lost,
+                Err(_) => Brought::Nothing,
+            },
             Err(failure) => Brought::Result(Err(failure)),
         }
     }
@@ -150,19 +190,25 @@ impl Shared {
             // What was made before stands, whatever became of its definition.
             Err(_) => insist(|| self.store.find_child(hold, &starting.place)).await?,
         };
-        match (spawned, new) {
-            (None, _) => Ok(None),
-            (Some(Spawned::Ended { execution, end }), _) => Ok(Some(Found::Ended { execution, end })),
-            (Some(Spawned::Running { begun, canceling, made, inherits }), _) => {
-                let (begun, version, stored) = match self.take_up_child(*begun, made).await {
-                    Ok(parts) => parts,
-                    Err((begun, failure)) => return Ok(self.give_child_up(hold, &begun, failure).await),
-                };
-                Ok(Some(Found::Running { begun, version, stored, canceling, inherits }))
-            }
-            (Some(Spawned::Refused(refusal)), _) => Err(refused(refusal)),
-            (Some(Spawned::Missing), Err(failure)) => Err(failure),
-            (Some(Spawned::Missing), Ok(_)) => Err(unknown(&starting.config)),
+        let Some(spawned) = spawned else { return Ok(None) };
+        match (self.take_up_found(hold, spawned).await, new) {
+            (Ok(found), _) => Ok(found),
+            (Err(Some(refusal)), _) => Err(refused(refusal)),
+            (Err(None), Err(failure)) => Err(failure),
+            (Err(None), Ok(_)) => Err(unknown(&starting.config)),
+        }
+    }
+
+    /// A child as it is here; none if the hold is lost, and an error if there is no child.
+    async fn take_up_found(&self, hold: Hold, spawned: Spawned) -> Result<Option<Found>, Option<Refusal>> {
+        match spawned {
+            Spawned::Ended { execution, end, unknown } => Ok(Some(Found::Ended { execution, end, unknown })),
+            Spawned::Running { begun, canceling, made, inherits } => Ok(match self.take_up_child(*begun, made).await {
+                Ok((begun, version, stored)) => Some(Found::Running { begun, version, stored, canceling, inherits }),
+                Err((begun, failure)) => self.give_child_up(hold, &begun, failure).await,
+            }),
+            Spawned::Refused(refusal) => Err(Some(refusal)),
+            Spawned::Missing => Err(None),
         }
     }
 
@@ -200,7 +246,7 @@ impl Shared {
         };
         match self.writer.record(hold.owner, record).await {
             Some(crate::embedded::writer::Told::Recorded(told)) if told.held => {
-                Some(Found::Ended { execution: begun.execution, end })
+                Some(Found::Ended { execution: begun.execution, end, unknown: false })
             }
             _ => None,
         }
@@ -243,7 +289,7 @@ impl Driver {
     /// A node's child is there: it joins the tree, or has ended before.
     pub(super) fn found(&mut self, at: At, found: Found) {
         let (begun, version, stored, canceling, inherits) = match found {
-            Found::Ended { execution, end } => return self.child_ended(at, execution, end),
+            Found::Ended { execution, end, unknown } => return self.child_ended(at, execution, end, unknown),
             Found::Running { begun, version, stored, canceling, inherits } => {
                 (begun, version, stored, canceling, inherits)
             }
@@ -253,14 +299,17 @@ impl Driver {
         let canceling = self.doomed.remove(&begun.execution) || canceling;
         // A deadline that is its parent's comes from there.
         let overdue = begun.deadline_in.is_zero() && !inherits;
-        let stop = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
+        let own = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
+        // Who made it was stopped meanwhile.
+        let stop = self.frame(at.frame).stop.or(own);
         if !inherits {
             self.timers.set(Due::Deadline(ix), Instant::now() + begun.deadline_in.min(LONGEST_SLEEP));
         }
-        let span = span(&begun);
-        self.frames.insert(ix, Box::new(Frame::new(begun, version, Some(at), Some(span))));
+        let depth = self.frame(at.frame).depth + 1;
+        self.frames.insert(ix, Box::new(Frame::new(begun, version, Some(at), depth)));
         self.children.insert(at, ix);
         self.restore(ix, stored, stop);
+        self.ready.extend(self.turns.found(at));
     }
 
     /// A child's end is stored: its frame leaves, and its node hears of it.
@@ -268,18 +317,18 @@ impl Driver {
         let Some(frame) = self.drop_frame(ix) else { return };
         if let Some(at) = frame.parent {
             self.children.remove(&at);
-            self.child_ended(at, frame.execution(), end);
+            self.child_ended(at, frame.execution(), end, frame.run.has_lost());
         }
     }
 
-    fn child_ended(&mut self, at: At, child: ExecutionId, end: End) {
+    fn child_ended(&mut self, at: At, child: ExecutionId, end: End, unknown: bool) {
         let End { outcome, output, error } = end;
         // What stopped it from above is no failure of its node.
-        if self.frame(at.frame).stop.is_some() && outcome != execution::Status::Completed {
+        if self.frame(at.frame).stop.is_some() && outcome != execution::Status::Completed && !unknown {
             self.tell(at, "canceled", None);
-            return self.aborted(at);
+            return self.aborted(at, false);
         }
-        self.ended(at, workflow::ended(child, outcome, output, error).map(Done::plain));
+        self.ended(at, workflow::ended(child, outcome, output, error, unknown).map(Done::plain));
     }
 
     /// Removes a frame and all that belongs to it.
@@ -300,6 +349,8 @@ impl Driver {
             self.spans.remove(&at);
         }
         self.timers.forget(ix);
+        let next = self.turns.forget(ix);
+        self.ready.extend(next);
         self.ready.retain(|(at, _)| at.frame != ix);
         self.calls.retain(|(at, _)| at.frame != ix);
         self.orders.retain(|(frame, _)| *frame != ix);

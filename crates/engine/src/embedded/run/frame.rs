@@ -23,6 +23,7 @@ use store::taken::Hold;
 
 use super::asks::Asked;
 use super::loops::Loop;
+use crate::embedded::held::span;
 use crate::embedded::writer::size;
 use crate::nodes::Done;
 use crate::scope::{self, scope};
@@ -67,6 +68,8 @@ pub(super) struct Frame {
     pub(super) scope: Scope,
     /// The node that made it; none for the root.
     pub(super) parent: Option<At>,
+    /// How far below the root it is.
+    pub(super) depth: u32,
     /// Its span; none for the root, which runs in its own.
     pub(super) span: Option<tracing::Span>,
     /// It was told to stop, and so.
@@ -85,13 +88,17 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    pub(super) fn new(begun: Begun, version: Arc<Version>, parent: Option<At>, span: Option<tracing::Span>) -> Frame {
+    pub(super) fn new(mut begun: Begun, version: Arc<Version>, parent: Option<At>, depth: u32) -> Frame {
+        let span = parent.map(|_| span(&begun));
+        // Held once: what nodes see.
+        let inputs = Arc::new(std::mem::take(&mut begun.input));
         Frame {
-            scope: scope(&begun, &version),
+            scope: Scope { inputs, ..scope(&begun, &version) },
             run: Run::start(Arc::clone(&version.plan), begun.execution).0,
             begun,
             version,
             parent,
+            depth,
             span,
             stop: None,
             facts: Vec::new(),
@@ -122,6 +129,16 @@ impl Frame {
         }
     }
 
+    /// May it be performed at most once?
+    pub(super) fn is_once(&self, at: At) -> bool {
+        let own = self.version.plan.node(at.node).delivery;
+        let delivery = match at.iteration {
+            0 => own,
+            _ => self.loops.get(&at.node).map_or(own, |each| each.action.delivery),
+        };
+        delivery == definition::Delivery::AtMostOnce
+    }
+
     pub(super) fn attempt(&self, at: At) -> Option<u32> {
         self.attempts.get(&(at.node, at.iteration)).copied()
     }
@@ -150,6 +167,7 @@ impl Frame {
             input: None,
             output: None,
             error: None,
+            once: false,
         }
     }
 
@@ -161,6 +179,7 @@ impl Frame {
         if let Some(at) = self.facts.iter().position(same) {
             let earlier = self.facts.remove(at);
             fact.input = fact.input.or(earlier.input);
+            fact.once |= earlier.once;
         }
         let size = size(&fact);
         self.facts.push(fact);

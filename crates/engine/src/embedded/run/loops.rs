@@ -154,6 +154,13 @@ impl Driver {
             }
         }
         self.go_on_with_loop(at, config, &rows);
+        let begun = rows.iter().filter(|row| row.status == node::Status::Running);
+        for item in begun.map(|row| At { iteration: row.iteration, ..at }) {
+            if self.frame(at.frame).kind(item).makes_more() {
+                self.turns.seek(item);
+            }
+        }
+        self.ready.extend(self.turns.found(at));
     }
 
     fn go_on_with_loop(&mut self, at: At, config: Config, rows: &[Iteration]) {
@@ -167,7 +174,7 @@ impl Driver {
         let stored = rows.iter().filter_map(|row| {
             Some(Stored { index: each::index(row.iteration)?, status: row.status, attempt: row.attempt })
         });
-        let (each, effects) = Each::resume(shape, stored);
+        let (each, effects) = Each::resume(shape, stored, frame.stop.is_some());
         let waits = rows.iter().filter(|row| row.status == node::Status::Retrying);
         let waiting = waits.filter_map(|row| each::index(row.iteration)).collect();
         frame.loops.insert(at.node, Loop { action: Arc::new(action), mode, items, each, waiting });
@@ -212,7 +219,10 @@ impl Driver {
         match (frame.results.remove(&(at.node, at.iteration)), status) {
             (Some(Ok(done)), node::Status::Completed) => fact.output = Some(done.output),
             (Some(Err(failure)), node::Status::Failed) => fact.error = Some(failure.at(frame.key(at).clone())),
-            (_, node::Status::Unknown) => fact.error = Some(Failure::unknown().at(frame.key(at).clone())),
+            (result, node::Status::Unknown) => {
+                let failure = result.and_then(Result::err).unwrap_or_else(Failure::unknown);
+                fact.error = Some(failure.at(frame.key(at).clone()));
+            }
             _ => {}
         }
         frame.forget(at);
@@ -225,10 +235,11 @@ impl Driver {
             End::Completed | End::Failed { .. } => self.calls.push((at, Outgoing::Collect(end))),
             End::Stopped => {
                 self.tell(at, "canceled", None);
-                self.aborted(at);
+                self.aborted(at, false);
             }
             End::Lost { .. } => {
                 self.tell(at, "failed", None);
+                self.leave(at);
                 self.frame(at.frame).loops.remove(&at.node);
                 self.apply(at.frame, run::Event::NodeSettled { node: at.node, end: node::End::Lost });
             }

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kernel::definition::Kind;
+use kernel::definition::{Kind, Node};
 use kernel::failure::Failure;
 use kernel::run::Event;
 use kernel::{each, kind, node};
 use serde_json::Value;
+use store::child::Place;
 use store::run::NodeFact;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -35,6 +36,8 @@ pub(super) enum Outgoing {
     Emit(Box<Emit>),
     /// Another execution is to be made, or found.
     Child(Box<Starting>),
+    /// One that was made is to be found, and none to be made.
+    Find(Box<Place>),
     /// The items of a loop are to be read again.
     Reload,
     /// What a loop's items produced is to be gathered.
@@ -47,6 +50,8 @@ pub(super) enum Outgoing {
 pub(super) enum Brought {
     Result(Result<Done, Failure>),
     Child(Box<Found>),
+    /// There is no child.
+    Nothing,
     Loop(Box<Reloaded>),
     Standing(store::ask::Standing),
     Came(Look),
@@ -56,16 +61,23 @@ pub(super) enum Brought {
 
 impl Driver {
     pub(super) fn perform(&mut self, at: At, attempt: u32) {
+        let frame = self.frame(at.frame);
+        let version = Arc::clone(&frame.version);
+        let action = at.index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
+        let spec = action.as_deref().unwrap_or(&version.definition.nodes[at.node]);
+        if !self.has_its_turn(at, attempt, spec) {
+            return;
+        }
         self.frame(at.frame).attempted(at, attempt);
         let span = self.begin(at, attempt);
         let _within = span.clone().entered();
         let again = self.frame(at.frame).was_begun(at);
         let frame = self.frame(at.frame);
-        let version = Arc::clone(&frame.version);
-        let action = at.index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
-        let spec = action.as_deref().unwrap_or(&version.definition.nodes[at.node]);
-        if again && spec.kind == Kind::ForEach {
-            return self.calls.push((at, Outgoing::Reload));
+        if again && let Some(outgoing) = frame.sought(at, attempt, spec.kind) {
+            if spec.kind == Kind::ForEach {
+                self.running(at, attempt, None, None);
+            }
+            return self.calls.push((at, outgoing));
         }
         let scope = match at.index() {
             None => version.view(at.node, &frame.scope),
@@ -108,8 +120,19 @@ impl Driver {
         }
     }
 
+    /// May a node be performed now? One that has a child waits its turn; a start of its own is nobody's child.
+    fn has_its_turn(&mut self, at: At, attempt: u32, spec: &Node) -> bool {
+        if spec.kind != Kind::Workflow || spec.with["detached"] == true {
+            return true;
+        }
+        let frame = self.frame(at.frame);
+        let (depth, again) = (frame.depth, frame.resumed.contains(&(at.node, at.iteration)));
+        self.turns.take((at, attempt), depth, again)
+    }
+
     fn skip(&mut self, at: At, attempt: u32) {
         self.tell(at, "skipped", None);
+        self.leave(at);
         self.frame(at.frame).forget(at);
         match at.index() {
             None => self.apply(at.frame, Event::NodeSkipped { node: at.node, attempt }),
@@ -134,8 +157,9 @@ impl Driver {
     }
 
     pub(super) fn running(&mut self, at: At, attempt: u32, input: Option<Value>, next_in: Option<Duration>) {
-        let fact = self.frame(at.frame).fact(at, node::Status::Running);
-        self.note(at.frame, NodeFact { attempt, input, next_in, ..fact });
+        let frame = self.frame(at.frame);
+        let (fact, once) = (frame.fact(at, node::Status::Running), frame.is_once(at));
+        self.note(at.frame, NodeFact { attempt, input, next_in, once, ..fact });
     }
 
     pub(super) fn launch(&mut self, at: At, outgoing: Outgoing) {
@@ -159,6 +183,7 @@ impl Driver {
                 Outgoing::Emit(emit) => Brought::Result(nodes::emit_event(&shared.store, &shared.pulse, *emit).await),
                 Outgoing::Child(starting) if starting.is_detached() => Brought::Result(shared.detach(*starting).await),
                 Outgoing::Child(starting) => shared.child(hold, *starting).await,
+                Outgoing::Find(place) => shared.find(hold, &place).await,
                 Outgoing::Reload => shared.reload(execution, &key).await,
                 Outgoing::Collect(end) => shared.collect(hold, execution, &key, end, (mode, looks)).await,
                 Outgoing::Ask(asking) => shared.ask(hold, *asking).await,
@@ -180,6 +205,10 @@ impl Driver {
                 self.ended(at, result);
             }
             Brought::Child(found) => self.found(at, *found),
+            Brought::Nothing => {
+                self.tell(at, "canceled", None);
+                self.aborted(at, false);
+            }
             Brought::Loop(reloaded) => self.reloaded(at, *reloaded),
             Brought::Standing(standing) => self.stands(at, standing),
             Brought::Came(look) => self.came(look),

@@ -51,7 +51,10 @@ impl Driver {
                 }
             }
             (Some(Err(failure)), node::Status::Failed) => self.failed(at, &end, failure, &mut fact),
-            (_, node::Status::Unknown) => self.failed(at, &end, Failure::unknown(), &mut fact),
+            (result, node::Status::Unknown) => {
+                let failure = result.and_then(Result::err).unwrap_or_else(Failure::unknown);
+                self.failed(at, &end, failure, &mut fact);
+            }
             _ => frame.remember(at.node, &end, Value::Null, None),
         }
         self.note(at.frame, fact);
@@ -106,7 +109,7 @@ impl Driver {
                 return Some(left);
             }
             // A child's end may be news for its node.
-            let park = park.filter(|_| self.orders.is_empty())?;
+            let park = park.filter(|_| self.orders.is_empty() && self.ready.is_empty())?;
             return self.park(Vec::new(), park).await;
         }
         self.park(records, park?).await

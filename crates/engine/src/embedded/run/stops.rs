@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A node that was to be stopped is told so to the kernel once nothing is done for it any more.
-//! - A child ends before the node that made it: it is stopped as its parent was, and its end comes first.
+//! - A child ends before the node that made it: it is stopped as its parent was, and its end comes first. One that is not here yet, and
+//!   the items of a loop that is not, are found first: something may be in flight there of which it must be told how it stands.
 //!
 //! Not here: who is to stop (`kernel::run`, `kernel::each`), a forced end (`embedded`).
 
@@ -20,11 +21,15 @@ impl Driver {
             let stop = self.frame(at.frame).stop.unwrap_or(Stop::Cancel);
             return self.stop(child, stop);
         }
+        if self.is_sought(at) {
+            return;
+        }
         let calls = self.handles.contains_key(&at) || self.calls.iter().any(|(call, _)| *call == at);
         if !calls && at.iteration == 0 && self.frame(at.frame).loops.contains_key(&at.node) {
             return self.apply_each(at, each::Event::Stop);
         }
-        if let Some(handle) = self.handles.remove(&at) {
+        let handle = self.handles.remove(&at);
+        if let Some(handle) = &handle {
             handle.abort();
         }
         self.tell(at, "canceled", None);
@@ -32,18 +37,39 @@ impl Driver {
         self.ready.retain(|(ready, _)| *ready != at);
         self.calls.retain(|(call, _)| *call != at);
         self.frame(at.frame).asks.remove(&(at.node, at.iteration));
-        self.aborted(at);
+        self.aborted(at, handle.is_some());
     }
 
-    /// Nothing is done for a node any more that was to be stopped.
-    pub(super) fn aborted(&mut self, at: At) {
+    /// Is what a node made before, or is making now, being found? It is stopped when it is here.
+    fn is_sought(&mut self, at: At) -> bool {
+        let frame = self.frame(at.frame);
+        let (kind, attempt) = (frame.kind(at), frame.attempt(at).unwrap_or(1));
+        if !kind.makes_more() || (at.iteration == 0 && frame.loops.contains_key(&at.node)) {
+            return false;
+        }
+        let begun = frame.resumed.contains(&(at.node, at.iteration));
+        if begun && !self.turns.is_waiting(at) && !self.ready.iter().any(|(ready, _)| *ready == at) {
+            self.ready.push_back((at, attempt));
+        }
+        begun || self.handles.contains_key(&at)
+    }
+
+    /// Nothing is done for a node any more that was to be stopped; `begun`: something had been.
+    pub(super) fn aborted(&mut self, at: At, begun: bool) {
+        self.leave(at);
         match at.index() {
             None => {
                 self.frame(at.frame).loops.remove(&at.node);
-                self.apply(at.frame, Event::NodeAborted { node: at.node });
+                self.apply(at.frame, Event::NodeAborted { node: at.node, begun });
             }
-            Some(index) => self.apply_each(at, each::Event::Aborted { index }),
+            Some(index) => self.apply_each(at, each::Event::Aborted { index, begun }),
         }
+    }
+
+    /// A node has no child any more, and may make room for another's.
+    pub(super) fn leave(&mut self, at: At) {
+        let next = self.turns.leave(at);
+        self.ready.extend(next);
     }
 
     pub(super) fn stop(&mut self, ix: FrameIx, stop: Stop) {

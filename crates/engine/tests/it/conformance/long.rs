@@ -674,3 +674,93 @@ async fn a_loop_of_tasks() {
     )
     .await;
 }
+
+/// A call that may be made at most once and never comes back.
+fn once() -> Value {
+    json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": http("/slow") })
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_made_once_is_unknown_when_it_is_canceled_in_flight() {
+    let after = json!({ "kind": "LOG", "needs": "call", "with": { "message": "no" } });
+    let document = json!({ "nodes": { "call": once(), "after": after } });
+    check_canceled(
+        document,
+        "call",
+        Status::Running,
+        expect![[r#"
+        call UNKNOWN: RESULT_UNKNOWN
+        after CANCELED
+        ended CANCELED
+        audited execution.start
+        audited execution.cancel
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_made_once_is_unknown_when_the_time_of_its_execution_is_up() {
+    let document = json!({ "timeout": "1s", "nodes": { "call": once() } });
+    check(
+        document,
+        json!(null),
+        expect![[r#"
+        call UNKNOWN: RESULT_UNKNOWN
+        ended TIMED_OUT: DEADLINE_PASSED
+        audited execution.start
+        audited queue_item.fail
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_unknown_below_is_unknown_all_the_way_up() {
+    let document = json!({
+        "workflows": { "calls": { "nodes": { "call": once() } }, "loops": { "nodes": { "each": each(json!([1, 2]), "continue", child("calls")) } } },
+        "nodes": { "down": child("loops") },
+    });
+    check_with(
+        Act::CancelAbove { node: "each" },
+        document,
+        expect![[r#"
+        down UNKNOWN: RESULT_UNKNOWN
+        ended CANCELED
+          down 0.1 > each UNKNOWN: RESULT_UNKNOWN
+          down 0.1 >   [1] each UNKNOWN: RESULT_UNKNOWN
+          down 0.1 > ended CANCELED
+          down 0.1 >   each 1.1 > call UNKNOWN: RESULT_UNKNOWN
+          down 0.1 >   each 1.1 > ended CANCELED
+        audited execution.start
+        audited execution.cancel
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_loop_that_failed_goes_on_with_its_rest_when_it_is_run_again() {
+    let does = json!({ "kind": "HTTP_REQUEST", "with": http("/${{ item }}"), "retry": { "max_attempts": 1 } });
+    let document = json!({ "nodes": {
+        "all": each(json!(["ok/1", "flaky/1", "ok/3"]), "fail", does),
+        "say": { "kind": "LOG", "needs": "all", "with": { "message": "${{ nodes.all.output.count }}" } },
+    } });
+    check_with(Act::Rerun { from: "failed" }, document, expect![[r#"
+        all FAILED: HTTP_SERVER_ERROR
+          [1] all COMPLETED {"body":{"path":"/ok/1"},"status":200}
+          [2] all FAILED: HTTP_SERVER_ERROR
+        say SKIPPED
+        ended FAILED: HTTP_SERVER_ERROR
+        audited execution.start
+        audited queue_item.fail
+        again
+        all COMPLETED {"count":3,"items":[{"body":{"path":"/ok/1"},"status":200},{"body":{"path":"/flaky/1"},"st… 152 bytes
+          [1] all COMPLETED kept {"body":{"path":"/ok/1"},"status":200}
+          [2] all COMPLETED {"body":{"path":"/flaky/1"},"status":200}
+          [3] all COMPLETED {"body":{"path":"/ok/3"},"status":200}
+        say COMPLETED {"data":null,"level":"info","message":"3"}
+        ended COMPLETED
+        audited execution.rerun
+    "#]]).await;
+}

@@ -5,11 +5,11 @@
 //!     d: any_success, retry 2   a node's join rule, what its failure does, its attempts
 //!
 //! Statements end with `;` or a line. Attributes: `any_success`, `all_done`, `continue`, `retry N`,
-//! `delay` (its kind).
+//! `delay` (its kind), `once` (performed at most once).
 //!
 //! Not here: checking a run against its expected trace (`run`).
 
-use kernel::definition::{Definition, Edge, Join, Kind, Node, OnError};
+use kernel::definition::{Definition, Delivery, Edge, Join, Kind, Node, OnError};
 use kernel::failure::{Class, Failure, Policy};
 use kernel::ids::{Label, NodeKey};
 use kernel::node::End;
@@ -30,7 +30,7 @@ pub(crate) fn plan(text: &str) -> Plan {
 }
 
 /// Reads what happened: `a ok`, `a takes true`, `a fails`, `a times out`, `a due`, `a aborted`,
-/// `cancel`, `deadline`. News is of the node's latest attempt unless it says otherwise: `a#1 ok`.
+/// `a unbegun` (aborted before anything was done for it), `a unknown`, `cancel`, `deadline`. News is of the node's latest attempt unless it says otherwise: `a#1 ok`.
 pub(crate) fn event(plan: &Plan, text: &str, latest: impl Fn(NodeIx) -> u32) -> Event {
     let (name, what) = text.split_once(' ').unwrap_or((text, ""));
     let (name, said) = name.split_once('#').unwrap_or((name, ""));
@@ -43,8 +43,10 @@ pub(crate) fn event(plan: &Plan, text: &str, latest: impl Fn(NodeIx) -> u32) -> 
         (_, "ok") => Event::NodeSucceeded { node: node(), attempt: attempt(), took: None },
         (_, "fails") => failed(Class::ValidationError),
         (_, "times out") => failed(Class::Timeout),
+        (_, "unknown") => failed(Class::ResultUnknown),
         (_, "due") => Event::RetryDue { node: node(), attempt: attempt() },
-        (_, "aborted") => Event::NodeAborted { node: node() },
+        (_, "aborted") => Event::NodeAborted { node: node(), begun: true },
+        (_, "unbegun") => Event::NodeAborted { node: node(), begun: false },
         (_, takes) => {
             let label = takes.strip_prefix("takes ").expect("an event of the notation");
             let took = Some(Label::new(label).expect("a label"));
@@ -114,6 +116,7 @@ fn attribute(definition: &mut Definition, node: &str, attributes: &str) {
             "any_success" => node.when = Join::AnySuccess,
             "all_done" => node.when = Join::AllDone,
             "delay" => node.kind = Kind::Delay,
+            "once" => node.delivery = Delivery::AtMostOnce,
             "continue" => node.on_error = OnError::Continue,
             other => {
                 let count = other.strip_prefix("retry ").expect("an attribute of the notation");

@@ -174,7 +174,7 @@ impl Drive {
         match self.random.below(8) {
             0 => Event::NodeFailed { node, attempt, failure: Failure::new(Class::ValidationError, "no") },
             1 | 2 => Event::NodeFailed { node, attempt, failure: Failure::new(Class::Timeout, "slow") },
-            3 => Event::NodeAborted { node },
+            3 => Event::NodeAborted { node, begun: true },
             4 if attempt == 1 => Event::NodeSkipped { node, attempt },
             _ => {
                 let labels = kernel::kind::labels(self.plan.node(node).kind, &serde_json::Value::Null);
@@ -193,7 +193,7 @@ impl Drive {
             0 => Event::NodeSucceeded { node, attempt, took: None },
             1 => Event::NodeFailed { node, attempt, failure: Failure::new(Class::Timeout, "late") },
             2 => Event::RetryDue { node, attempt },
-            _ => Event::NodeAborted { node },
+            _ => Event::NodeAborted { node, begun: true },
         }
     }
 

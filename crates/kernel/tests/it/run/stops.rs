@@ -2,9 +2,16 @@
 //!
 //! Not here: who may cancel, and when (`simulation`).
 
-use expect_test::expect;
+use std::sync::Arc;
 
-use super::check;
+use expect_test::{Expect, expect};
+
+use super::{check, graph, straight};
+
+/// Checks what a crash would change: what may be performed at most once is not performed again.
+fn check_once(graph: &str, events: &[&str], expected: Expect) {
+    expected.assert_eq(&straight(&Arc::new(graph::plan(graph)), events));
+}
 
 #[test]
 fn cancel_settles_what_has_not_started_and_waits_for_what_is_in_flight() {
@@ -194,6 +201,51 @@ fn news_of_an_earlier_attempt_is_old_news() {
         a#2 due: -
         a due: perform a (attempt 3)
         a ok: finish completed
+    "#]],
+    );
+}
+
+#[test]
+fn a_stop_loses_what_may_be_performed_once_and_had_begun() {
+    check_once(
+        "a, b, c -> d; a: once; b: once; d: once",
+        &["cancel", "a aborted", "b unbegun", "c aborted"],
+        expect![[r#"
+        start: perform a, perform b, perform c
+        cancel: abort a, abort b, abort c, cancel d
+        a aborted: lose a
+        b unbegun: cancel b
+        c aborted: cancel c, finish canceled
+    "#]],
+    );
+    check_once(
+        "a: once",
+        &["deadline", "a aborted"],
+        expect![[r#"
+        start: perform a
+        deadline: abort a
+        a aborted: lose a, finish timed out
+    "#]],
+    );
+}
+
+#[test]
+fn what_is_not_known_below_a_node_is_not_known_of_it() {
+    check(
+        "a -> b; a -error-> c; a: continue, retry 3",
+        &["a unknown"],
+        expect![[r#"
+        start: perform a
+        a unknown: lose a, skip b, skip c, finish failed at a
+    "#]],
+    );
+    check(
+        "a -> b",
+        &["cancel", "a unknown"],
+        expect![[r#"
+        start: perform a
+        cancel: abort a, cancel b
+        a unknown: lose a, finish canceled
     "#]],
     );
 }

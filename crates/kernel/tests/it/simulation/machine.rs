@@ -234,7 +234,7 @@ impl Machine {
             let attempt = store.executions[self.ix].nodes[node].attempt;
             return Event::NodeSucceeded { node, attempt, took };
         }
-        Event::NodeAborted { node }
+        Event::NodeAborted { node, begun: true }
     }
 
     fn close(&mut self, hands: &mut Hands<'_>, step: execution::Step) -> After {

@@ -1,0 +1,273 @@
+//! Calls that may be made at most once: what is not known of one is not known of anything above it, however its execution came to its
+//! end, and a person is asked before it is made again.
+
+use std::time::Duration;
+
+use engine::Engine;
+use kernel::execution::Status;
+use kernel::ids::{DefinitionId, ExecutionId, NodeKey};
+use kernel::rerun::{Refused, Resolve};
+use serde_json::{Value, json};
+
+use crate::host::Process;
+use crate::world::World;
+
+fn once(path: &str) -> Value {
+    json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": { "url": format!("BASE{path}") } })
+}
+
+fn each(items: Value, mode: &str, does: &Value) -> Value {
+    json!({ "kind": "FOR_EACH", "with": { "items": items, "parallel": 1, "on_item_error": mode, "do": does } })
+}
+
+/// A root whose node runs a child, whose loop runs another, which calls.
+fn deep() -> Value {
+    let child = |workflow: &str| json!({ "kind": "WORKFLOW", "with": { "workflow": workflow } });
+    json!({
+        "workflows": {
+            "bottom": { "nodes": { "call": once("/slow") } },
+            "middle": { "nodes": { "each": each(json!([1]), "collect", &child("bottom")) } },
+        },
+        "nodes": { "down": child("middle") },
+    })
+}
+
+struct Played {
+    world: World,
+    definition: DefinitionId,
+    id: ExecutionId,
+    process: Process,
+}
+
+impl Played {
+    /// Starts a document, and waits until it calls `/slow`.
+    async fn new(document: &Value) -> Played {
+        let world = World::new().await;
+        let definition = world.publish(document).await;
+        let id = world.enqueue(definition, json!(null)).await;
+        let process = world.process().await;
+        world.dispatch(&process).await;
+        let played = Played { world, definition, id, process };
+        played.until_called("/slow", 1).await;
+        played
+    }
+
+    async fn until_called(&self, path: &str, times: usize) {
+        for _ in 0..3_000 {
+            if self.world.receiver.calls(path) == times {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{path} was called {} times", self.world.receiver.calls(path));
+    }
+
+    async fn crash(mut self) -> Played {
+        self.process = self.world.take_over(self.process).await;
+        self
+    }
+
+    async fn ask_to_cancel(&self) {
+        self.world.database.store.cancel(self.id, self.world.workspace, "test").await.expect("a cancel");
+    }
+
+    /// Every node of the tree with how it ended, from the root down.
+    async fn nodes(&self) -> String {
+        let sql = "SELECT n.node || CASE WHEN n.iteration > 0 THEN '/' || n.iteration ELSE '' END || ' ' || n.status
+                     FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
+                    WHERE e.root = $1 ORDER BY e.depth, n.node, n.iteration";
+        let rows = self.world.database.client().await.query(sql, &[&self.id.0]).await.expect("nodes");
+        rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join(", ")
+    }
+
+    async fn again(&mut self, resolve: &[(&str, Resolve)]) -> Result<(), Refused> {
+        self.id = self.world.rerun_resolved(self.id, self.definition, "failed", resolve).await?;
+        self.world.dispatch(&self.process).await;
+        Ok(())
+    }
+}
+
+const ALL_UNKNOWN: &str = "down UNKNOWN, each UNKNOWN, each/1 UNKNOWN, call UNKNOWN";
+
+async fn asks_before_it_is_made_again(mut played: Played) {
+    assert_eq!(played.nodes().await, ALL_UNKNOWN);
+    let down = NodeKey::new("down").expect("a good name");
+    assert_eq!(played.again(&[]).await, Err(Refused::Unresolved(down)));
+    assert_eq!(played.world.receiver.calls("/slow"), 1, "it is not made again by itself");
+}
+
+#[tokio::test]
+async fn what_is_lost_below_is_not_known_of_the_root_and_is_made_again_when_a_person_says_so() {
+    let mut played = Played::new(&deep()).await.crash().await;
+    let ended = played.world.ended(played.id).await;
+    let class = ended.error.map(|error| error["type"].clone());
+    assert_eq!((ended.status, class), (Status::Failed, Some(json!("RESULT_UNKNOWN"))));
+    let failed = played.id;
+    assert_eq!(played.nodes().await, ALL_UNKNOWN);
+
+    played.again(&[("down", Resolve::Done)]).await.expect("something to run");
+    assert_eq!(played.world.ended(played.id).await.status, Status::Completed);
+    assert_eq!((played.nodes().await.as_str(), played.world.receiver.calls("/slow")), ("down COMPLETED", 1));
+
+    played.id = failed;
+    played.again(&[("down", Resolve::Repeat)]).await.expect("something to run");
+    played.until_called("/slow", 2).await;
+    played.process.engine.abandon();
+}
+
+#[tokio::test]
+async fn a_cancel_of_what_is_in_flight_leaves_it_unknown_all_the_way_up() {
+    let played = Played::new(&deep()).await;
+    played.ask_to_cancel().await;
+    played.process.engine.cancel(played.id);
+    assert_eq!(played.world.ended(played.id).await.status, Status::Canceled, "a stop decides first");
+    asks_before_it_is_made_again(played).await;
+}
+
+#[tokio::test]
+async fn a_deadline_leaves_what_is_in_flight_unknown() {
+    let mut document = deep();
+    document["timeout"] = json!("1s");
+    let played = Played::new(&document).await;
+    assert_eq!(played.world.ended(played.id).await.status, Status::TimedOut);
+    asks_before_it_is_made_again(played).await;
+}
+
+#[tokio::test]
+async fn a_forced_end_leaves_what_is_in_flight_unknown() {
+    let played = Played::new(&deep()).await;
+    played.world.database.store.terminate(played.id, played.world.workspace, "test").await.expect("fenced");
+    played.process.engine.terminate(played.id);
+    assert_eq!(played.world.ended(played.id).await.status, Status::Canceled);
+    asks_before_it_is_made_again(played).await;
+}
+
+/// Whoever takes it up finds what was in flight before it stops it.
+#[tokio::test]
+async fn a_run_that_is_taken_up_to_be_canceled_tells_what_its_process_left_in_flight() {
+    let played = Played::new(&deep()).await;
+    played.process.engine.abandon();
+    played.ask_to_cancel().await;
+    let played = played.crash().await;
+    assert_eq!(played.world.ended(played.id).await.status, Status::Canceled);
+    asks_before_it_is_made_again(played).await;
+}
+
+#[tokio::test]
+async fn a_child_that_is_canceled_on_its_own_is_not_known_either() {
+    let played = Played::new(&deep()).await;
+    let sql = "SELECT id FROM workflow_execution WHERE depth = 1";
+    let row = played.world.database.client().await.query_one(sql, &[]).await.expect("the child");
+    let child = ExecutionId(row.get(0));
+    played.world.database.store.cancel(child, played.world.workspace, "test").await.expect("a cancel");
+    played.process.engine.signal(played.id);
+    let ended = played.world.ended(played.id).await;
+    let class = ended.error.map(|error| error["type"].clone());
+    assert_eq!((ended.status, class), (Status::Failed, Some(json!("RESULT_UNKNOWN"))));
+    assert_eq!(played.nodes().await, ALL_UNKNOWN);
+}
+
+#[tokio::test]
+async fn what_was_not_begun_is_canceled() {
+    // More than may be in flight: the last of them wait for room.
+    let nodes = (0..70).map(|n| {
+        let mut call = once("/slow");
+        call["needs"] = json!("start");
+        (format!("c{n}"), call)
+    });
+    let mut nodes: serde_json::Map<String, Value> = nodes.collect();
+    nodes.insert("start".to_owned(), json!({ "kind": "LOG", "with": { "message": "start" } }));
+    let world = World::new().await;
+    let id = world.enqueue(world.publish(&json!({ "nodes": nodes })).await, json!(null)).await;
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    for _ in 0..3_000 {
+        if world.receiver.calls("/slow") == 64 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
+    process.engine.cancel(id);
+    assert_eq!(world.ended(id).await.status, Status::Canceled);
+    let sql = "SELECT count(*) FILTER (WHERE status = 'UNKNOWN'), count(*) FILTER (WHERE status = 'CANCELED') FROM workflow_execution_node";
+    let row = world.database.client().await.query_one(sql, &[]).await.expect("counts");
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (64, 6));
+}
+
+/// Items that completed, failed and were skipped, then one that is lost, then one that was not begun.
+async fn lost_in_a_loop(mode: &str) -> Played {
+    let mut does = once("/${{ item }}");
+    does["if"] = json!("item != 'no'");
+    let items = json!(["ok/1", "status/400", "no", "slow", "ok/5"]);
+    let items = if mode == "fail" { json!(["ok/1", "ok/2", "no", "slow", "ok/5"]) } else { items };
+    let after = json!({ "kind": "TRANSFORM", "needs": "each", "with": { "value": "${{ nodes.each.output }}" } });
+    let document = json!({ "nodes": { "each": each(items, mode, &does), "after": after } });
+    let played = Played::new(&document).await.crash().await;
+    assert_eq!(played.world.ended(played.id).await.status, Status::Failed);
+    played
+}
+
+impl Played {
+    /// How often each item was called.
+    fn calls(&self) -> [usize; 5] {
+        ["/ok/1", "/ok/2", "/status/400", "/slow", "/ok/5"].map(|path| self.world.receiver.calls(path))
+    }
+}
+
+#[tokio::test]
+async fn a_loop_goes_on_after_an_item_that_took_effect() {
+    let mut played = lost_in_a_loop("collect").await;
+    assert_eq!(played.calls(), [1, 0, 1, 1, 0]);
+    played.again(&[("each", Resolve::Done)]).await.expect("something to run");
+    assert_eq!(played.world.ended(played.id).await.status, Status::Completed);
+    assert_eq!(played.calls(), [1, 0, 1, 1, 1], "nothing but what had not come to its end");
+    assert_eq!(
+        played.nodes().await,
+        "after COMPLETED, each COMPLETED, each/1 COMPLETED, each/2 FAILED, each/3 SKIPPED, each/4 COMPLETED, each/5 COMPLETED"
+    );
+    let nodes = played.world.database.store.nodes(played.id).await.expect("nodes");
+    let each = nodes.iter().find(|row| row.node == "each").expect("the loop");
+    let output = each.output.clone().expect("an output");
+    assert_eq!((&output["count"], &output["failed"], &output["items"][3]), (&json!(5), &json!(1), &Value::Null));
+    assert_eq!(output["items"][4]["body"]["path"], json!("/ok/5"));
+    assert!(each.started_at.is_some(), "it began when it went on");
+}
+
+#[tokio::test]
+async fn a_loop_goes_on_with_an_item_that_did_not_take_effect() {
+    let mut played = lost_in_a_loop("fail").await;
+    assert_eq!(played.calls(), [1, 1, 0, 1, 0]);
+    played.again(&[("each", Resolve::Repeat)]).await.expect("something to run");
+    played.until_called("/slow", 2).await;
+    // A crash on the way changes nothing of that: it is lost again, and what is kept stays.
+    let mut played = played.crash().await;
+    assert_eq!(played.world.ended(played.id).await.status, Status::Failed);
+    played.again(&[("each", Resolve::Done)]).await.expect("something to run");
+    assert_eq!(played.world.ended(played.id).await.status, Status::Completed);
+    assert_eq!(played.calls(), [1, 1, 0, 2, 1]);
+}
+
+#[tokio::test]
+async fn a_loop_that_was_canceled_before_it_went_on_keeps_what_it_kept() {
+    let mut played = lost_in_a_loop("fail").await;
+    played.id = played
+        .world
+        .rerun_resolved(played.id, played.definition, "failed", &[("each", Resolve::Done)])
+        .await
+        .expect("");
+    played.ask_to_cancel().await;
+    assert_eq!(played.world.ended(played.id).await.status, Status::Canceled, "before anybody took it");
+    played.again(&[]).await.expect("something to run");
+    assert_eq!(played.world.ended(played.id).await.status, Status::Completed);
+    assert_eq!(played.calls(), [1, 1, 0, 1, 1]);
+}
+
+#[tokio::test]
+async fn what_took_effect_last_is_all_there_was_to_do() {
+    let mut played = Played::new(&json!({ "nodes": { "call": once("/slow") } })).await.crash().await;
+    assert_eq!(played.world.ended(played.id).await.status, Status::Failed);
+    played.again(&[("call", Resolve::Done)]).await.expect("something to run");
+    assert_eq!(played.world.ended(played.id).await.status, Status::Completed);
+    assert_eq!(played.world.receiver.calls("/slow"), 1);
+}
