@@ -8,6 +8,7 @@ silent for longer than its lease is told `lease_lost`: another one has the task 
 or Ctrl-C it finishes the task in hand and ends. Put your own work into `perform`.
 """
 
+import http.client
 import json
 import os
 import signal
@@ -24,6 +25,9 @@ WORKER = f"{socket.gethostname()}-{os.getpid()}"
 # How long a claim waits for a task, and how long the server waits for a heartbeat.
 WAIT, LEASE = "20s", os.environ.get("FOREBAY_LEASE", "30s")
 
+# The longest text of a failure that the server takes, and a little less.
+LONGEST = 4000
+
 stopping = threading.Event()
 
 
@@ -33,6 +37,18 @@ class Never(Exception):
 
 class LeaseLost(Exception):
     """Another worker has the task."""
+
+
+class Refused(Exception):
+    """What the server will not take, however often it is asked."""
+
+    def __init__(self, status, reason):
+        super().__init__(f"{status} {reason}")
+        self.status = status
+
+
+class Trouble(Exception):
+    """No answer, or none of the server's own: the same may be answered in a while."""
 
 
 def perform(task, progress):
@@ -49,7 +65,7 @@ def perform(task, progress):
 
 
 def call(path, body):
-    """One request: its answer, or LeaseLost, or an error to try again after."""
+    """One request: its answer, or LeaseLost, Refused or Trouble."""
     request = urllib.request.Request(
         f"{URL}/api/v1/{path}",
         data=json.dumps(body).encode(),
@@ -57,14 +73,25 @@ def call(path, body):
     )
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)
+            return json.loads(answer.read())
     except urllib.error.HTTPError as error:
-        problem = json.loads(error.read() or b"{}")
-        if problem.get("code") == "lease_lost":
-            raise LeaseLost(problem.get("detail")) from None
-        if error.code in (429, 502, 503, 504):
-            raise ConnectionError(problem.get("detail")) from None
-        sys.exit(f"{path}: {error.code} {problem.get('detail')}")
+        raise refusal(error) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise Trouble(f"{path}: {error or type(error).__name__}") from None
+
+
+def refusal(error):
+    """What an answer that is no success means."""
+    try:
+        problem = json.loads(error.read())
+        code, reason = problem["code"], problem.get("detail")
+    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, AttributeError):
+        return Trouble(f"the server answered {error.code}, and not in its own words")
+    if code == "lease_lost":
+        return LeaseLost(reason)
+    if error.code == 429 or error.code >= 500:
+        return Trouble(f"{error.code} {reason}")
+    return Refused(error.code, reason)
 
 
 def insist(path, body):
@@ -72,7 +99,7 @@ def insist(path, body):
     while True:
         try:
             return call(path, body)
-        except OSError as error:
+        except Trouble as error:
             say(f"{error}; trying again")
             time.sleep(1)
 
@@ -90,13 +117,17 @@ class Heartbeat(threading.Thread):
 
     def run(self):
         while not self.over.wait(self.task["leaseSeconds"] / 3):
+            progress = self.progress
             try:
-                call(f"tasks/{self.task['id']}/heartbeat", {"claimId": self.task["claimId"], "progress": self.progress})
+                call(f"tasks/{self.task['id']}/heartbeat", {"claimId": self.task["claimId"], "progress": progress})
             except LeaseLost:
                 self.lost = True
                 return
-            except OSError as error:
+            except Trouble as error:
                 say(f"no heartbeat: {error}")
+            except Exception as error:  # A progress that cannot be told must not cost the lease.
+                say(f"no heartbeat: {error}")
+                self.progress = None if self.progress is progress else self.progress
 
     def note(self, progress):
         if self.lost:
@@ -104,22 +135,45 @@ class Heartbeat(threading.Thread):
         self.progress = progress
 
 
+def failure(error, retryable):
+    """A failure as the server takes it: some words, and not too many."""
+    said = str(error).replace("\0", " ").strip() or type(error).__name__
+    return "fail", {"message": said[:LONGEST], "retryable": retryable}
+
+
+def work(task, heartbeat):
+    """Does it: how it ended, and what is told."""
+    try:
+        output = perform(task, heartbeat.note)
+    except LeaseLost:
+        raise
+    except Exception as error:  # Whatever goes wrong is this task's: the worker goes on.
+        return failure(error, not isinstance(error, Never))
+    try:
+        json.dumps(output, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return failure(f"its output is no JSON: {error}", False)
+    return "complete", {"output": output}
+
+
 def serve(task):
     name = f"{task['queue']} {task['node']} of {task['executionId']}"
     heartbeat = Heartbeat(task)
     heartbeat.start()
     try:
+        verb, body = work(task, heartbeat)
         try:
-            end = ("complete", {"output": perform(task, heartbeat.note)})
-        except LeaseLost:
-            raise
-        except Exception as error:  # Whatever goes wrong is this task's: the worker goes on.
-            end = ("fail", {"message": str(error) or type(error).__name__, "retryable": not isinstance(error, Never)})
-        verb, body = end
-        insist(f"tasks/{task['id']}/{verb}", {"claimId": task["claimId"], **body})
+            insist(f"tasks/{task['id']}/{verb}", {"claimId": task["claimId"], **body})
+        except Refused as refused:
+            if verb == "fail" or refused.status in (401, 403, 409):
+                raise
+            verb, body = failure(f"the server does not take its output: {refused}", False)
+            insist(f"tasks/{task['id']}/{verb}", {"claimId": task["claimId"], **body})
         say(f"{name}: {verb}")
     except LeaseLost:
         say(f"{name}: the lease was lost, another worker has it")
+    except Refused as refused:
+        say(f"{name}: its end could not be told: {refused}")
     finally:
         heartbeat.over.set()
 
@@ -131,10 +185,12 @@ def main(queues):
     while not stopping.is_set():
         try:
             claimed = call("tasks/claim", {"queues": queues, "worker": WORKER, "wait": WAIT, "lease": LEASE})
-        except OSError as error:
+        except Trouble as error:
             say(f"{error}; trying again")
             stopping.wait(1)
             continue
+        except Refused as refused:
+            sys.exit(f"tasks/claim: {refused}")
         for task in claimed["items"]:
             serve(task)
     say("stopped")

@@ -10,6 +10,7 @@ DECLARE
     t workflow_execution_token;
     v_lives boolean;
     v_told text;
+    v_useless text;
     v_workspace uuid;
 BEGIN
     v_workspace := (SELECT e.workspace_id FROM workflow_execution e
@@ -26,7 +27,8 @@ BEGIN
                        WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
     END IF;
     v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
-    IF v_told IS NULL AND NOT p_open THEN
+    v_useless := fb_answer_useless_1(p_execution, p_node, p_iteration);
+    IF v_told IS NULL AND NOT p_open AND v_useless IS NULL THEN
         INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
             answered_by, answered_at)
         VALUES (p_execution, p_node, p_iteration, fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
@@ -37,9 +39,10 @@ BEGIN
     IF v_told IS NULL THEN
         SELECT * INTO a FROM workflow_execution_ask a
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
-        v_told := CASE WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
+        v_told := CASE WHEN a.id IS NULL AND NOT p_open AND v_useless IS NOT NULL THEN v_useless
+                       WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
                        WHEN a.status = 'OPEN' AND a.expires_at <= clock_timestamp() THEN 'expired'
-                       WHEN a.status = 'OPEN' THEN 'accepted'
+                       WHEN a.status = 'OPEN' THEN coalesce(v_useless, 'accepted')
                        WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
                        WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
         UPDATE workflow_execution_ask a
@@ -56,6 +59,17 @@ BEGIN
     RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder,
                         (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
 END $$;
+
+CREATE FUNCTION public.fb_answer_useless_1(p_execution uuid, p_node text, p_iteration integer) RETURNS text
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    AS $$
+    SELECT CASE WHEN bool_or(n.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
+                WHEN bool_or(n.iteration = 0 AND jsonb_typeof(n.input -> 'items') = 'array'
+                             AND jsonb_array_length(n.input -> 'items') < p_iteration) THEN 'past' END
+      FROM workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration IN (0, p_iteration)
+$$;
 
 CREATE FUNCTION public.fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
     LANGUAGE plpgsql
@@ -133,6 +147,10 @@ DECLARE
 BEGIN
     PERFORM 1 FROM workflow_execution e
      WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF FOUND AND p_execution <> p_holder THEN
+        PERFORM 1 FROM workflow_execution e
+         WHERE e.id = p_execution AND e.root = p_holder AND e.status = 'RUNNING' FOR UPDATE;
+    END IF;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
         RETURN;
@@ -176,7 +194,7 @@ BEGIN
         RETURNING * INTO a;
     END IF;
     IF opened AND a.event_type IS NOT NULL THEN
-        PERFORM fb_events_noted_1(a);
+        PERFORM fb_events_noted_2(a);
     ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
     END IF;
@@ -211,7 +229,7 @@ BEGIN
            AND a.status = 'OPEN'
         RETURNING a.*
     LOOP
-        PERFORM fb_events_noted_1(a);
+        PERFORM fb_events_noted_2(a);
         looked := looked + 1;
     END LOOP;
     UPDATE workflow_execution_ask a SET look_xid = pg_current_xact_id()
@@ -434,30 +452,143 @@ CREATE FUNCTION public.fb_call_1(p_holder uuid) RETURNS text
      WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
 $$;
 
-CREATE FUNCTION public.fb_candidates_placed_1(p_limit integer) RETURNS void
+CREATE TABLE public.workflow_execution_candidate (
+    id bigint NOT NULL,
+    workspace_id uuid NOT NULL,
+    event_id uuid,
+    after_wait uuid,
+    execution_id uuid,
+    node text,
+    iteration integer,
+    after_at timestamp with time zone,
+    after_sequence bigint,
+    taken_by uuid,
+    taken_until timestamp with time zone,
+    next_wait uuid,
+    next_at timestamp with time zone,
+    next_sequence bigint,
+    more boolean DEFAULT false NOT NULL,
+    CONSTRAINT workflow_execution_candidate_check CHECK (((event_id IS NULL) <> (execution_id IS NULL))),
+    CONSTRAINT workflow_execution_candidate_check1 CHECK ((((execution_id IS NULL) = (node IS NULL)) AND ((execution_id IS NULL) = (iteration IS NULL)))),
+    CONSTRAINT workflow_execution_candidate_check2 CHECK ((((execution_id IS NULL) = (after_at IS NULL)) AND ((execution_id IS NULL) = (after_sequence IS NULL)))),
+    CONSTRAINT workflow_execution_candidate_check3 CHECK (((taken_by IS NULL) = (taken_until IS NULL)))
+);
+
+CREATE FUNCTION public.fb_candidate_page_1(c public.workflow_execution_candidate, p_limit integer) RETURNS TABLE(wait uuid, at timestamp with time zone, sequence bigint, execution uuid, node text, iteration integer, match text, event uuid, fits boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 BEGIN
-    WITH c AS (
-        DELETE FROM workflow_execution_candidate c
-         WHERE c.id = ANY (ARRAY(SELECT c.id FROM workflow_execution_candidate c WHERE c.execution_id IS NULL LIMIT p_limit FOR UPDATE SKIP LOCKED))
-        RETURNING c.event_id)
-    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
-    SELECT d.id, a.execution_id, a.node, a.iteration
-      FROM c JOIN domain_events d ON d.id = c.event_id
-      JOIN workflow_execution_ask a ON a.workspace_id = d.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
-       AND a.events_from <= d.created_at
-     ORDER BY d.sequence
-    ON CONFLICT DO NOTHING;
-    DELETE FROM workflow_execution_candidate c
-     WHERE c.id = ANY (ARRAY(SELECT c.id FROM (SELECT * FROM workflow_execution_candidate c ORDER BY c.id LIMIT p_limit) c
-                              WHERE c.execution_id IS NOT NULL AND NOT EXISTS (
-                                    SELECT 1 FROM workflow_execution_ask a
-                                     WHERE a.execution_id = c.execution_id AND a.node = c.node AND a.iteration = c.iteration
-                                       AND a.status = 'OPEN' AND a.event_type IS NOT NULL)));
+    IF c.event_id IS NOT NULL THEN
+        RETURN QUERY
+        SELECT a.id, NULL::timestamptz, NULL::bigint, a.execution_id, a.node, a.iteration, a.match, d.id, a.events_from <= d.created_at
+          FROM domain_events d
+         CROSS JOIN LATERAL (
+               SELECT * FROM workflow_execution_ask a
+                WHERE a.workspace_id = c.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
+                  AND a.id > coalesce(c.after_wait, '00000000-0000-0000-0000-000000000000')
+                ORDER BY a.id LIMIT p_limit) a
+         WHERE d.id = c.event_id
+         ORDER BY a.id;
+    ELSE
+        RETURN QUERY
+        SELECT NULL::uuid, d.created_at, d.sequence, a.execution_id, a.node, a.iteration, a.match, d.id, true
+          FROM workflow_execution_ask a
+         CROSS JOIN LATERAL (
+               SELECT * FROM domain_events d
+                WHERE d.workspace_id = c.workspace_id AND d.event_type = a.event_type AND d.stream_type <> 'workflow_queue'
+                  AND (d.created_at, d.sequence) > (c.after_at, c.after_sequence)
+                ORDER BY d.created_at, d.sequence LIMIT p_limit) d
+         WHERE a.execution_id = c.execution_id AND a.node = c.node AND a.iteration = c.iteration AND a.status = 'OPEN'
+         ORDER BY d.created_at, d.sequence;
+    END IF;
+END $$;
+
+CREATE FUNCTION public.fb_candidates_judged_1(p_claim uuid) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+    DELETE FROM workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
+    UPDATE workflow_execution_candidate c
+       SET after_wait = c.next_wait, after_at = c.next_at, after_sequence = c.next_sequence, taken_by = NULL, taken_until = NULL, more = false
+     WHERE c.taken_by = p_claim AND c.more;
+$$;
+
+CREATE FUNCTION public.fb_candidates_taken_1(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_claim CONSTANT uuid := gen_random_uuid();
+    v_place uuid := fb_candidates_turn_1(p_after);
+    v_left int := p_limit;
+    v_seen int;
+    c workflow_execution_candidate;
+    r record;
+BEGIN
+    IF v_place IS NULL THEN
+        RETURN;
+    END IF;
+    FOR c IN SELECT * FROM workflow_execution_candidate c
+              WHERE c.workspace_id = v_place AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp())
+              ORDER BY c.id LIMIT p_limit FOR UPDATE SKIP LOCKED
+    LOOP
+        v_seen := 0;
+        FOR r IN SELECT * FROM fb_candidate_page_1(c, v_left) LOOP
+            v_seen := v_seen + 1;
+            c.next_wait := r.wait;
+            c.next_at := r.at;
+            c.next_sequence := r.sequence;
+            IF r.fits THEN
+                RETURN QUERY SELECT v_claim, v_place, r.execution, r.node, r.iteration, r.match, r.event;
+            END IF;
+        END LOOP;
+        IF v_seen = 0 THEN
+            DELETE FROM workflow_execution_candidate d WHERE d.id = c.id;
+        ELSE
+            UPDATE workflow_execution_candidate u
+               SET taken_by = v_claim, taken_until = clock_timestamp() + make_interval(secs => p_lease_s),
+                   next_wait = c.next_wait, next_at = c.next_at, next_sequence = c.next_sequence, more = v_seen >= v_left
+             WHERE u.id = c.id;
+        END IF;
+        v_left := v_left - v_seen;
+        EXIT WHEN v_left <= 0;
+    END LOOP;
+    RETURN QUERY SELECT v_claim, v_place, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid;
+END $$;
+
+CREATE FUNCTION public.fb_candidates_turn_1(p_after uuid) RETURNS uuid
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+    v_place uuid := coalesce(p_after, v_nil);
+    v_round int := 1;
+    v_first bigint;
+BEGIN
+    FOR step IN 1..1000 LOOP
+        v_place := (SELECT c.workspace_id FROM workflow_execution_candidate c
+                     WHERE c.workspace_id > v_place ORDER BY c.workspace_id LIMIT 1);
+        IF v_place IS NULL THEN
+            EXIT WHEN v_round = 2;
+            v_place := v_nil;
+            v_round := 2;
+            CONTINUE;
+        END IF;
+        v_first := (SELECT c.id FROM workflow_execution_candidate c WHERE c.workspace_id = v_place ORDER BY c.id LIMIT 1);
+        PERFORM 1 FROM workflow_execution_candidate c
+          WHERE c.id = v_first AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN v_place;
+        END IF;
+    END LOOP;
+    RETURN NULL;
 END $$;
 
 CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
@@ -971,20 +1102,18 @@ $$;
 CREATE FUNCTION public.fb_event_waited_1() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
+    SET enable_seqscan TO 'off'
     AS $$
 BEGIN
-    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-        -- This transaction sees the waits of the moment at which it began: somebody who sees those of now looks for it.
-        INSERT INTO workflow_execution_candidate (event_id) VALUES (NEW.id);
-    ELSE
-        INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
-        SELECT NEW.id, a.execution_id, a.node, a.iteration FROM workflow_execution_ask a
-         WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN'
-           AND a.events_from <= NEW.created_at;
-    END IF;
-    -- At most one running transaction rings: NOTIFY takes a lock of the whole cluster at its commit.
-    IF FOUND AND pg_try_advisory_xact_lock(724001) THEN
-        PERFORM pg_notify('forebay_change', '');
+    -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged for those of then.
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
+        SELECT 1 FROM workflow_execution_ask a
+         WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
+        INSERT INTO workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
+        -- At most one running transaction rings: NOTIFY takes a lock of the whole cluster at its commit.
+        IF pg_try_advisory_xact_lock(724001) THEN
+            PERFORM pg_notify('forebay_change', '');
+        END IF;
     END IF;
     RETURN NULL;
 END $$;
@@ -1050,19 +1179,13 @@ END),
 )
 WITH (fillfactor='70');
 
-CREATE FUNCTION public.fb_events_noted_1(p_ask public.workflow_execution_ask) RETURNS void
+CREATE FUNCTION public.fb_events_noted_2(p_ask public.workflow_execution_ask) RETURNS void
     LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
     AS $$
 BEGIN
-    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
-    SELECT d.id, p_ask.execution_id, p_ask.node, p_ask.iteration FROM domain_events d
-     WHERE d.workspace_id = p_ask.workspace_id AND d.event_type = p_ask.event_type AND d.stream_type <> 'workflow_queue'
-       AND d.created_at >= p_ask.events_from
-     ORDER BY d.created_at, d.sequence LIMIT 10000
-    ON CONFLICT DO NOTHING;
-    IF FOUND AND pg_try_advisory_xact_lock(724001) THEN
+    INSERT INTO workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at, after_sequence)
+    VALUES (p_ask.workspace_id, p_ask.execution_id, p_ask.node, p_ask.iteration, p_ask.events_from, 0);
+    IF pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
     END IF;
 END $$;
@@ -1956,8 +2079,8 @@ CREATE FUNCTION public.fb_lock_tree_1(p_execution uuid) RETURNS boolean
     SET enable_seqscan TO 'off'
     AS $$
 BEGIN
-    PERFORM 1 FROM workflow_execution e
-     WHERE e.id IN (p_execution, (SELECT t.root FROM workflow_execution t WHERE t.id = p_execution)) ORDER BY e.id FOR UPDATE;
+    PERFORM 1 FROM workflow_execution e WHERE e.id = (SELECT t.root FROM workflow_execution t WHERE t.id = p_execution) FOR UPDATE;
+    PERFORM 1 FROM workflow_execution e WHERE e.id = p_execution FOR UPDATE;
     RETURN (SELECT e.completed_at IS NULL FROM workflow_execution e WHERE e.id = p_execution);
 END $$;
 
@@ -2393,7 +2516,7 @@ BEGIN
                         (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
 END $$;
 
-CREATE FUNCTION public.fb_tasks_claim_1(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, place uuid)
+CREATE FUNCTION public.fb_tasks_claim_2(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, claim uuid, place uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2402,7 +2525,12 @@ CREATE FUNCTION public.fb_tasks_claim_1(p_queues text[], p_workspace uuid, p_aft
 DECLARE
     v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
     v_place uuid := coalesce(p_workspace, p_after, v_nil);
+    v_served uuid;
     v_next uuid;
+    v_ids uuid[];
+    v_want int;
+    v_at timestamptz;
+    v_id uuid;
     v_left int := p_limit;
     v_each int := CASE WHEN p_workspace IS NULL THEN greatest(p_limit / 8, 1) ELSE p_limit END;
     v_taken int;
@@ -2424,24 +2552,40 @@ BEGIN
             CONTINUE;
         END IF;
         v_place := v_next;
-        RETURN QUERY
-        UPDATE workflow_execution_ask a
-           SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
-               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
-               deliveries = a.deliveries + 1, progress = NULL
-         WHERE a.id = ANY (ARRAY(
-               SELECT a.id FROM workflow_execution_ask a
-                WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = ANY (p_queues) AND a.workspace_id = v_place
-                  AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
-                ORDER BY a.opened_at, a.id LIMIT least(v_each, v_left) FOR UPDATE SKIP LOCKED))
-           AND a.status = 'OPEN'
-        RETURNING a.id, NULL::uuid;
-        GET DIAGNOSTICS v_taken = ROW_COUNT;
-        v_left := v_left - v_taken;
-        v_round := v_round + v_taken;
+        v_want := least(v_each, v_left);
+        v_at := '-infinity';
+        v_id := v_nil;
+        -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the next ones.
+        WHILE v_want > 0 LOOP
+            SELECT array_agg(n.id), (array_agg(n.opened_at ORDER BY n.opened_at DESC, n.id DESC))[1],
+                   (array_agg(n.id ORDER BY n.opened_at DESC, n.id DESC))[1]
+              INTO v_ids, v_at, v_id
+              FROM (SELECT n.id, n.opened_at FROM (SELECT DISTINCT name FROM unnest(p_queues) AS q(name)) q
+                     CROSS JOIN LATERAL (
+                           SELECT a.id, a.opened_at FROM workflow_execution_ask a
+                            WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
+                              AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
+                            ORDER BY a.opened_at, a.id LIMIT v_want) n
+                     ORDER BY n.opened_at, n.id LIMIT v_want) n;
+            EXIT WHEN v_ids IS NULL;
+            RETURN QUERY
+            UPDATE workflow_execution_ask a
+               SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
+                   lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
+                   deliveries = a.deliveries + 1, progress = NULL
+             WHERE a.id = ANY (ARRAY(
+                   SELECT a.id FROM workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
+               AND a.status = 'OPEN'
+            RETURNING a.id, a.claim_id, NULL::uuid;
+            GET DIAGNOSTICS v_taken = ROW_COUNT;
+            v_served := CASE WHEN v_taken > 0 THEN v_place ELSE v_served END;
+            v_want := v_want - v_taken;
+            v_left := v_left - v_taken;
+            v_round := v_round + v_taken;
+        END LOOP;
         EXIT WHEN p_workspace IS NOT NULL;
     END LOOP;
-    RETURN QUERY SELECT NULL::uuid, v_place;
+    RETURN QUERY SELECT NULL::uuid, NULL::uuid, v_served;
 END $$;
 
 CREATE FUNCTION public.fb_tell_2(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
@@ -2931,15 +3075,6 @@ END),
 )
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05');
 
-CREATE TABLE public.workflow_execution_candidate (
-    id bigint NOT NULL,
-    event_id uuid NOT NULL,
-    execution_id uuid,
-    node text,
-    iteration integer,
-    CONSTRAINT workflow_execution_candidate_check CHECK ((((execution_id IS NULL) = (node IS NULL)) AND ((execution_id IS NULL) = (iteration IS NULL))))
-);
-
 ALTER TABLE public.workflow_execution_candidate ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.workflow_execution_candidate_id_seq
     START WITH 1
@@ -3164,7 +3299,7 @@ CREATE INDEX domain_events_by_type ON public.domain_events USING btree (event_ty
 
 CREATE INDEX domain_events_by_workspace ON public.domain_events USING btree (workspace_id, sequence);
 
-CREATE INDEX domain_events_of_type ON public.domain_events USING btree (workspace_id, event_type, created_at) WHERE (stream_type <> 'workflow_queue'::text);
+CREATE INDEX domain_events_of_type ON public.domain_events USING btree (workspace_id, event_type, created_at, sequence) WHERE (stream_type <> 'workflow_queue'::text);
 
 CREATE INDEX domain_events_trouble ON public.domain_events USING btree (sequence) WHERE (processing_error IS NOT NULL);
 
@@ -3232,7 +3367,7 @@ CREATE INDEX workflow_definition_clearing ON public.workflow_definition USING bt
 
 CREATE UNIQUE INDEX workflow_definition_living_name ON public.workflow_definition USING btree (workspace_id, name) WHERE (deleted_at IS NULL);
 
-CREATE INDEX workflow_execution_ask_event ON public.workflow_execution_ask USING btree (workspace_id, event_type) WHERE ((status = 'OPEN'::text) AND (event_type IS NOT NULL));
+CREATE INDEX workflow_execution_ask_event ON public.workflow_execution_ask USING btree (workspace_id, event_type, id) WHERE ((status = 'OPEN'::text) AND (event_type IS NOT NULL));
 
 CREATE INDEX workflow_execution_ask_expiry ON public.workflow_execution_ask USING btree (expires_at) WHERE ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text])) AND (expires_at IS NOT NULL));
 
@@ -3254,7 +3389,11 @@ CREATE INDEX workflow_execution_called ON public.workflow_execution USING btree 
 
 CREATE INDEX workflow_execution_canceling ON public.workflow_execution USING btree (owner) WHERE ((cancel_requested_at IS NOT NULL) AND (completed_at IS NULL));
 
-CREATE UNIQUE INDEX workflow_execution_candidate_once ON public.workflow_execution_candidate USING btree (execution_id, node, iteration, event_id);
+CREATE INDEX workflow_execution_candidate_of ON public.workflow_execution_candidate USING btree (execution_id) WHERE (execution_id IS NOT NULL);
+
+CREATE INDEX workflow_execution_candidate_taken ON public.workflow_execution_candidate USING btree (taken_by) WHERE (taken_by IS NOT NULL);
+
+CREATE INDEX workflow_execution_candidate_turn ON public.workflow_execution_candidate USING btree (workspace_id, id);
 
 CREATE UNIQUE INDEX workflow_execution_child ON public.workflow_execution USING btree (parent, parent_node, parent_iteration, parent_attempt) WHERE (parent IS NOT NULL);
 

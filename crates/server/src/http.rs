@@ -48,8 +48,8 @@ mod tasks;
 mod webhooks;
 mod workspaces;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -62,7 +62,6 @@ use engine::pulse::Pulse;
 use engine::vault::Vault;
 use engine::versions::Versions;
 use kernel::explain::EngineState;
-use kernel::ids::WorkspaceId;
 use kernel::signals::{metrics, spans};
 use kernel::trace::TraceParent;
 use store::Store;
@@ -81,6 +80,7 @@ use crate::calls::Calls;
 use crate::config::{Settings, ms};
 use crate::feed::Feed;
 use crate::hints::Hints;
+use crate::places::Places;
 use crate::reconciler::Findings;
 use crate::waiters::Waiters;
 
@@ -129,8 +129,8 @@ pub(crate) struct ApiParts {
     pub(crate) calls: Calls,
     /// Rings when there may be tasks to claim.
     pub(crate) offered: Arc<Notify>,
-    /// The workspace that was served last, of those that take turns.
-    pub(crate) served: Mutex<Option<WorkspaceId>>,
+    /// The workspaces that were served last, of those that take turns.
+    pub(crate) places: Places,
     /// The graphs that answers were judged by.
     pub(crate) versions: Versions,
     pub(crate) stop: CancellationToken,

@@ -20,6 +20,7 @@ pub mod http;
 mod lease;
 mod orphans;
 mod pass;
+mod places;
 mod processes;
 mod projector;
 mod promoter;

@@ -1,9 +1,10 @@
 -- What nodes ask of the world, and its answers.
 --
--- Lock order: execution rows in id order, then asks. Whoever answers locks the holder's row, so that the run is told in the same
+-- Lock order: the root of a tree, then its child, then asks. Whoever answers locks the holder's row, so that the run is told in the same
 -- commit; whoever ends an execution has its row and closes its asks.
 
--- Asks, or says how it stands. The fence is that of functions/record.sql: owner, epoch and RUNNING of the holder under its row's lock.
+-- Asks, or says how it stands. The fence is that of functions/record.sql: owner, epoch and RUNNING of the holder under its row's lock, and
+-- then RUNNING of the execution itself, if it is a child.
 -- The same attempt again changes nothing but that an answer counts as seen; a later one opens the ask anew. An answer that came
 -- before anybody asked is taken at once.
 CREATE OR REPLACE FUNCTION fb_ask_1(
@@ -20,6 +21,10 @@ DECLARE
 BEGIN
     PERFORM 1 FROM workflow_execution e
      WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF FOUND AND p_execution <> p_holder THEN
+        PERFORM 1 FROM workflow_execution e
+         WHERE e.id = p_execution AND e.root = p_holder AND e.status = 'RUNNING' FOR UPDATE;
+    END IF;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
         RETURN;
@@ -63,7 +68,7 @@ BEGIN
         RETURNING * INTO a;
     END IF;
     IF opened AND a.event_type IS NOT NULL THEN
-        PERFORM fb_events_noted_1(a);
+        PERFORM fb_events_noted_2(a);
     ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
     END IF;
@@ -71,18 +76,14 @@ BEGIN
                         a.error, a.answered_by, a.answered_at;
 END $fn$;
 
--- Notes what happened since the execution was made as candidates of its wait, the oldest first, 10,000 at most.
-CREATE OR REPLACE FUNCTION fb_events_noted_1(p_ask workflow_execution_ask) RETURNS void
-LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+-- Notes a wait: what happened since its execution was made is to be judged for it, in pages.
+CREATE OR REPLACE FUNCTION fb_events_noted_2(p_ask workflow_execution_ask) RETURNS void
+LANGUAGE plpgsql VOLATILE
 AS $fn$
 BEGIN
-    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
-    SELECT d.id, p_ask.execution_id, p_ask.node, p_ask.iteration FROM domain_events d
-     WHERE d.workspace_id = p_ask.workspace_id AND d.event_type = p_ask.event_type AND d.stream_type <> 'workflow_queue'
-       AND d.created_at >= p_ask.events_from
-     ORDER BY d.created_at, d.sequence LIMIT 10000
-    ON CONFLICT DO NOTHING;
-    IF FOUND AND pg_try_advisory_xact_lock(724001) THEN
+    INSERT INTO workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at, after_sequence)
+    VALUES (p_ask.workspace_id, p_ask.execution_id, p_ask.node, p_ask.iteration, p_ask.events_from, 0);
+    IF pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
     END IF;
 END $fn$;
@@ -107,7 +108,7 @@ BEGIN
            AND a.status = 'OPEN'
         RETURNING a.*
     LOOP
-        PERFORM fb_events_noted_1(a);
+        PERFORM fb_events_noted_2(a);
         looked := looked + 1;
     END LOOP;
     UPDATE workflow_execution_ask a SET look_xid = pg_current_xact_id()
@@ -116,31 +117,6 @@ BEGIN
             WHERE a.look AND a.look_xid IS NULL AND a.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
        AND a.status = 'OPEN';
     RETURN looked;
-END $fn$;
-
--- Gives candidates that belong to no wait yet to the waits of their type, and drops those whose wait is not open.
-CREATE OR REPLACE FUNCTION fb_candidates_placed_1(p_limit int) RETURNS void
-LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
-AS $fn$
-#variable_conflict use_column
-BEGIN
-    WITH c AS (
-        DELETE FROM workflow_execution_candidate c
-         WHERE c.id = ANY (ARRAY(SELECT c.id FROM workflow_execution_candidate c WHERE c.execution_id IS NULL LIMIT p_limit FOR UPDATE SKIP LOCKED))
-        RETURNING c.event_id)
-    INSERT INTO workflow_execution_candidate (event_id, execution_id, node, iteration)
-    SELECT d.id, a.execution_id, a.node, a.iteration
-      FROM c JOIN domain_events d ON d.id = c.event_id
-      JOIN workflow_execution_ask a ON a.workspace_id = d.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
-       AND a.events_from <= d.created_at
-     ORDER BY d.sequence
-    ON CONFLICT DO NOTHING;
-    DELETE FROM workflow_execution_candidate c
-     WHERE c.id = ANY (ARRAY(SELECT c.id FROM (SELECT * FROM workflow_execution_candidate c ORDER BY c.id LIMIT p_limit) c
-                              WHERE c.execution_id IS NOT NULL AND NOT EXISTS (
-                                    SELECT 1 FROM workflow_execution_ask a
-                                     WHERE a.execution_id = c.execution_id AND a.node = c.node AND a.iteration = c.iteration
-                                       AND a.status = 'OPEN' AND a.event_type IS NOT NULL)));
 END $fn$;
 
 -- What came for the asks of a holder's tree since it last looked. That the run was called is noted as heard: unless somebody wants it to
@@ -168,13 +144,13 @@ BEGIN
     RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
 END $fn$;
 
--- Locks an execution and the root of its tree; answers whether it has not ended (null: there is none).
+-- Locks the root of an execution's tree and then the execution, whatever their ids; answers whether it has not ended (null: there is none).
 CREATE OR REPLACE FUNCTION fb_lock_tree_1(p_execution uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 BEGIN
-    PERFORM 1 FROM workflow_execution e
-     WHERE e.id IN (p_execution, (SELECT t.root FROM workflow_execution t WHERE t.id = p_execution)) ORDER BY e.id FOR UPDATE;
+    PERFORM 1 FROM workflow_execution e WHERE e.id = (SELECT t.root FROM workflow_execution t WHERE t.id = p_execution) FOR UPDATE;
+    PERFORM 1 FROM workflow_execution e WHERE e.id = p_execution FOR UPDATE;
     RETURN (SELECT e.completed_at IS NULL FROM workflow_execution e WHERE e.id = p_execution);
 END $fn$;
 
@@ -185,8 +161,19 @@ LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
      WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
 $fn$;
 
+-- Why an answer would be heard by nobody: 'settled' (the node, the item or its loop), 'past' (the loop's list is shorter). Null: it may be.
+CREATE OR REPLACE FUNCTION fb_answer_useless_1(p_execution uuid, p_node text, p_iteration int) RETURNS text
+LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
+    SELECT CASE WHEN bool_or(n.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
+                WHEN bool_or(n.iteration = 0 AND jsonb_typeof(n.input -> 'items') = 'array'
+                             AND jsonb_array_length(n.input -> 'items') < p_iteration) THEN 'past' END
+      FROM workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration IN (0, p_iteration)
+$fn$;
+
 -- Answers a wait. told: 'accepted'; 'early' (nobody asked yet: it is kept until somebody does); 'answered' (somebody else was first);
--- 'used' (this token was); 'expired'; 'over' (the execution ended); 'missing'. With p_open nothing is kept early; p_token is shown
+-- 'used' (this token was); 'expired'; 'over' (the execution ended); 'settled' (its node did, without it); 'past' (its loop has no such
+-- item); 'missing'. With p_open nothing is kept early; p_token is shown
 -- instead of a workspace, and used up.
 CREATE OR REPLACE FUNCTION fb_answer_1(
     p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean)
@@ -199,6 +186,7 @@ DECLARE
     t workflow_execution_token;
     v_lives boolean;
     v_told text;
+    v_useless text;
     v_workspace uuid;
 BEGIN
     v_workspace := (SELECT e.workspace_id FROM workflow_execution e
@@ -215,7 +203,8 @@ BEGIN
                        WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
     END IF;
     v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
-    IF v_told IS NULL AND NOT p_open THEN
+    v_useless := fb_answer_useless_1(p_execution, p_node, p_iteration);
+    IF v_told IS NULL AND NOT p_open AND v_useless IS NULL THEN
         INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
             answered_by, answered_at)
         VALUES (p_execution, p_node, p_iteration, fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
@@ -226,9 +215,10 @@ BEGIN
     IF v_told IS NULL THEN
         SELECT * INTO a FROM workflow_execution_ask a
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
-        v_told := CASE WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
+        v_told := CASE WHEN a.id IS NULL AND NOT p_open AND v_useless IS NOT NULL THEN v_useless
+                       WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
                        WHEN a.status = 'OPEN' AND a.expires_at <= clock_timestamp() THEN 'expired'
-                       WHEN a.status = 'OPEN' THEN 'accepted'
+                       WHEN a.status = 'OPEN' THEN coalesce(v_useless, 'accepted')
                        WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
                        WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
         UPDATE workflow_execution_ask a

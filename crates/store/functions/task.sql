@@ -1,18 +1,24 @@
 -- Tasks: handed out to the user's own workers, and ended by whoever still holds the claim.
 
 -- Hands out open tasks of some queues: all of one workspace's, or workspaces in turn behind p_after, an eighth of what is
--- wanted at a time. A row a task, and a last one without: where to go on. Claims touch no execution row: a task whose execution ends at
+-- wanted at a time. A row a task with its claim, and a last one without: the workspace that was served last (null: none was). What it
+-- costs depends on what is wanted and on how many queues are named, not on how much is open. Claims touch no execution row: a task whose execution ends at
 -- this moment is closed behind it.
-CREATE OR REPLACE FUNCTION fb_tasks_claim_1(
+CREATE OR REPLACE FUNCTION fb_tasks_claim_2(
     p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit int, p_lease_s float8)
-RETURNS TABLE (task uuid, place uuid)
+RETURNS TABLE (task uuid, claim uuid, place uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
     v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
     v_place uuid := coalesce(p_workspace, p_after, v_nil);
+    v_served uuid;
     v_next uuid;
+    v_ids uuid[];
+    v_want int;
+    v_at timestamptz;
+    v_id uuid;
     v_left int := p_limit;
     v_each int := CASE WHEN p_workspace IS NULL THEN greatest(p_limit / 8, 1) ELSE p_limit END;
     v_taken int;
@@ -34,24 +40,40 @@ BEGIN
             CONTINUE;
         END IF;
         v_place := v_next;
-        RETURN QUERY
-        UPDATE workflow_execution_ask a
-           SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
-               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
-               deliveries = a.deliveries + 1, progress = NULL
-         WHERE a.id = ANY (ARRAY(
-               SELECT a.id FROM workflow_execution_ask a
-                WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = ANY (p_queues) AND a.workspace_id = v_place
-                  AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
-                ORDER BY a.opened_at, a.id LIMIT least(v_each, v_left) FOR UPDATE SKIP LOCKED))
-           AND a.status = 'OPEN'
-        RETURNING a.id, NULL::uuid;
-        GET DIAGNOSTICS v_taken = ROW_COUNT;
-        v_left := v_left - v_taken;
-        v_round := v_round + v_taken;
+        v_want := least(v_each, v_left);
+        v_at := '-infinity';
+        v_id := v_nil;
+        -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the next ones.
+        WHILE v_want > 0 LOOP
+            SELECT array_agg(n.id), (array_agg(n.opened_at ORDER BY n.opened_at DESC, n.id DESC))[1],
+                   (array_agg(n.id ORDER BY n.opened_at DESC, n.id DESC))[1]
+              INTO v_ids, v_at, v_id
+              FROM (SELECT n.id, n.opened_at FROM (SELECT DISTINCT name FROM unnest(p_queues) AS q(name)) q
+                     CROSS JOIN LATERAL (
+                           SELECT a.id, a.opened_at FROM workflow_execution_ask a
+                            WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
+                              AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
+                            ORDER BY a.opened_at, a.id LIMIT v_want) n
+                     ORDER BY n.opened_at, n.id LIMIT v_want) n;
+            EXIT WHEN v_ids IS NULL;
+            RETURN QUERY
+            UPDATE workflow_execution_ask a
+               SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
+                   lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
+                   deliveries = a.deliveries + 1, progress = NULL
+             WHERE a.id = ANY (ARRAY(
+                   SELECT a.id FROM workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
+               AND a.status = 'OPEN'
+            RETURNING a.id, a.claim_id, NULL::uuid;
+            GET DIAGNOSTICS v_taken = ROW_COUNT;
+            v_served := CASE WHEN v_taken > 0 THEN v_place ELSE v_served END;
+            v_want := v_want - v_taken;
+            v_left := v_left - v_taken;
+            v_round := v_round + v_taken;
+        END LOOP;
         EXIT WHEN p_workspace IS NOT NULL;
     END LOOP;
-    RETURN QUERY SELECT NULL::uuid, v_place;
+    RETURN QUERY SELECT NULL::uuid, NULL::uuid, v_served;
 END $fn$;
 
 -- Ends a task under its claim. told: 'accepted'; 'repeat' (this claim ended it so before); 'answered' (this claim ended it otherwise

@@ -26,7 +26,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-pub use event::Candidate;
+pub use event::{Candidate, Page};
 pub use token::{Minted, Pass, Token};
 
 use crate::run::{failure, json};
@@ -109,6 +109,10 @@ pub enum Told {
     Expired(Option<Call>),
     /// The execution has ended.
     Over,
+    /// The node has settled without it, or the loop that it is an item of.
+    Settled,
+    /// The loop's list ends before this item.
+    Past,
 }
 
 /// A wait as people read it.
@@ -138,7 +142,7 @@ pub struct Swept {
 }
 
 impl Store {
-    /// Opens what a node asks, or says how it stands. None if the hold is lost. The same attempt again changes nothing; a later
+    /// Opens what a node asks, or says how it stands. None if the hold is lost, or the execution that asks is over. The same attempt again changes nothing; a later
     /// one opens it anew. An answer that came early is returned at once, and one that was returned before again.
     pub async fn ask(&self, hold: Hold, ask: &Ask) -> Result<Option<Standing>, Error> {
         let Ask { place, workspace, attempt, what, input, expires_in } = ask;
@@ -242,6 +246,8 @@ impl Store {
             "used" => Ok(Told::Used),
             "expired" => Ok(Told::Expired(call_of(&row)?)),
             "over" => Ok(Told::Over),
+            "settled" => Ok(Told::Settled),
+            "past" => Ok(Told::Past),
             "missing" => Err(Error::NotFound),
             other => Err(Error::Corrupt(format!("an answer was told {other}"))),
         }

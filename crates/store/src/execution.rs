@@ -99,6 +99,15 @@ impl Store {
         execution_of(&self.one(sql!("workflow_execution/get"), &[&id.0, &workspace]).await?)
     }
 
+    /// Some executions of any workspace; one that does not exist is left out.
+    pub async fn some_executions(&self, ids: &[ExecutionId]) -> Result<Vec<Execution>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.query(sql!("workflow_execution/some"), &[&uuids(ids)]).await?;
+        rows.iter().map(execution_of).collect()
+    }
+
     /// How an execution stands.
     pub async fn execution_status(
         &self,

@@ -17,7 +17,7 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 20] = [
+pub const FUNCTIONS: [(&str, &str); 21] = [
     ("backlog", include_str!("../functions/backlog.sql")),
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
@@ -27,6 +27,7 @@ pub const FUNCTIONS: [(&str, &str); 20] = [
     ("work", include_str!("../functions/work.sql")),
     ("webhook", include_str!("../functions/webhook.sql")),
     ("ask", include_str!("../functions/ask.sql")),
+    ("candidate", include_str!("../functions/candidate.sql")),
     ("task", include_str!("../functions/task.sql")),
     ("claim", include_str!("../functions/claim.sql")),
     ("begin", include_str!("../functions/begin.sql")),

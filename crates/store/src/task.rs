@@ -7,6 +7,7 @@
 //!
 //! Not here: opening tasks and taking their leases (`ask`), whether a failure is worth another attempt (`kernel`).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -89,7 +90,7 @@ pub struct Depth {
 const MOST_COUNTED: i64 = 100_000;
 
 impl Store {
-    /// Claims open tasks, each under a claim of its own; and where to go on.
+    /// Claims open tasks, each under a claim of its own; and the workspace that was served last, to go on behind.
     pub async fn claim_tasks(&self, wanted: &Wanted<'_>) -> Result<(Vec<Task>, Option<WorkspaceId>), Error> {
         let (workspace, after) = (wanted.workspace.map(|id| id.0), wanted.after.map(|id| id.0));
         let lease = wanted.lease.map(|lease| lease.as_secs_f64());
@@ -99,18 +100,17 @@ impl Store {
                 &[&wanted.queues, &workspace, &after, &wanted.worker, &wanted.most, &lease],
             )
             .await?;
-        let (mut ids, mut place) = (Vec::new(), None);
+        let (mut claims, mut place) = (BTreeMap::new(), None);
         for row in &rows {
             match row.try_get::<_, Option<Uuid>>("task")? {
-                Some(task) => ids.push(task),
+                Some(task) => drop(claims.insert(task, ClaimId(row.try_get("claim")?))),
                 None => place = row.try_get::<_, Option<Uuid>>("place")?.map(WorkspaceId),
             }
         }
+        let ids: Vec<Uuid> = claims.keys().copied().collect();
         let mut tasks = if ids.is_empty() { Vec::new() } else { self.tasks_by(None, ids).await? };
-        // One whose execution ended since is nobody's any more.
-        tasks.retain(|task| {
-            task.status == kernel::ask::Status::Claimed && task.worker.as_deref() == Some(wanted.worker)
-        });
+        // One whose execution ended since is nobody's any more, and one whose lease was lost since may be another's of the same name.
+        tasks.retain(|task| task.status == kernel::ask::Status::Claimed && task.claim.as_ref() == claims.get(&task.id));
         Ok((tasks, place))
     }
 

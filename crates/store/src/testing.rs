@@ -105,6 +105,7 @@ async fn template(server: &str, admin: &Client) -> String {
     hash.update(include_str!("../migrations/V13__asks.sql"));
     hash.update(include_str!("../migrations/V14__children.sql"));
     hash.update(include_str!("../migrations/V15__once.sql"));
+    hash.update(include_str!("../migrations/V16__pages.sql"));
     for (_, text) in FUNCTIONS {
         hash.update(text);
     }

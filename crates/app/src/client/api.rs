@@ -32,7 +32,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 const TRIES: u32 = 3;
 /// The code of an answer that no Forebay server gives.
-const STRANGE: &str = "unexpected_answer";
+pub(crate) const STRANGE: &str = "unexpected_answer";
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) type Query<'a> = &'a [(&'a str, &'a str)];

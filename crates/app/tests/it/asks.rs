@@ -9,6 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use store::ask::{Ask, Came, Place, Standing, What};
 use store::taken::Hold;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::cli::Cli;
 use crate::support::http::{Api, send};
@@ -425,4 +426,113 @@ async fn the_example_worker_completes_fails_outlives_a_lease_and_stops_after_the
     worker.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(held.result().await["value"]["given"]["steps"], 4, "it finishes what it has");
     until("it ends", async || worker.stdout.contain("stopped").then_some(())).await;
+}
+
+/// Stands between a worker and the server: the first answers are its own, and none that a worker can use.
+async fn bad_gateway(server: &str, bad: usize) -> String {
+    let server = server.trim_start_matches("http://").to_owned();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        for turn in 0.. {
+            let Ok((mut near, _)) = listener.accept().await else { return };
+            let server = server.clone();
+            tokio::spawn(async move {
+                if turn >= bad {
+                    let mut far = tokio::net::TcpStream::connect(server).await.expect("the server");
+                    drop(tokio::io::copy_bidirectional(&mut near, &mut far).await);
+                    return;
+                }
+                let status = ["500 Oh", "200 OK", "404 Not here"][turn % 3];
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>");
+                let mut request = [0; 4096];
+                drop(near.read(&mut request).await);
+                drop(near.write_all(answer.as_bytes()).await);
+                drop(near.shutdown().await);
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+/// What a worker must get through, whichever it is: a gateway that answers for the server, an output that is not taken, and failures without
+/// a word or with too many.
+async fn gets_through(held: &Held, long: &str, blank: &str) {
+    held.task("mail", 0, json!({ "a": 1 })).await;
+    assert_ne!(held.result().await["value"], Value::Null);
+    held.task("mail", 1, json!({ "a": "x".repeat(100_000) })).await;
+    let refused = held.result().await;
+    assert_eq!(refused["type"], "VALIDATION_ERROR", "{refused}");
+    assert!(text(&refused["message"]).contains("does not take its output"), "{refused}");
+    held.task("mail", 2, json!({ "fail": "y".repeat(9_000) })).await;
+    assert_eq!(text(&held.result().await["message"]).chars().count(), 4_000, "{long}");
+    held.task("mail", 3, json!({ "fail": " \n" })).await;
+    assert_eq!(held.result().await["message"], blank);
+    held.task("mail", 4, json!({ "a": 2 })).await;
+    assert_ne!(held.result().await["value"], Value::Null, "and it goes on");
+}
+
+#[tokio::test]
+async fn the_example_worker_gets_through_gateways_refusals_and_failures_of_any_length() {
+    let held = Held::new(&["http.max_body_bytes=65536"], approve()).await;
+    let mut command = std::process::Command::new("python3");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/worker.py")).arg("mail");
+    command.env("FOREBAY_URL", bad_gateway(&held.world.server.base, 3).await).env("FOREBAY_LEASE", "3s");
+    command.env("FOREBAY_KEY", held.tenant.api.key.clone().expect("a key"));
+    let _worker = Process::spawn("worker.py", command);
+    gets_through(&held, "worker.py", "RuntimeError").await;
+}
+
+#[tokio::test]
+async fn the_command_that_works_gets_through_gateways_refusals_and_failures_of_any_length() {
+    let held = Held::new(&["http.max_body_bytes=65536"], approve()).await;
+    let script = "import json, sys; given = json.load(sys.stdin); fail = given.get('fail'); \
+        sys.exit(fail.strip() or '\\0') if fail else print(json.dumps(given))";
+    let mut command = crate::support::process::forebay();
+    command.args(["tasks", "work", "mail", "--", "python3", "-c", script]);
+    command.env("FOREBAY_SERVER", bad_gateway(&held.world.server.base, 3).await);
+    command.env("FOREBAY_KEY", held.tenant.api.key.clone().expect("a key"));
+    let _worker = Process::spawn("forebay tasks work", command);
+    gets_through(&held, "tasks work", "it failed and did not say why").await;
+}
+
+#[tokio::test]
+async fn a_claim_of_other_queues_moves_nobodys_turn() {
+    let held = Held::new(&[], approve()).await;
+    let (root, mut of) = (held.world.server.api(), Vec::new());
+    let mut tenants = vec![(held.world.tenant("PRO").await, 0), (held.world.tenant("PRO").await, 0)];
+    for (tenant, _) in &tenants {
+        let second = hold(&held.world, tenant, approve()).await;
+        for n in 0..4 {
+            let place = Place { execution: second.execution, node: NodeKey::new("work").expect("a key"), iteration: n };
+            let what = What::Task { queue: "mail".to_owned(), lease: Duration::from_secs(60) };
+            let workspace = WorkspaceId(tenant.id.parse().expect("an id"));
+            let ask = Ask { place, workspace, attempt: 1, what, input: json!({}), expires_in: None };
+            held.world.database.store.ask(second, &ask).await.expect("an answer").expect("held");
+        }
+    }
+    for _ in 0..6 {
+        assert_eq!(claim(&root, json!({ "queues": ["idle"] })).await, json!([]));
+        of.push(text(&claim(&root, json!({})).await[0]["workspaceId"]));
+    }
+    for (tenant, served) in &mut tenants {
+        *served = of.iter().filter(|workspace| **workspace == tenant.id).count();
+    }
+    assert_eq!((tenants[0].1, tenants[1].1), (3, 3), "{of:?}");
+}
+
+#[tokio::test]
+async fn so_many_claims_of_a_workspace_wait_at_once_whatever_keys_it_has() {
+    let held = Held::new(&[], approve()).await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..80 {
+        let api = held.tenant.api.clone();
+        let body = json!({ "queues": ["mail"], "worker": "w", "wait": "5s" });
+        waiting.spawn(async move { api.post("tasks/claim", body).await.status });
+    }
+    let mut refused = 0;
+    while let Some(status) = waiting.join_next().await {
+        refused += usize::from(status.expect("an answer") == 429);
+    }
+    assert_eq!(refused, 16, "64 wait");
 }

@@ -39,6 +39,7 @@ use kernel::plan::NodeIx;
 use kernel::run::{Effect, Event, Open, Run, Stop};
 use kernel::{each, node};
 use store::admission::Begun;
+use store::ask::Standing;
 use store::run::StoredNode;
 use store::taken::Hold;
 use tokio::sync::mpsc;
@@ -112,6 +113,8 @@ pub(super) struct Driver {
     draining: bool,
     /// Children that are to end, and are not here yet.
     doomed: BTreeSet<ExecutionId>,
+    /// What came for asks that are still under way, and for which attempt.
+    news: BTreeMap<At, (u32, Standing)>,
     /// It is to look for what came for it.
     look: bool,
     /// It is another's by now.
@@ -153,6 +156,7 @@ impl Driver {
             spans: BTreeMap::new(),
             draining: false,
             doomed: BTreeSet::new(),
+            news: BTreeMap::new(),
             look: false,
             lost: false,
         };

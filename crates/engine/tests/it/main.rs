@@ -1,5 +1,6 @@
 //! Tests of the engine: against a real database, real listeners, and processes that give up.
 
+mod asks;
 mod conformance;
 mod host;
 mod mutants;

@@ -180,6 +180,10 @@ fn accepted(api: &Api, told: Result<Told, store::Error>, by: &'static str) -> Re
             return conflict("its time was up before this answer came");
         }
         Told::Over => return Err(over()),
+        Told::Settled => {
+            return conflict("this node is over: it ended, was skipped, or was kept from another execution");
+        }
+        Told::Past => return Err(Problem::new(Code::NotFound, "this loop's list has no such item")),
     };
     ::metrics::counter!(metrics::ANSWERS.name, "by" => by).increment(1);
     Ok(early)

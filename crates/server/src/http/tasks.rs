@@ -28,6 +28,7 @@ use uuid::Uuid;
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::{Api, Code, Problem, page};
+use crate::waiters::Turn;
 use crate::wire::{ClaimTasks, ClaimedTask, ClaimedTasks, CompleteTask, FailTask, KeepTask, KeptTask, Page, Task};
 
 /// The most tasks of one claim, and the most queues it may name.
@@ -37,6 +38,8 @@ const LONGEST_NAME: usize = 200;
 const LONGEST_MESSAGE: usize = 4_096;
 /// The longest that a claim waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The most claims of one workspace that wait at once, in this process: each looks twice a second.
+const MOST_WAITING: usize = 64;
 /// How often a claim that waits looks by itself: a bell may have been missed.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -49,22 +52,18 @@ pub(crate) async fn claim(
 ) -> Result<Reply<ClaimedTasks>, Problem> {
     let (most, lease, wait) = check(&api, &body)?;
     let workspace = caller.sees(body.workspace_id)?;
-    let limit = api.settings.http.max_waits_per_key;
-    let _turn = match wait.is_zero() {
-        true => None,
-        false => Some(api.waiters.turn(&caller.actor, limit).ok_or_else(|| too_many(limit))?),
-    };
+    let _turns = if wait.is_zero() { Vec::new() } else { turns(&api, &caller, workspace)? };
     let until = Instant::now() + wait;
     loop {
         let rung = api.offered.notified();
         tokio::pin!(rung);
         // From now on a bell is heard, also one that rings while this looks.
         rung.as_mut().enable();
-        let after = *api.served.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let after = api.places.after(&body.queues);
         let wanted = Wanted { queues: &body.queues, worker: &body.worker, most, lease, workspace, after };
-        let (tasks, place) = api.store.claim_tasks(&wanted).await?;
+        let (tasks, served) = api.store.claim_tasks(&wanted).await?;
         if workspace.is_none() {
-            *api.served.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = place;
+            api.places.served(&body.queues, served);
         }
         if !tasks.is_empty() || Instant::now() >= until || api.stop.is_cancelled() {
             let claimed: Vec<ClaimedTask> = tasks.into_iter().filter_map(claimed).collect();
@@ -104,8 +103,19 @@ fn check(api: &Api, body: &ClaimTasks) -> Result<(i32, Option<Duration>, Duratio
     Ok((most, lease, wait))
 }
 
-fn too_many(most: usize) -> Problem {
-    let detail = format!("{most} requests with this key wait already; claim without wait, or later");
+/// The right to wait: so many claims of a key may, and so many of a workspace, whatever keys it has.
+fn turns(api: &Api, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<Vec<Turn>, Problem> {
+    let most = api.settings.http.max_waits_per_key;
+    let mut turns = vec![api.waiters.turn(&caller.actor, most).ok_or_else(|| too_many(most, "with this key"))?];
+    if let Some(workspace) = workspace {
+        let turn = api.waiters.turn(&format!("tasks of {workspace}"), MOST_WAITING);
+        turns.push(turn.ok_or_else(|| too_many(MOST_WAITING, "for tasks of this workspace"))?);
+    }
+    Ok(turns)
+}
+
+fn too_many(most: usize, whose: &str) -> Problem {
+    let detail = format!("{most} requests {whose} wait already; claim without wait, or later");
     Problem { retry_after_s: Some(1), ..Problem::new(Code::RateLimited, detail) }
 }
 

@@ -1,14 +1,20 @@
-//! Events that may be what a wait waits for: noted by whoever came second, judged in order, and forgotten.
+//! Events that may be what a wait waits for: noted by whoever came second, judged in pages and in order, and forgotten.
 //!
 //! Invariants
-//! - None is missed: an event notes itself with the waits that its writer sees, and a wait notes the events that it sees when it opens and
-//!   once more when every transaction of that moment is over (`functions/ask.sql`).
-//! - Judging may be repeated: a candidate is dropped after what it led to is stored.
+//! - None is missed: an event notes itself if its writer sees a wait for its type, and a wait notes that events are to be looked at when it
+//!   opens and once more when every transaction of that moment is over (`functions/ask.sql`).
+//! - A note is one row, however many events or waits it leads to: they are read in pages (`functions/candidate.sql`).
+//! - A page is one judge's for a while, and judging may be repeated: it counts as judged after what it led to is stored.
+//! - An event that cannot be read is nobody's answer, and keeps nobody from theirs.
 //!
 //! Not here: what must hold of an event (`kernel`), when to judge (`server`).
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
 use kernel::event::Event;
-use kernel::ids::ExecutionId;
+use kernel::ids::{ExecutionId, WorkspaceId};
 use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -20,11 +26,21 @@ use crate::{Error, Store};
 /// An event to be judged for a wait.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    pub id: i64,
     pub place: Place,
     /// What must hold of it; none: nothing.
     pub matches: Option<String>,
-    pub event: Event,
+    pub event: Arc<Event>,
+}
+
+/// What one judge has to judge, in order.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Under which it is said to be judged.
+    pub claim: Uuid,
+    pub workspace: WorkspaceId,
+    pub candidates: Vec<Candidate>,
+    /// Events that could not be read, and why; no candidate is of one.
+    pub unreadable: Vec<(Uuid, String)>,
 }
 
 impl Store {
@@ -33,11 +49,36 @@ impl Store {
         Ok(self.one(sql!("workflow_execution_ask/look"), &[&limit]).await?.try_get("looked")?)
     }
 
-    /// Events to be judged, in order. What belongs to no open wait is forgotten first.
-    pub async fn candidates(&self, limit: i32) -> Result<Vec<Candidate>, Error> {
-        self.query(sql!("workflow_execution_candidate/place"), &[&limit]).await?;
-        let rows = self.query(sql!("workflow_execution_candidate/next"), &[&i64::from(limit)]).await?;
-        rows.iter().map(candidate_of).collect()
+    /// Takes what is to be judged of the workspace whose turn it is behind `after`, for `lease`; none if nothing is.
+    pub async fn take_candidates(
+        &self,
+        after: Option<WorkspaceId>,
+        limit: i32,
+        lease: Duration,
+    ) -> Result<Option<Page>, Error> {
+        let after = after.map(|id| id.0);
+        let rows =
+            self.query(sql!("workflow_execution_candidate/take"), &[&after, &limit, &lease.as_secs_f64()]).await?;
+        let Some(last) = rows.last() else { return Ok(None) };
+        let (claim, workspace) = (last.try_get("claim")?, WorkspaceId(last.try_get("workspace")?));
+        let mut pairs = Vec::new();
+        for row in &rows {
+            if let Some(event) = row.try_get::<_, Option<Uuid>>("event")? {
+                let place = place_of(row, ExecutionId(row.try_get::<_, Uuid>("execution")?))?;
+                pairs.push((place, row.try_get("match")?, event));
+            }
+        }
+        let (events, unreadable) = self.readable_events(pairs.iter().map(|pair| pair.2).collect()).await?;
+        let candidates = pairs.into_iter().filter_map(|(place, matches, event)| {
+            let event = Arc::clone(events.get(&event)?);
+            Some(Candidate { place, matches, event })
+        });
+        Ok(Some(Page { claim, workspace, candidates: candidates.collect(), unreadable }))
+    }
+
+    /// A page was judged, and what it led to is stored.
+    pub async fn judged(&self, claim: Uuid) -> Result<(), Error> {
+        self.query(sql!("workflow_execution_candidate/judged"), &[&claim]).await.map(drop)
     }
 
     /// The item that a loop's iteration is about.
@@ -52,16 +93,30 @@ impl Store {
         self.answer_with(place, None, None, event, ("event", true)).await
     }
 
-    /// Forgets candidates that were judged.
-    pub async fn drop_candidates(&self, ids: &[i64]) -> Result<u64, Error> {
-        self.execute(sql!("workflow_execution_candidate/drop"), &[&ids]).await
+    /// Events by id, and those that are there and cannot be read.
+    async fn readable_events(
+        &self,
+        ids: BTreeSet<Uuid>,
+    ) -> Result<(BTreeMap<Uuid, Arc<Event>>, Vec<(Uuid, String)>), Error> {
+        let (mut events, mut unreadable) = (BTreeMap::new(), Vec::new());
+        if ids.is_empty() {
+            return Ok((events, unreadable));
+        }
+        let (ids, limit) = (ids.iter().collect::<Vec<_>>(), i64::try_from(ids.len()).unwrap_or(i64::MAX));
+        for row in &self.query(sql!("domain_events/some"), &[&ids, &limit]).await? {
+            let id: Uuid = row.try_get("id")?;
+            match event_of(row, id) {
+                Ok(event) => drop(events.insert(id, Arc::new(event))),
+                Err(error) => unreadable.push((id, error.to_string())),
+            }
+        }
+        Ok((events, unreadable))
     }
 }
 
-fn candidate_of(row: &Row) -> Result<Candidate, Error> {
-    let execution = ExecutionId(row.try_get::<_, Uuid>("execution_id")?);
-    let event = Event {
-        id: row.try_get("id")?,
+fn event_of(row: &Row, id: Uuid) -> Result<Event, tokio_postgres::Error> {
+    Ok(Event {
+        id,
         kind: row.try_get("event_type")?,
         data: row.try_get("event_data")?,
         metadata: row.try_get("event_metadata")?,
@@ -69,11 +124,5 @@ fn candidate_of(row: &Row) -> Result<Candidate, Error> {
         stream_type: row.try_get("stream_type")?,
         stream_version: Some(row.try_get("stream_version")?),
         created_at: row.try_get("created_at")?,
-    };
-    Ok(Candidate {
-        id: row.try_get("candidate")?,
-        place: place_of(row, execution)?,
-        matches: row.try_get("match")?,
-        event,
     })
 }

@@ -167,7 +167,10 @@ async fn an_answer_and_a_deadline_at_the_same_moment_have_one_outcome() {
     for round in 0..40 {
         let mut wait = wait(hold, workspace, Some(Duration::from_millis(4)));
         wait.place.iteration = round;
-        ask(&world, hold, &wait).await;
+        if ask(&world, hold, &wait).await == Standing::Expired {
+            // On a busy machine its time may be up, and told, before it is asked.
+            continue;
+        }
         let place = wait.place.clone();
         let told = race(&world.store, 2, |racer, store| {
             let place = place.clone();

@@ -1,14 +1,17 @@
 //! Waits for events: none is missed, whatever commits late and however its writer looks at the world.
 
+use std::time::Duration;
+
 use kernel::ids::{NodeKey, WorkspaceId};
 use serde_json::json;
-use store::ask::{Ask, Place, Standing, Told, What};
+use store::ask::{Ask, Page, Place, Standing, Told, What};
 use store::taken::Hold;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::asks::{ask, brought, held};
-use crate::support::{World, eventually};
+use crate::plans::touched;
+use crate::support::{World, eventually, race};
 
 /// A wait for payments.
 fn wait(hold: Hold, workspace: WorkspaceId) -> Ask {
@@ -23,11 +26,46 @@ async fn append(client: &Client, workspace: WorkspaceId, kind: &str, n: i32) {
     client.execute(sql, &[&workspace.0, &Uuid::now_v7(), &kind, &n]).await.expect("an event");
 }
 
-/// What would be judged now, by its number.
+const LEASE: Duration = Duration::from_secs(60);
+
+async fn take(world: &World, after: Option<WorkspaceId>, limit: i32) -> Option<Page> {
+    world.store.take_candidates(after, limit, LEASE).await.expect("a page")
+}
+
+fn numbers(page: &Page) -> Vec<i64> {
+    page.candidates.iter().map(|candidate| candidate.event.data["n"].as_i64().expect("a number")).collect()
+}
+
+/// What would be judged now, by its number, each once.
 async fn noted(world: &World) -> Vec<i64> {
-    let candidates = world.store.candidates(100).await.expect("candidates");
-    assert!(candidates.iter().all(|candidate| candidate.matches.as_deref() == Some("event.data.n > 1")));
-    candidates.iter().map(|candidate| candidate.event.data["n"].as_i64().expect("a number")).collect()
+    let mut seen = Vec::new();
+    while let Some(page) = take(world, None, 100).await {
+        assert!(page.candidates.iter().all(|candidate| candidate.matches.as_deref() == Some("event.data.n > 1")));
+        for number in numbers(&page) {
+            if !seen.contains(&number) {
+                seen.push(number);
+            }
+        }
+    }
+    lapse(world).await;
+    seen
+}
+
+/// Whoever judges takes too long.
+async fn lapse(world: &World) {
+    let sql =
+        "UPDATE workflow_execution_candidate SET taken_until = now() - interval '1 second' WHERE taken_by IS NOT NULL";
+    world.client.execute(sql, &[]).await.expect("candidates");
+}
+
+/// Judges everything there is, and matches nothing.
+async fn judge_all(world: &World, limit: i32) -> Vec<Vec<i64>> {
+    let mut pages = Vec::new();
+    while let Some(page) = take(world, None, limit).await {
+        pages.push(numbers(&page));
+        world.store.judged(page.claim).await.expect("judged");
+    }
+    pages
 }
 
 /// Looks once more.
@@ -84,8 +122,6 @@ async fn the_event_that_matched_is_the_answer_and_the_others_are_forgotten() {
     for n in 1..=3 {
         append(&world.client, workspace, "payment.made", n).await;
     }
-    let candidates = world.store.candidates(100).await.expect("candidates");
-    world.store.drop_candidates(&[candidates[0].id]).await.expect("dropped");
     let told = world.store.answer_with_event(&wait.place, &json!({ "n": 2 })).await.expect("an answer");
     assert!(matches!(told, Told::Accepted(Some(_))), "{told:?}");
     let second = world.store.answer_with_event(&wait.place, &json!({ "n": 3 })).await.expect("an answer");
@@ -148,4 +184,136 @@ async fn an_early_answer_needs_no_event_and_events_answer_nobody_early() {
     assert!(matches!(ask(&world, hold, &wait).await, Standing::Answered(_)));
     append(&world.client, workspace, "payment.made", 5).await;
     assert_eq!(world.count("workflow_execution_candidate").await, 0);
+}
+
+/// Open waits for payments of one run, made behind the store's back.
+async fn many_waits(world: &World, hold: Hold, workspace: WorkspaceId, count: i32) {
+    let sql = "INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
+            match, events_from, input, opened_at)
+        SELECT $1, 'paid', n, fb_uuid7(), $2, $1, 'WAIT', 1, 'OPEN', 'payment.made', 'event.data.n > 1', now() - interval '1 hour', '{}', now()
+          FROM generate_series(1, $3::int) n";
+    world.run_sql(sql, &[&hold.execution.0, &workspace.0, &count]).await;
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_read_is_dropped_and_keeps_nobody_from_the_next() {
+    let world = World::new().await;
+    let (hold, workspace) = held(&world).await;
+    ask(&world, hold, &wait(hold, workspace)).await;
+    for (n, at) in ["infinity", "294000-01-01", "9999-12-31 23:59:59+00"].into_iter().enumerate() {
+        let sql = format!(
+            "INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, created_at)
+             VALUES ($1, gen_random_uuid(), 'payment', 1, 'payment.made', jsonb_build_object('n', 90 + {n}), '{at}')"
+        );
+        world.run_sql(&sql, &[&workspace.0]).await;
+    }
+    append(&world.client, workspace, "payment.made", 5).await;
+    let page = take(&world, None, 100).await.expect("a page");
+    assert_eq!(page.unreadable.len(), 3, "{:?}", page.unreadable);
+    assert!(page.candidates.iter().all(|candidate| candidate.event.data["n"] == 5), "{:?}", numbers(&page));
+    world.store.judged(page.claim).await.expect("judged");
+    assert_eq!(world.count("workflow_execution_candidate").await, 0, "nothing is left behind, whatever the cursor was");
+}
+
+#[tokio::test]
+async fn an_append_beside_many_waits_notes_one_row_and_touches_few_buffers() {
+    let world = World::new().await;
+    let (hold, workspace) = held(&world).await;
+    let sql = "SELECT added FROM fb_append_1(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[gen_random_uuid()], ARRAY['payment'],
+        ARRAY[NULL::int], ARRAY['payment.made'], ARRAY['{}'::jsonb], ARRAY[NULL::jsonb])";
+    many_waits(&world, hold, workspace, 20_000).await;
+    for analysed in [false, true] {
+        if analysed {
+            world.client.batch_execute("ANALYZE").await.expect("statistics");
+        }
+        let buffers = touched(&world, sql, &[&workspace.0]).await;
+        assert!(buffers < 150, "{buffers} buffers, analysed: {analysed}");
+    }
+    world.run_sql(sql, &[&workspace.0]).await;
+    assert_eq!(world.count("workflow_execution_candidate").await, 1);
+}
+
+#[tokio::test]
+async fn the_waits_of_an_event_are_judged_in_pages_each_once_and_a_page_touches_few_buffers() {
+    let world = World::new().await;
+    let (hold, workspace) = held(&world).await;
+    many_waits(&world, hold, workspace, 20_000).await;
+    append(&world.client, workspace, "payment.made", 5).await;
+    let take = "SELECT claim FROM fb_candidates_taken_1(NULL::uuid, 100, 60)";
+    let buffers = touched(&world, take, &[]).await;
+    assert!(buffers < 1_000, "{buffers} buffers for a hundred of many");
+    world.run_sql("DELETE FROM workflow_execution_ask WHERE iteration > 250", &[]).await;
+    assert_eq!(judge_all(&world, 100).await.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100, 50]);
+    assert_eq!(world.count("workflow_execution_candidate").await, 0);
+}
+
+#[tokio::test]
+async fn a_wait_looks_at_everything_that_happened_before_it_however_much_that_is() {
+    let world = World::new().await;
+    let (hold, workspace) = held(&world).await;
+    let sql = "INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data)
+               SELECT $1, gen_random_uuid(), 'payment', 1, 'payment.made', jsonb_build_object('n', n) FROM generate_series(1, 10001) n";
+    world.run_sql(sql, &[&workspace.0]).await;
+    ask(&world, hold, &wait(hold, workspace)).await;
+    assert_eq!(world.count("workflow_execution_candidate").await, 1, "who asks pays for one row");
+    let seen: Vec<i64> = judge_all(&world, 500).await.into_iter().flatten().collect();
+    assert_eq!(seen, (1..=10_001).collect::<Vec<_>>(), "all of them, in order");
+}
+
+#[tokio::test]
+async fn a_flood_of_one_workspace_delays_the_others_by_a_page_and_one_that_is_judged_is_nobody_elses() {
+    let world = World::new().await;
+    let (flood, flooding) = held(&world).await;
+    let (quiet, other) = held(&world).await;
+    many_waits(&world, flood, flooding, 1_000).await;
+    append(&world.client, flooding, "payment.made", 1).await;
+    ask(&world, quiet, &wait(quiet, other)).await;
+    append(&world.client, other, "payment.made", 7).await;
+    let (mut after, mut turns) = (None, Vec::new());
+    for _ in 0..2 {
+        let page = take(&world, after, 100).await.expect("a page");
+        world.store.judged(page.claim).await.expect("judged");
+        after = Some(page.workspace);
+        turns.push(page.workspace);
+    }
+    assert_ne!(turns[0], turns[1], "each in turn");
+    // Two judges at once have different workspaces, and a third finds none.
+    append(&world.client, other, "payment.made", 8).await;
+    let (first, second) =
+        (take(&world, None, 100).await.expect("a page"), take(&world, None, 100).await.expect("a page"));
+    assert_ne!(first.workspace, second.workspace);
+    assert!(take(&world, None, 100).await.is_none(), "what is being judged is not handed out");
+    lapse(&world).await;
+    assert!(
+        take(&world, None, 100).await.is_some() && take(&world, None, 100).await.is_some(),
+        "until its judge took too long"
+    );
+    world.store.judged(first.claim).await.expect("judged");
+    let kept = world.count("workflow_execution_candidate WHERE taken_by IS NOT NULL").await;
+    assert!(kept > 0, "what is another's by now is not its to say");
+}
+
+#[tokio::test]
+async fn judges_that_race_share_the_waits_and_each_is_judged() {
+    let world = World::new().await;
+    for _ in 0..6 {
+        let (hold, workspace) = held(&world).await;
+        many_waits(&world, hold, workspace, 50).await;
+        append(&world.client, workspace, "payment.made", 1).await;
+    }
+    let judged = race(&world.store, 6, |_, store| async move {
+        let (mut judged, mut after) = (Vec::new(), None);
+        while let Some(page) = store.take_candidates(after, 20, LEASE).await.expect("a page") {
+            judged.extend(page.candidates.iter().map(|candidate| candidate.place.clone()));
+            store.judged(page.claim).await.expect("judged");
+            after = Some(page.workspace);
+        }
+        judged
+    })
+    .await;
+    let mut all: Vec<Place> = judged.into_iter().flatten().collect();
+    all.sort();
+    let given = all.len();
+    all.dedup();
+    assert_eq!((given, all.len()), (300, 300));
 }

@@ -2,6 +2,7 @@
 
 mod asks;
 mod asks_events;
+mod asks_trees;
 mod backlog;
 mod cancel;
 mod checks;

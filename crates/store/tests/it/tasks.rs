@@ -14,6 +14,7 @@ use store::taken::Hold;
 use store::task::{Depth, Ended, Task, Wanted};
 
 use crate::asks::{ask, brought, held, held_of, place};
+use crate::plans::touched;
 use crate::support::{ENGINE, World, race};
 
 /// A task of this queue.
@@ -251,4 +252,94 @@ async fn a_task_of_an_execution_that_ended_is_nobodys_and_one_that_cancels_says_
     world.finish(hold.execution, execution::Status::Canceled).await;
     assert_eq!(claim(&world, &["mail"], 10, None).await, []);
     assert_eq!(complete(&world, &taken, None, json!(1)).await, Ended::Lost);
+}
+
+/// Open tasks of one run, made behind the store's back.
+async fn many(world: &World, hold: Hold, workspace: WorkspaceId, queue: &str, count: i32) {
+    let sql = "INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, queue,
+            lease_s, input, opened_at)
+        SELECT $1, $3, n, gen_random_uuid(), $2, $1, 'TASK', 1, 'OPEN', $3, 60, '{}', now() + n * interval '1 ms'
+          FROM generate_series(1, $4::int) n";
+    world.run_sql(sql, &[&hold.execution.0, &workspace.0, &queue, &count]).await;
+}
+
+#[tokio::test]
+async fn a_claim_touches_as_few_buffers_beside_a_hundred_thousand_tasks_as_beside_a_hundred() {
+    let world = World::new().await;
+    let (hold, workspace) = held(&world).await;
+    world
+        .client
+        .batch_execute("ALTER TABLE workflow_execution_ask SET (autovacuum_enabled = off)")
+        .await
+        .expect("no autovacuum");
+    let sql = "SELECT task, claim, place FROM fb_tasks_claim_2($1::text[], $2::uuid, NULL, 'w', $3::int, NULL)";
+    for (queue, count) in [("few", 100), ("many", 100_000), ("more", 1_000)] {
+        many(&world, hold, workspace, queue, count).await;
+    }
+    for analysed in [false, true] {
+        if analysed {
+            world.client.batch_execute("ANALYZE workflow_execution_ask").await.expect("statistics");
+        }
+        for of in [Some(workspace.0), None] {
+            for (queues, want) in [(vec!["few"], 1), (vec!["many"], 1), (vec!["few", "many", "more"], 3)] {
+                let bound = i64::from(want) * 300;
+                let buffers = touched(&world, sql, &[&queues, &of, &want]).await;
+                assert!(buffers < bound, "{buffers} buffers for {want} of {queues:?}, analysed: {analysed}, of {of:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_claim_of_several_queues_has_the_oldest_of_them_and_each_once() {
+    let world = World::new().await;
+    let (hold, workspace) = held(&world).await;
+    for (queue, iteration) in [("a", 0), ("b", 1), ("a", 2), ("b", 3), ("a", 4)] {
+        ask(&world, hold, &task(hold, workspace, queue, iteration)).await;
+    }
+    let mut taken = claim(&world, &["b", "a", "b"], 3, Some(workspace)).await;
+    taken.sort_by_key(|task| task.opened_at);
+    assert_eq!(taken.iter().map(|task| task.place.iteration).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(claim(&world, &["b", "a"], 9, Some(workspace)).await.len(), 2);
+}
+
+#[tokio::test]
+async fn workers_of_the_same_name_never_have_the_same_claim() {
+    let world = World::new().await;
+    let (hold, workspace) = held(&world).await;
+    many(&world, hold, workspace, "mail", 200).await;
+    // Leases that are over at once, and somebody who takes them: between a claim and its answer the next one may have the task.
+    let told = race(&world.store, 6, |racer, store| async move {
+        let (queues, mut mine) = (["mail".to_owned()], Vec::new());
+        for _ in 0..150 {
+            if racer < 2 {
+                store.sweep_asks(100).await.expect("a sweep");
+                continue;
+            }
+            let lease = Some(Duration::from_micros(1));
+            let wanted = Wanted { queues: &queues, worker: "w", most: 20, lease, workspace: None, after: None };
+            let (tasks, _) = store.claim_tasks(&wanted).await.expect("a claim");
+            mine.extend(tasks.into_iter().filter_map(|task| task.claim));
+        }
+        mine
+    })
+    .await;
+    let mut claims: Vec<ClaimId> = told.into_iter().flatten().collect();
+    claims.sort_unstable();
+    let given = claims.len();
+    claims.dedup();
+    assert!(given > 100, "{given} were told");
+    assert_eq!(claims.len(), given, "a claim is one worker's");
+}
+
+#[tokio::test]
+async fn a_claim_says_whom_it_served_last_and_nobody_if_it_found_nothing() {
+    let world = World::new().await;
+    let (hold, workspace) = held(&world).await;
+    open(&world, hold, workspace, "mail", 1).await;
+    let (other, mail) = (["other".to_owned()], ["mail".to_owned()]);
+    for (queues, served) in [(&other, None), (&mail, Some(workspace)), (&mail, None)] {
+        let wanted = Wanted { queues, worker: "w", most: 1, lease: None, workspace: None, after: None };
+        assert_eq!(world.store.claim_tasks(&wanted).await.expect("a claim").1, served);
+    }
 }

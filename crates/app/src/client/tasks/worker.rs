@@ -5,7 +5,9 @@
 //!
 //! Invariants
 //! - What was claimed is told of under its claim, or not at all: a worker that lost its lease stops, for another has the task.
-//! - An end is told until it is answered: the server knows one that comes twice.
+//! - An end is told until it is answered: the server knows one that comes twice. What the server does not take as an output is a failure
+//!   that says so.
+//! - Only what is said of its own key ends a worker: whatever is wrong with a task, it goes on with the next.
 //! - Asked to stop, it claims nothing more and finishes what it has.
 //!
 //! Not here: what is done for a task (whoever runs a worker says).
@@ -16,7 +18,8 @@ use kernel::ids::WorkspaceId;
 use serde_json::Value;
 use server::wire;
 
-use crate::client::api::{Answer, Api, Error};
+use crate::client::api::{Answer, Api, Error, STRANGE};
+use crate::exit::Exit;
 
 /// How long one claim waits for a task: less than a request may take.
 const WAIT: &str = "20s";
@@ -60,7 +63,7 @@ impl Worker<'_> {
                     Ok(Some(task)) => task,
                     Ok(None) if self.drain => return Ok(()),
                     Ok(None) => continue,
-                    Err(error) if error.is_passing() => {
+                    Err(error) if passes(&error) => {
                         say(format!("{error}; going on when it answers"));
                         tokio::select! { () = tokio::time::sleep(PAUSE) => continue, () = &mut stop => return Ok(()) }
                     }
@@ -110,24 +113,32 @@ impl Worker<'_> {
                 () = &mut *stop, if !asked => asked = true,
             }
         };
-        let told = match done {
-            Done::Completed(output) => {
-                let body = wire::CompleteTask { claim_id: task.claim_id, output: Some(output) };
-                self.end(&format!("tasks/{}/complete", task.id), &body).await
-            }
-            Done::Failed { message, retryable } => {
-                say(format!("{name}: {message}"));
-                let message = message.chars().take(LONGEST_MESSAGE).collect();
-                let body = wire::FailTask { claim_id: task.claim_id, message, retryable: Some(retryable) };
-                self.end(&format!("tasks/{}/fail", task.id), &body).await
-            }
-        };
-        match told {
+        match self.tell(task, done, |text| say(format!("{name}: {text}"))).await {
             Err(error) if error.code() == LOST => say(format!("{name}: the lease was lost, another worker has it")),
-            Err(error) => return Err(error),
+            Err(error) if error.exit() == Exit::Unauthorised => return Err(error),
+            Err(error) => say(format!("{name}: its end could not be told: {error}")),
             Ok(()) => {}
         }
         Ok(asked)
+    }
+
+    /// Tells how a task ended; an output that is refused is a failure.
+    async fn tell(&self, task: &wire::ClaimedTask, done: Done, say: impl Fn(&str)) -> Result<(), Error> {
+        let (message, retryable) = match done {
+            Done::Failed { message, retryable } => (message, retryable),
+            Done::Completed(output) => {
+                let body = wire::CompleteTask { claim_id: task.claim_id, output: Some(output) };
+                match self.end(&format!("tasks/{}/complete", task.id), &body).await {
+                    Err(error) if is_refused(&error) => {
+                        (format!("the server does not take its output: {error}"), false)
+                    }
+                    told => return told,
+                }
+            }
+        };
+        say(&message);
+        let body = wire::FailTask { claim_id: task.claim_id, message: said(&message), retryable: Some(retryable) };
+        self.end(&format!("tasks/{}/fail", task.id), &body).await
     }
 
     /// Keeps a task until its lease is lost.
@@ -147,10 +158,41 @@ impl Worker<'_> {
     async fn end(&self, path: &str, body: &impl serde::Serialize) -> Result<(), Error> {
         for _ in 1..TRIES {
             match self.api.post::<wire::Task>(path, body).await {
-                Err(error) if error.is_passing() => tokio::time::sleep(PAUSE).await,
+                Err(error) if passes(&error) => tokio::time::sleep(PAUSE).await,
                 told => return told.map(drop),
             }
         }
         self.api.post::<wire::Task>(path, body).await.map(drop)
+    }
+}
+
+/// May the same be answered in a while? What is no word of the server's own, or its own trouble, may.
+fn passes(error: &Error) -> bool {
+    error.is_passing() || error.status().is_some_and(|status| status >= 500) || error.code() == STRANGE
+}
+
+/// Does the server not take what it was told? That the claim is not the task's any more is something else, and so is a bad key.
+fn is_refused(error: &Error) -> bool {
+    error.exit() != Exit::Unauthorised
+        && error.status().is_some_and(|status| status < 500 && status != 409)
+        && !passes(error)
+}
+
+/// A failure's text as the server takes it: not blank, not too long, and nothing that no text holds.
+fn said(message: &str) -> String {
+    let cut: String = message.trim().chars().take(LONGEST_MESSAGE).map(|c| if c == '\0' { ' ' } else { c }).collect();
+    if cut.trim().is_empty() { "it failed and did not say why".to_owned() } else { cut }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_said_in_words_that_the_server_takes() {
+        assert_eq!(said(" no paper\n"), "no paper");
+        assert_eq!(said("a\0b"), "a b");
+        assert_eq!(said(" \0 "), "it failed and did not say why");
+        assert_eq!(said(&"ä".repeat(9_000)).chars().count(), LONGEST_MESSAGE);
     }
 }

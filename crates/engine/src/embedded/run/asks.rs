@@ -3,7 +3,8 @@
 //! Invariants
 //! - Asking is the node's call: its start is stored first, and asked again it hears how it stands. Whether it was answered or its
 //!   time is up is the store's to say, never this clock's.
-//! - That something came is a hint: the run looks, and takes what is there.
+//! - That something came is a hint: the run looks, and takes what is there. What is taken is told once: for an ask that is still under way it
+//!   is kept, and a look whose answer may be lost is made good by taking the run up again, which asks again.
 //! - A run that only waits for answers needs no process: it is parked, and an answer wakes it.
 //!
 //! What happens if this process dies: before the ask's commit nobody was asked; after it, or after the answer, the node is performed
@@ -117,13 +118,14 @@ impl Shared {
         }
     }
 
-    /// Reads what came for a tree; what is lost here is there at the next look.
+    /// Reads what came for a tree. What an earlier try may have read and could not tell is only told by asking again.
     async fn look(&self, hold: Hold) -> Brought {
-        let came = match insist(|| self.store.answers(hold)).await {
-            Ok(Some(came)) => came,
-            Ok(None) => return Brought::Lost,
-            Err(_) => Vec::new(),
+        let mut tries = 0;
+        let read = || {
+            tries += 1;
+            self.store.answers(hold)
         };
+        let (Ok(Some(came)), 1) = (insist(read).await, tries) else { return Brought::Lost };
         // After that: it counts the call as heard, and a child that is to end from now on calls again.
         let canceling = insist(|| self.store.canceling_below(hold.execution)).await.unwrap_or_default();
         Brought::Came(Look { came, canceling })
@@ -144,8 +146,14 @@ impl Driver {
 
     /// An ask stands so.
     pub(super) fn stands(&mut self, at: At, standing: Standing) {
+        let news = self.news.remove(&at);
         let frame = self.frame(at.frame);
         let Some(asked) = frame.asks.get(&(at.node, at.iteration)).cloned() else { return };
+        let standing = match (standing, news) {
+            // It was open then, and something came before this was heard.
+            (Standing::Open { .. }, Some((attempt, came))) if frame.attempt(at) == Some(attempt) => came,
+            (standing, _) => standing,
+        };
         if let Standing::Open { expires_in } = &standing {
             if let Some(wait) = expires_in {
                 self.timers.set(Due::Node(at), Instant::now() + *wait);
@@ -168,9 +176,12 @@ impl Driver {
             let frame = frame(&mut self.frames, *ix);
             let Some(node) = frame.version.plan.index_of(&place.node) else { continue };
             let at = At { frame: *ix, node, iteration: place.iteration };
-            // One that is being asked is told by that.
-            if frame.attempt(at) == Some(attempt) && !self.handles.contains_key(&at) {
-                self.stands(at, standing);
+            if frame.attempt(at) != Some(attempt) {
+                continue;
+            }
+            match self.handles.contains_key(&at) {
+                true => drop(self.news.insert(at, (attempt, standing))),
+                false => self.stands(at, standing),
             }
         }
         for child in look.canceling {

@@ -55,7 +55,7 @@ pub(crate) async fn receive(State(api): State<Api>, token: Given, request: Reque
     }
     let data = judged(&with, body.data)?;
     match api.store.answer_by_token(&token, &pass.place, &data).await {
-        Err(store::Error::NotFound) | Ok(Told::Over) => Err(not_found().await),
+        Err(store::Error::NotFound) | Ok(Told::Over | Told::Settled | Told::Past) => Err(not_found().await),
         Ok(Told::Expired(call)) => {
             api.calls.tell(call);
             Err(not_found().await)

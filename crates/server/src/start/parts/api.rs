@@ -2,7 +2,7 @@
 //!
 //! Not here: the routes (`http`), how changes are read (`feed`).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::serve::ListenerExt as _;
 use engine::vault::Vault;
@@ -17,6 +17,7 @@ use super::Parts;
 use crate::feed::{Feed, Source};
 use crate::http;
 use crate::pass::keep;
+use crate::places::Places;
 use crate::waiters::Waiters;
 
 /// How many requests at once may ask an engine elsewhere about a run.
@@ -69,7 +70,7 @@ impl Parts {
             schedules: Arc::clone(&self.schedules),
             calls: self.calls(),
             offered: Arc::clone(&self.offered),
-            served: Mutex::default(),
+            places: Places::default(),
             versions: Versions::default(),
             rates: http::rates(),
             stop: self.stop.clone(),

@@ -2,7 +2,7 @@
 //!
 //! Not here: what they do (`asks`, `calls`).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use engine::versions::Versions;
 
@@ -32,7 +32,8 @@ impl Parts {
         let elsewhere = self.told.clone().filter(|engine| engine.place().is_some());
         let asks = Asks { store: self.work.clone(), calls: self.calls(), elsewhere };
         self.spawn_loop("asks", every, Arc::new(asks), |it| async move { it.pass().await });
-        let judge = Judge { store: self.work.clone(), calls: self.calls(), versions: Versions::default() };
+        let (versions, last) = (Versions::default(), Mutex::default());
+        let judge = Judge { store: self.work.clone(), calls: self.calls(), versions, last };
         let (stop, wake) = (self.stop.clone(), Arc::clone(&self.judged));
         self.tasks.spawn(async move { repeat("judge", every, &wake, &stop, || judge.pass()).await });
     }

@@ -1,0 +1,59 @@
+//! Answers that come while a run is asking.
+
+use std::time::Duration;
+
+use engine::Engine;
+use kernel::execution::Status;
+use kernel::ids::NodeKey;
+use serde_json::json;
+use store::ask::Place;
+
+use crate::world::World;
+
+/// An ask whose word is heard late: it waits for a lock and says that it is open, as it was when it was made. Who made it is the test.
+const LATE: &str = "
+ALTER FUNCTION fb_ask_1(uuid, uuid, bigint, uuid, text, int, uuid, int, text, text, text, text, float8, jsonb, float8) RENAME TO fb_ask_now;
+CREATE FUNCTION fb_ask_1(uuid, uuid, bigint, uuid, text, int, uuid, int, text, text, text, text, float8, jsonb, float8)
+RETURNS TABLE (held boolean, status text, attempt int, expires_in_s float8, outcome text, output jsonb, error jsonb, answered_by text,
+               answered_at timestamptz)
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(4242);
+    RETURN QUERY SELECT true, 'OPEN', 1, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+END $$";
+
+const ASK: &str = "SELECT a.status FROM workflow_execution e CROSS JOIN LATERAL fb_ask_now(e.id, e.owner, e.owner_epoch, e.id, 'ask', 0,
+    e.workspace_id, 1, 'WAIT', NULL, NULL, NULL, NULL, '{}', NULL) a";
+
+async fn until(world: &World, what: &str) {
+    let client = world.database.client().await;
+    for _ in 0..3_000 {
+        let row = client.query_one(&format!("SELECT count(*) FROM {what}"), &[]).await.expect("a count");
+        if row.get::<_, i64>(0) > 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("never: {what}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_taken_while_its_ask_is_under_way_is_not_lost() {
+    let world = World::new().await;
+    let client = world.database.client().await;
+    client.batch_execute(LATE).await.expect("a late ask");
+    client.batch_execute("SELECT pg_advisory_lock(4242)").await.expect("a lock");
+    let definition = world.publish(&json!({ "nodes": { "ask": { "kind": "WAIT_FOR_EVENT" } } })).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    until(&world, "pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").await;
+    // The ask is made and answered, and the run looks, before it has heard that it is open.
+    client.query_one(ASK, &[]).await.expect("an ask");
+    let place = Place { execution: id, node: NodeKey::new("ask").expect("a key"), iteration: 0 };
+    world.database.store.answer(&place, None, &json!({ "n": 1 }), "key:test").await.expect("an answer");
+    process.engine.signal(id);
+    until(&world, "workflow_execution_ask WHERE status = 'TAKEN'").await;
+    client.batch_execute("SELECT pg_advisory_unlock(4242)").await.expect("unlocked");
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+}

@@ -1,0 +1,2 @@
+-- A page of what is to be judged, of the workspace whose turn it is; the last row is only its claim: functions/candidate.sql.
+SELECT claim, workspace, execution, node, iteration, match, event FROM fb_candidates_taken_1($1::uuid, $2::int, $3::float8)
