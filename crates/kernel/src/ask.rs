@@ -103,11 +103,38 @@ pub fn wait(node: &Node, iteration: i32) -> Option<&Value> {
     }
 }
 
+/// Why there is no wait at a place of these nodes, for whoever looked for one.
+pub fn no_wait(nodes: &[Node], key: &str, iteration: i32) -> String {
+    match nodes.iter().find(|node| node.key.as_str() == key) {
+        None => format!("this workflow has no such node: {}", waits_of(nodes)),
+        Some(node) if wait(node, 0).is_some() => format!("{key} is no loop: leave iteration out"),
+        Some(node) if wait(node, 1).is_some() && iteration == 0 => {
+            format!("{key} is a loop: say which item, with iteration from 1 (--iteration)")
+        }
+        Some(node) if wait(node, 1).is_some() => {
+            format!("{key} is a loop with items 1 to {} at most", for_each::MAX_ITEMS)
+        }
+        Some(node) => format!("{key} is of kind {}, and waits for no answer: {}", node.kind.name(), waits_of(nodes)),
+    }
+}
+
+fn waits_of(nodes: &[Node]) -> String {
+    let alone = |node: &Node| wait(node, 0).map(|_| node.key.to_string());
+    let looped = |node: &Node| wait(node, 1).map(|_| format!("{}[n]", node.key));
+    let names: Vec<String> = nodes.iter().filter_map(|node| alone(node).or_else(|| looped(node))).collect();
+    if names.is_empty() { "it has no waits".to_owned() } else { format!("its waits are {}", names.join(", ")) }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn named(key: &str, mut node: Node) -> Node {
+        node.key = crate::ids::NodeKey::new(key).expect("a key");
+        node
+    }
 
     fn node(kind: &str, with: Value) -> Node {
         let policy = json!({ "max_attempts": 1, "initial_ms": 1, "factor": 1, "max_ms": 1 });
@@ -125,5 +152,20 @@ mod tests {
         let looped = each("WAIT_FOR_EVENT");
         assert_eq!([0, 1, 10_000, 10_001, -1].map(|n| found(&looped, n)), [false, true, true, false, false]);
         assert!(!found(&each("TASK"), 1) && !found(&node("LOG", with.clone()), 0));
+    }
+    #[test]
+    fn whoever_finds_no_wait_is_told_which_there_are() {
+        let nodes = [
+            named("approve", node("WAIT_FOR_EVENT", json!({}))),
+            named("each", node("FOR_EACH", json!({ "items": [1], "do": { "kind": "WAIT_FOR_EVENT" } }))),
+            named("say", node("LOG", json!({ "message": "x" }))),
+        ];
+        let told = |key: &str, iteration| no_wait(&nodes, key, iteration);
+        assert_eq!(told("approve", 2), "approve is no loop: leave iteration out");
+        assert_eq!(told("each", 0), "each is a loop: say which item, with iteration from 1 (--iteration)");
+        assert_eq!(told("each", 10_001), "each is a loop with items 1 to 10000 at most");
+        assert_eq!(told("say", 0), "say is of kind LOG, and waits for no answer: its waits are approve, each[n]");
+        assert_eq!(told("nobody", 0), "this workflow has no such node: its waits are approve, each[n]");
+        assert_eq!(no_wait(&nodes[2..], "nobody", 0), "this workflow has no such node: it has no waits");
     }
 }

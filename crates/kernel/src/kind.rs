@@ -550,14 +550,17 @@ mod tests {
                 json!({"event": "order.paid", "match": "event.data.id == inputs.n"}),
                 json!({"data": {"ok": {"type": "bool"}}, "event": "a", "match": "event.", "on_timeout": "skip"}),
                 json!({"match": "true"}),
+                json!({"data": {"ok": {"type": "boolean"}}, "default": {"ok": true}}),
+                json!({"data": {"ok": {"type": "boolean", "required": true}}, "on_timeout": "continue", "default": {"more": 1}}),
+                json!({"data": {"ok": {"type": "boolean"}}, "on_timeout": "${{ inputs.word }}", "default": {"ok": "no"}}),
             ],
             expect![[r#"
                 {}
-                  run      WaitForEvent(Config { event: None, matches: None, on_timeout: Fail, default: Null })
+                  run      WaitForEvent(Config { event: None, matches: None, data: Null, on_timeout: Fail, default: Null })
                 {"data":{"ok":{"type":"boolean","required":true}},"on_timeout":"continue","default":{"n":"${{ inputs.n }}"}}
-                  run      WaitForEvent(Config { event: None, matches: None, on_timeout: Continue, default: Object {"n": Number(7)} })
+                  run      WaitForEvent(Config { event: None, matches: None, data: Object {"ok": Object {"type": String("boolean"), "required": Bool(true)}}, on_timeout: Continue, default: Object {"n": Number(7)} })
                 {"event":"order.paid","match":"event.data.id == inputs.n"}
-                  run      WaitForEvent(Config { event: Some("order.paid"), matches: Some("event.data.id == inputs.n"), on_timeout: Fail, default: Null })
+                  run      WaitForEvent(Config { event: Some("order.paid"), matches: Some("event.data.id == inputs.n"), data: Null, on_timeout: Fail, default: Null })
                 {"data":{"ok":{"type":"bool"}},"event":"a","match":"event.","on_timeout":"skip"}
                   publish  /data/ok/type: unknown type bool, did you mean boolean?
                   publish  /data: give either data or event, not both
@@ -567,6 +570,16 @@ mod tests {
                 {"match":"true"}
                   publish  /match: is for an event: name its type in event
                   run      ValidationError /match: is for an event: name its type in event
+                {"data":{"ok":{"type":"boolean"}},"default":{"ok":true}}
+                  publish  /default: is for on_timeout: continue; without it the node fails when its time is up
+                  run      WaitForEvent(Config { event: None, matches: None, data: Object {"ok": Object {"type": String("boolean")}}, on_timeout: Fail, default: Object {"ok": Bool(true)} })
+                {"data":{"ok":{"type":"boolean","required":true}},"on_timeout":"continue","default":{"more":1}}
+                  publish  /default: ok is missing
+                  publish  /default/more: unknown input more: use one of ok
+                  run      WaitForEvent(Config { event: None, matches: None, data: Object {"ok": Object {"type": String("boolean"), "required": Bool(true)}}, on_timeout: Continue, default: Object {"more": Number(1)} })
+                {"data":{"ok":{"type":"boolean"}},"on_timeout":"${{ inputs.word }}","default":{"ok":"no"}}
+                  publish  /default/ok: must be boolean, not text
+                  run      ValidationError /on_timeout: must be one of fail, continue
             "#]],
         );
         let with =
@@ -575,6 +588,15 @@ mod tests {
         assert_eq!(judge(json!({"ok": true})), Ok(json!({"ok": true, "why": "-"})));
         assert_eq!(judge(json!({"ok": "yes", "more": 1})), Err(2));
         assert_eq!(wait_for_event::judge(&json!({}), Some(json!([1]))), Ok(json!([1])), "nothing is asked for");
+        let late = |default: Value| {
+            let mut with = with.clone();
+            (with["on_timeout"], with["default"]) = (json!("continue"), default);
+            let config = wait_for_event::prepare(with).expect("a wait");
+            config.expired().map_err(|failure| failure.message)
+        };
+        assert_eq!(late(json!({"ok": false})), Ok(json!({"timed_out": true, "data": {"ok": false, "why": "-"}})));
+        assert_eq!(late(Value::Null), Ok(json!({"timed_out": true, "data": null})), "nothing was said");
+        assert!(late(json!({"ok": 1})).is_err_and(|message| message.starts_with("/default/ok: ")));
         let mut scope = scope();
         scope.event = Arc::new(json!({"type": "a", "data": {"id": 7}}));
         let fits = |source| wait_for_event::fits(Some(source), &scope).map_err(|failure| failure.class);

@@ -155,8 +155,8 @@ impl Store {
     }
 
     /// What an execution's nodes have to say: those that log, and all that failed.
-    pub async fn logs(&self, id: ExecutionId, logging: &[&str]) -> Result<Vec<Said>, Error> {
-        let rows = self.query(sql!("workflow_execution_node/logs"), &[&id.0, &logging]).await?;
+    pub async fn logs(&self, id: ExecutionId, logging: &[&str], loops: &[&str]) -> Result<Vec<Said>, Error> {
+        let rows = self.query(sql!("workflow_execution_node/logs"), &[&id.0, &logging, &loops]).await?;
         let said = |row: &Row| {
             Ok(Said {
                 node: row.try_get("node")?,

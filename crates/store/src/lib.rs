@@ -13,6 +13,7 @@ pub mod adopt;
 pub mod aside;
 pub mod ask;
 pub mod batch;
+mod below;
 pub mod binding;
 pub mod child;
 pub mod connect;

@@ -84,5 +84,7 @@ fn show(session: &Session, line: &LogLine) -> anyhow::Result<()> {
         (_, Some(data)) => (":".to_owned(), format!(" {}", clean(&data.to_string()))),
         (_, None) => (":".to_owned(), String::new()),
     };
-    output::line(format!("{} {level} {}{source} {}{data}", line.at, clean(&line.node), clean(&line.message)))
+    let item = if line.iteration > 0 { format!("[{}]", line.iteration) } else { String::new() };
+    let node = format!("{}{item}", clean(&line.node));
+    output::line(format!("{} {level} {node}{source} {}{data}", line.at, clean(&line.message)))
 }

@@ -1,7 +1,7 @@
 //! `tree`: an execution and those that its nodes made, drawn as a tree.
 //!
 //! Invariants
-//! - A child stands below its parent, children in the order in which they were made.
+//! - A child stands below its parent, children by node, item and attempt, in whatever order they were made.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl Act for Tree {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
         let id = self.execution.find(session, &self.place).await?;
         let tree: Answer<wire::Tree> = session.api.get(&format!("{}/tree", path(id)), &[]).await?;
-        session.show(&tree, |tree| lines(tree, id, session).iter().try_for_each(|line| output::line(line)))?;
+        session.show(&tree, |tree| lines(tree, id, session).iter().try_for_each(output::line))?;
         if tree.value.more {
             session.tell("there are more than are shown")?;
         }
@@ -50,6 +50,9 @@ fn lines(tree: &wire::Tree, named: ExecutionId, session: &Session) -> Vec<String
         if let Some(parent) = item.parent_execution_id {
             below.entry(parent).or_default().push(item);
         }
+    }
+    for children in below.values_mut() {
+        children.sort_by_key(|child| (child.node.as_deref(), child.iteration, child.attempt));
     }
     let mut lines = Vec::new();
     // The last first, so that what is taken next is what comes next.

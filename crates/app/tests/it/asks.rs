@@ -104,7 +104,11 @@ async fn an_answer_is_judged_by_the_versions_data_and_taken_once() {
         let reply = api.post(&held.path(&format!("answers/{node}")), json!({})).await;
         assert_eq!(reply.problem(404), "not_found", "{node} is no wait");
     }
-    assert_eq!(api.post(&path, json!({ "data": {}, "iteration": 1 })).await.problem(404), "not_found", "it is no loop");
+    let told = api.post(&held.path("answers/nobody"), json!({})).await;
+    assert!(text(&told.body["detail"]).contains("its waits are approve"), "{}", told.text);
+    let told = api.post(&path, json!({ "data": {}, "iteration": 1 })).await;
+    assert_eq!(told.problem(404), "not_found");
+    assert_eq!(told.body["detail"], "approve is no loop: leave iteration out");
     held.ask("approve", 0, wait(), json!({ "data": {} })).await;
     let waits = api.get(&held.path("waits")).await.expect(200);
     assert_eq!((&waits["items"][0]["node"], &waits["items"][0]["status"]), (&json!("approve"), &json!("OPEN")));
@@ -128,8 +132,66 @@ async fn an_answer_before_its_question_is_kept_and_one_after_the_end_refused() {
     assert!(matches!(standing, Standing::Answered(_)), "{standing:?}");
     let sql = "UPDATE workflow_execution SET status = 'COMPLETED', completed_at = now(), owner = NULL";
     held.world.run_sql(sql).await;
-    assert_eq!(api.post(&path, json!({ "data": { "approved": true } })).await.problem(409), "conflict");
-    assert_eq!(api.post(&format!("{path}/token"), json!({})).await.problem(409), "conflict");
+    for (path, body) in [(path.clone(), json!({ "data": { "approved": true } })), (format!("{path}/token"), json!({}))]
+    {
+        let refused = api.post(&path, body).await;
+        assert_eq!(refused.problem(409), "conflict");
+        assert_eq!(refused.body["detail"], "this wait was answered before", "rather than that all is over");
+    }
+    held.world.run_sql("DELETE FROM workflow_execution_ask").await;
+    let refused = api.post(&path, json!({ "data": { "approved": true } })).await;
+    assert_eq!(refused.body["detail"], "the execution has ended", "{}", refused.text);
+}
+
+#[tokio::test]
+async fn a_token_needs_no_body_and_is_good_no_longer_than_its_wait() {
+    let held = Held::new(&[], approve()).await;
+    held.ask("approve", 0, wait(), json!({})).await;
+    let path = held.path("answers/approve/token");
+    let plain = send(held.tenant.api.request(Method::POST, &path)).await.expect(201);
+    held.world.run_sql("UPDATE workflow_execution_ask SET expires_at = now() + interval '1 hour'").await;
+    let minted = held.tenant.api.post(&path, json!({ "expiresIn": "2d" })).await.expect(201);
+    let waits = held.tenant.api.get(&held.path("waits")).await.expect(200);
+    assert_eq!(minted["expiresAt"], waits["items"][0]["expiresAt"], "{minted}");
+    assert!(text(&plain["expiresAt"]) > text(&minted["expiresAt"]), "{plain}");
+}
+
+#[tokio::test]
+async fn the_waits_of_a_loop_in_a_child_are_listed_and_answered_by_item() {
+    let world = World::with(&["http.public_url=https://forebay.example.com"]).await;
+    let tenant = world.tenant("PRO").await;
+    let each = json!({ "kind": "FOR_EACH", "with": { "items": [1, 2, 3], "do": { "kind": "WAIT_FOR_EVENT" } } });
+    tenant.apply("asks", json!({ "each": each })).await;
+    let definition =
+        tenant.apply("above", json!({ "below": { "kind": "WORKFLOW", "with": { "workflow": "asks" } } })).await;
+    let id = tenant.start(&definition).await;
+    let base = format!("workflow/executions/{id}/waits");
+    let child = until("all three wait", async || {
+        let waits = tenant.api.get(&base).await.expect(200);
+        let items = waits["items"].as_array().expect("a list").clone();
+        (items.len() == 3).then(|| text(&items[0]["executionId"]))
+    })
+    .await;
+    assert_ne!(child, id);
+    let first = tenant.api.get(&format!("{base}?limit=2")).await.expect(200);
+    let rest = tenant.api.get(&format!("{base}?limit=2&cursor={}", text(&first["nextCursor"]))).await.expect(200);
+    assert_eq!((&rest["items"][0]["iteration"], rest["items"].as_array().map(Vec::len)), (&json!(3), Some(1)));
+    let refused = tenant.api.post(&format!("workflow/executions/{child}/answers/each"), json!({})).await;
+    assert!(text(&refused.body["detail"]).starts_with("each is a loop: say which item"), "{}", refused.text);
+
+    let cli = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
+    let shown = cli.ok(&["waits", &id]).await;
+    assert!(shown.contains("each[2]") && shown.contains(&child), "{shown}");
+    cli.ok(&["answer", &child, "each[1]", "n=1"]).await;
+    cli.ok(&["answer", &child, "each", "--iteration", "2"]).await;
+    for wrong in ["each[0]", "each[x]", "[1]"] {
+        assert_eq!(cli.run(&["answer", &child, wrong]).await.code, 2, "{wrong}");
+    }
+    assert_eq!(cli.run(&["answer", &child, "each[3]", "--iteration", "2"]).await.code, 2, "two items");
+    let address = cli.ok(&["answer", &child, "each[3]", "--token", "--expires-in", "2d"]).await;
+    let path = address.trim().strip_prefix("https://forebay.example.com").expect("an address").to_owned();
+    world.server.anonymous().post(&path, json!({})).await.expect(200);
+    tenant.completed(&id).await;
 }
 
 #[tokio::test]

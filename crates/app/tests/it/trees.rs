@@ -64,7 +64,10 @@ async fn a_free_workspace_runs_a_parent_with_ten_children_and_shows_all_of_them(
     let cli = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
     assert_eq!(cli.json(&["tree", &id]).await["items"].as_array().map(Vec::len), Some(11));
     let shown = cli.ok(&["tree", &id]).await;
-    assert!(shown.contains("each[10]") && shown.lines().count() == 11, "{shown}");
+    let places: Vec<usize> = (1..=10).filter_map(|n| shown.find(&format!("each[{n}]:"))).collect();
+    assert!(places.len() == 10 && places.is_sorted() && shown.lines().count() == 11, "by item: {shown}");
+    let refused = cli.run(&["get", &text(&all[0]["executionId"]), "--items", "call"]).await;
+    assert!(refused.code != 0 && refused.stderr.contains("call is no loop"), "{}", refused.stderr);
     let shown = cli.ok(&["get", &id, "--items", "each"]).await;
     assert!(shown.contains("each[7]") && shown.contains("WORKFLOW"), "{shown}");
     let shown = cli.ok(&["get", &text(&all[0]["executionId"])]).await;
@@ -143,4 +146,35 @@ async fn a_parked_tree_is_woken_by_the_cancel_of_its_child() {
     tenant.api.post(&format!("workflow/executions/{child}/cancel"), json!({})).await.expect(202);
     assert_eq!(tenant.ended(&id).await["status"], "FAILED");
     assert_eq!(tenant.status(&child).await, "CANCELED");
+}
+
+#[tokio::test]
+async fn what_the_items_of_a_loop_say_is_in_the_logs_and_a_failure_once() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let log = json!({ "kind": "LOG", "with": { "message": "this is ${{ item }}" } });
+    let fail = json!({ "kind": "HTTP_REQUEST", "with": { "url": world.receiver.url("/echo/404") } });
+    let each = |items: Value, does: Value| json!({ "kind": "FOR_EACH", "with": { "items": items, "do": does } });
+    let mut failing = each(json!(["c"]), fail);
+    failing["needs"] = json!("say");
+    let definition = tenant.apply("logs", json!({ "say": each(json!(["a", "b"]), log), "fail": failing })).await;
+    let id = tenant.start(&definition).await;
+    assert_eq!(tenant.ended(&id).await["status"], "FAILED");
+    let logs = tenant.api.get(&format!("workflow/executions/{id}/logs")).await.expect(200);
+    let mut lines: Vec<(String, i64, String)> = logs["items"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|line| (text(&line["node"]), line["iteration"].as_i64().unwrap_or(0), text(&line["message"])))
+        .collect();
+    lines.sort();
+    let line = |node: &str, iteration, message: &str| (node.to_owned(), iteration, message.to_owned());
+    let failure = text(&tenant.execution(&id).await["error"]["message"]);
+    let failure = failure.split_once(": ").expect("the item, and its failure").1;
+    assert_eq!(lines, [line("fail", 1, failure), line("say", 1, "this is a"), line("say", 2, "this is b")]);
+    let cli = Cli::of(&world.server.base, tenant.api.key.as_deref().expect("a key"));
+    let shown = cli.ok(&["logs", &id]).await;
+    assert!(shown.contains("say[2]: this is b") && shown.contains("fail[1] attempt 1:"), "{shown}");
+    let failed = cli.ok(&["logs", &id, "--failed"]).await;
+    assert_eq!(failed.lines().count(), 1, "{failed}");
 }

@@ -10,6 +10,7 @@
 //! Invariants
 //! - `data` and `match` are read as they stand, so that an answer can be judged before the node has begun.
 //! - There is one answer, or the time is up; never both.
+//! - Whoever reads `data` behind the node finds what was declared: a `default` is judged and filled in as an answer is.
 //!
 //! Not here: keeping answers (`store::ask`), whose time is up (the same).
 
@@ -21,7 +22,7 @@ use super::schema::{any, early, late, object};
 use crate::event::binding::MAX_TYPE_LEN;
 use crate::expression::{Expression, Scope};
 use crate::failure::{Class, Failure};
-use crate::fields::{Fields, Problem, unreadable};
+use crate::fields::{Code, Fields, Problem, unreadable};
 use crate::inputs::{self, Inputs};
 use crate::template::{self, Survey};
 
@@ -32,8 +33,10 @@ pub struct Config {
     pub event: Option<String>,
     /// Which events of that type: an expression.
     pub matches: Option<String>,
+    /// What an answer must bring; null if anything will do.
+    pub data: Value,
     pub on_timeout: OnTimeout,
-    /// The data that a wait goes on with whose time is up.
+    /// The data that a wait goes on with whose time is up; null if nothing is said.
     pub default: Value,
 }
 
@@ -97,7 +100,10 @@ pub fn prepare(input: Value) -> Result<Config, Failure> {
 
 /// What an answer brings, with its defaults; or all that is wrong with it. `with` is the node's own, unresolved.
 pub fn judge(with: &Value, data: Option<Value>) -> Result<Value, Vec<Problem>> {
-    let declared = &with["data"];
+    taken(&with["data"], data)
+}
+
+fn taken(declared: &Value, data: Option<Value>) -> Result<Value, Vec<Problem>> {
     Ok(Inputs::read(declared, !declared.is_object()).apply(data)?.unwrap_or_default())
 }
 
@@ -124,9 +130,19 @@ impl Config {
     /// What becomes of the node when the time is up.
     pub fn expired(&self) -> Result<Value, Failure> {
         match self.on_timeout {
-            OnTimeout::Continue => Ok(json!({ "timed_out": true, "data": self.default })),
+            OnTimeout::Continue => Ok(json!({ "timed_out": true, "data": self.judged_default()? })),
             OnTimeout::Fail => Err(Failure::new(Class::Timeout, "nobody answered in time")),
         }
+    }
+
+    fn judged_default(&self) -> Result<Value, Failure> {
+        if self.default.is_null() {
+            return Ok(Value::Null);
+        }
+        taken(&self.data, Some(self.default.clone())).map_err(|problems| {
+            let all: Vec<String> = problems.into_iter().map(|problem| problem.below("/default").to_string()).collect();
+            Failure::new(Class::ValidationError, all.join("; "))
+        })
     }
 }
 
@@ -156,9 +172,10 @@ fn templates(with: &Value) -> Value {
 }
 
 fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
-    if let Some(data) = fields.get("data") {
+    let data = fields.get("data").cloned().unwrap_or_default();
+    if !data.is_null() {
         let at = fields.pointer("data");
-        let found = inputs::check(data).into_iter();
+        let found = inputs::check(&data).into_iter();
         fields.problems.extend(found.map(|found| found.below(&at)));
     }
     let event = fields.text("event").map(str::to_owned);
@@ -181,5 +198,34 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     }
     let on_timeout = fields.choice("on_timeout", ON_TIMEOUT).unwrap_or_default();
     let default = fields.get("default").cloned().unwrap_or_default();
-    Some(Config { event, matches, on_timeout, default })
+    if !fields.is_final() {
+        check_default(fields, &data, &default);
+    }
+    Some(Config { event, matches, data, on_timeout, default })
+}
+
+/// What can be told of a default before it is needed.
+fn check_default(fields: &mut Fields<'_, '_>, data: &Value, default: &Value) {
+    if default.is_null() {
+        return;
+    }
+    if matches!(fields.get("on_timeout").map(Value::as_str), None | Some(Some("fail"))) {
+        fields.wrong("default", "is for on_timeout: continue; without it the node fails when its time is up");
+    }
+    // What is declared wrongly asks for nothing, and is a problem of its own.
+    if is_literal(default) && inputs::check(data).is_empty() {
+        let at = fields.pointer("default");
+        let found = taken(data, Some(default.clone())).err().unwrap_or_default();
+        // A document's shape is right: what is wrong is what its author declared.
+        fields.problems.extend(found.into_iter().map(|found| Problem { code: Code::BadValue, ..found.below(&at) }));
+    }
+}
+
+fn is_literal(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !template::is_templated(text),
+        Value::Array(items) => items.iter().all(is_literal),
+        Value::Object(fields) => fields.values().all(is_literal),
+        _ => true,
+    }
 }

@@ -27,9 +27,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use store::ask::{Minted, Place, Told};
 use utoipa::IntoParams;
+use uuid::Uuid;
 
 use super::auth::Caller;
-use super::body::{Id, Json, Params};
+use super::body::{Id, Json, JsonOrNothing, Params};
 use super::{Api, Code, Problem, executions, page};
 use crate::wire::{AnswerWait, AnsweredWait, MintToken, MintedToken, Page, Wait};
 
@@ -47,7 +48,7 @@ pub(crate) struct List {
     limit: Option<i64>,
 }
 
-/// What an execution waits for, or waited for, by node and iteration.
+/// What an execution and those below it wait for, or waited for, by execution, node and iteration.
 #[utoipa::path(get, path = "/workflow/executions/{id}/waits", tag = "waits", params(("id" = ExecutionId, Path), List),
     responses((status = 200, body = Page<Wait>)))]
 pub(crate) async fn list(
@@ -59,19 +60,25 @@ pub(crate) async fn list(
     let limit = page::limit(params.limit)?;
     let after = page::read(page::List::Waits, params.cursor.as_deref(), place_of)?;
     executions::find(&api, &caller, id).await?;
-    let after = after.as_ref().map(|(iteration, node)| (node.as_str(), *iteration));
-    let rows = api.store.waits(id, caller.workspace, after, limit + 1).await?;
+    let rows = api.store.waits_below(id, caller.workspace, after.as_ref(), limit + 1).await?;
     let cursor = |row: &store::ask::Wait| {
-        let mut place = row.place.iteration.to_be_bytes().to_vec();
+        let mut place = row.place.execution.0.as_bytes().to_vec();
+        place.extend_from_slice(&row.place.iteration.to_be_bytes());
         place.extend_from_slice(row.place.node.as_str().as_bytes());
         page::write(page::List::Waits, &place)
     };
     Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
-fn place_of(bytes: &[u8]) -> Option<(i32, String)> {
-    let (iteration, node) = bytes.split_first_chunk::<4>()?;
-    Some((i32::from_be_bytes(*iteration), page::text_of(node)?))
+fn place_of(bytes: &[u8]) -> Option<Place> {
+    let (execution, rest) = bytes.split_first_chunk::<16>()?;
+    let (iteration, node) = rest.split_first_chunk::<4>()?;
+    let node = NodeKey::new(&page::text_of(node)?).ok()?;
+    Some(Place {
+        execution: ExecutionId(Uuid::from_bytes(*execution)),
+        node,
+        iteration: i32::from_be_bytes(*iteration),
+    })
 }
 
 /// Answers a wait. Before its node has begun the answer is kept for it.
@@ -87,7 +94,7 @@ pub(crate) async fn answer(
     let execution = executions::find(&api, &caller, id).await?;
     let (place, with) = wait(&api, execution.version, id, &node, body.iteration).await?;
     if execution.status.is_terminal() {
-        return Err(over());
+        return Err(ended(&api, &place).await?);
     }
     let data = judged(&with, body.data)?;
     let told = api.store.answer(&place, caller.workspace, &data, &caller.actor).await;
@@ -103,13 +110,13 @@ pub(crate) async fn mint(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id((id, node)): Id<(ExecutionId, String)>,
-    Json(body): Json<MintToken>,
+    JsonOrNothing(body): JsonOrNothing<MintToken>,
 ) -> Result<impl IntoResponse, Problem> {
     let execution = executions::find(&api, &caller, id).await?;
     let (place, with) = wait(&api, execution.version, id, &node, body.iteration).await?;
     refuse_events(&with)?;
     if execution.status.is_terminal() {
-        return Err(over());
+        return Err(ended(&api, &place).await?);
     }
     let lasts = match body.expires_in.as_deref().map(duration::parse) {
         None => LONGEST_TOKEN,
@@ -133,17 +140,29 @@ async fn wait(
     node: &str,
     iteration: Option<i32>,
 ) -> Result<(Place, Value), Problem> {
-    let none = || Problem::new(Code::NotFound, "this execution's workflow has no such wait");
     let version = api.versions.get(&api.store, version).await.map_err(|error| match error {
         Error::Store(error) => error.into(),
         // What cannot be run waits for nothing.
-        Error::Missing(_) | Error::Invalid { .. } => none(),
+        Error::Missing(_) | Error::Invalid { .. } => Problem::not_found("wait"),
     })?;
-    let key = NodeKey::new(node).map_err(|_| none())?;
-    let found = version.definition.nodes.iter().find(|node| node.key == key).ok_or_else(none)?;
-    let iteration = iteration.unwrap_or(0);
-    let with = ask::wait(found, iteration).ok_or_else(none)?.clone();
-    Ok((Place { execution, node: key, iteration }, with))
+    let (nodes, iteration) = (&version.definition.nodes, iteration.unwrap_or(0));
+    let found = nodes.iter().find(|found| found.key.as_str() == node);
+    let Some((found, with)) = found.and_then(|found| Some((found, ask::wait(found, iteration)?))) else {
+        return Err(Problem::new(Code::NotFound, ask::no_wait(nodes, node, iteration)));
+    };
+    Ok((Place { execution, node: found.key.clone(), iteration }, with.clone()))
+}
+
+/// Why a wait of an execution that has ended takes nothing: it was answered before, or nobody did in time.
+async fn ended(api: &Api, place: &Place) -> Result<Problem, Problem> {
+    // The first behind the place before it.
+    let before = (place.node.as_str(), place.iteration - 1);
+    let next = api.store.waits(place.execution, None, Some(before), 1).await?.pop();
+    let status = next.filter(|wait| wait.place == *place).map(|wait| wait.status);
+    Ok(match status {
+        Some(ask::Status::Answered | ask::Status::Taken) => answered(),
+        _ => over(),
+    })
 }
 
 /// The answer as it is stored.
@@ -173,7 +192,7 @@ fn accepted(api: &Api, told: Result<Told, store::Error>, by: &'static str) -> Re
             false
         }
         Told::Early => true,
-        Told::Answered => return conflict("this wait was answered before"),
+        Told::Answered => return Err(answered()),
         Told::Used => return conflict("this link was used before"),
         Told::Expired(call) => {
             api.calls.tell(call);
@@ -187,6 +206,10 @@ fn accepted(api: &Api, told: Result<Told, store::Error>, by: &'static str) -> Re
     };
     ::metrics::counter!(metrics::ANSWERS.name, "by" => by).increment(1);
     Ok(early)
+}
+
+fn answered() -> Problem {
+    Problem::new(Code::Conflict, "this wait was answered before")
 }
 
 fn over() -> Problem {

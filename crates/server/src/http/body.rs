@@ -1,6 +1,6 @@
 //! Reading request bodies and parameters: bounded, of one media type, every mistake named.
 
-use axum::body::to_bytes;
+use axum::body::{HttpBody as _, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -23,6 +23,21 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
         let late = || Problem::new(Code::Malformed, "the body did not come in time");
         let bytes = tokio::time::timeout(api.timeout() / 2, reading).await.map_err(|_| late())??;
         parse(&bytes).map(Json)
+    }
+}
+
+/// A JSON body, or none at all where nothing needs to be said.
+#[derive(Debug)]
+pub(crate) struct JsonOrNothing<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Api> for JsonOrNothing<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
+        if request.body().is_end_stream() {
+            return Ok(JsonOrNothing(T::default()));
+        }
+        Json::from_request(request, api).await.map(|Json(body)| JsonOrNothing(body))
     }
 }
 

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
+use kernel::definition::Kind;
 use kernel::execution::Status;
 use kernel::ids::ExecutionId;
 use kernel::{duration, node, parse, run};
@@ -237,7 +238,7 @@ pub(crate) async fn all_nodes(
     Ok(all)
 }
 
-/// The kind of what a loop does for each item; empty if that cannot be told.
+/// The kind of what a loop does for each item; empty if the graph cannot be read. Not found if the node is no loop.
 async fn item_kind(
     api: &Api,
     execution: &store::execution::Execution,
@@ -245,9 +246,11 @@ async fn item_kind(
 ) -> Result<String, Problem> {
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
     let known = parse::check_stored(&graph).ok();
-    let spec = known.iter().flat_map(|(definition, _)| &definition.nodes).find(|known| known.key == *node);
+    let Some((definition, _)) = known else { return Ok(String::new()) };
+    let spec = definition.nodes.iter().find(|known| known.key == *node && known.kind == Kind::ForEach);
     let action = spec.and_then(kernel::kind::for_each::action);
-    Ok(action.map_or("", |action| action.kind.name()).to_owned())
+    let none = || Problem::new(Code::NotFound, format!("{node} is no loop of this execution's workflow"));
+    action.map(|action| action.kind.name().to_owned()).ok_or_else(none)
 }
 
 fn unbegun(key: &str, kind: &str, status: node::Status) -> wire::Node {

@@ -1,10 +1,11 @@
-//! What an execution's nodes said: LOG nodes, and every attempt that failed.
+//! What an execution's nodes said: LOG nodes, loops of them, and every attempt that failed.
 
 use axum::extract::State;
 use axum::{Extension, Json as Reply};
 use jiff::Timestamp;
-use kernel::definition::Kind;
+use kernel::definition::{Kind, Node};
 use kernel::ids::ExecutionId;
+use kernel::kind::for_each;
 use kernel::kind::log::Level;
 use kernel::parse;
 use serde::Deserialize;
@@ -37,13 +38,18 @@ pub(crate) async fn logs(
     let execution = executions::find(&api, &caller, id).await?;
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
     let known = parse::check_stored(&graph).map(|(definition, _)| definition.nodes).unwrap_or_default();
-    let logging: Vec<&str> = match params.failed.unwrap_or(false) {
-        true => Vec::new(),
-        false => known.iter().filter(|node| node.kind == Kind::Log).map(|node| node.key.as_str()).collect(),
+    let said = !params.failed.unwrap_or(false);
+    let keys = |fits: fn(&Node) -> bool| -> Vec<&str> {
+        known.iter().filter(|node| said && fits(node)).map(|node| node.key.as_str()).collect()
     };
-    let mut items: Vec<LogLine> = api.store.logs(id, &logging).await?.into_iter().flat_map(lines).collect();
+    let (logging, loops) = (keys(|node| node.kind == Kind::Log), keys(loops_over_logs));
+    let mut items: Vec<LogLine> = api.store.logs(id, &logging, &loops).await?.into_iter().flat_map(lines).collect();
     items.sort_by_key(|line| line.at);
     Ok(Reply(Logs { items }))
+}
+
+fn loops_over_logs(node: &Node) -> bool {
+    node.kind == Kind::ForEach && for_each::action(node).is_some_and(|action| action.kind == Kind::Log)
 }
 
 fn lines(said: Said) -> Vec<LogLine> {

@@ -137,7 +137,7 @@ async fn the_program_explains_itself() {
               tree        Show an execution with its children, and theirs
               eval        Try an expression on what an execution took and made, or on an input
               rerun       Run an ended execution again, whole or from where it failed: a new one, linked to it
-              waits       List what an execution waits for, or waited for
+              waits       List what an execution and those below it wait for, or waited for
               answer      Answer what a node of an execution waits for
               cancel      Cancel an execution, waiting or running
               terminate   End an execution by force: its nodes are broken off
