@@ -137,7 +137,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
         let record = sql!("workflow_execution/record");
         let (epochs, park, node, one, status) = (vec![1i64], vec![Some(1i64)], vec!["a"], vec![1], vec!["COMPLETED"]);
         let (no_ms, no_label, no_json) = (vec![None::<i64>], vec![None::<String>], vec![None::<Value>]);
-        let params: [&(dyn ToSql + Sync); 21] = [
+        let params: [&(dyn ToSql + Sync); 22] = [
             &me,
             &run,
             &run,
@@ -153,6 +153,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             &no_json,
             &vec![json!({ "a": 1 })],
             &no_json,
+            &vec![false],
             &none,
             &none,
             &no_text,
