@@ -212,8 +212,10 @@ const COUNTED_ALREADY: (&str, &str) = (
     "p_new.result := NULL;\n        p_new.retry_count := p_old.retry_count + CASE p_old.status WHEN 'processing' THEN 1 ELSE 0 END;\n        -- A retry",
 );
 const TOLD: (&str, &str) = ("'{id,event_id,event_type,event_data,", "'{result,id,event_id,event_type,event_data,");
-const STILL_OPEN: (&str, &str) =
-    ("WHEN a.status = 'OPEN' THEN 'accepted'", "WHEN a.status IN ('OPEN', 'ANSWERED', 'TAKEN') THEN 'accepted'");
+const STILL_OPEN: (&str, &str) = (
+    "WHEN a.status = 'OPEN' THEN coalesce(v_useless, 'accepted')",
+    "WHEN a.status IN ('OPEN', 'ANSWERED', 'TAKEN') THEN 'accepted'",
+);
 const STILL_OPEN_ROW: (&str, &str) = (
     "answered_at = clock_timestamp(), look = false
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';",

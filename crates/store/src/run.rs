@@ -230,9 +230,7 @@ impl Store {
                 ],
             )
             .await?;
-        if rows.len() != records.len() {
-            return Err(Error::Corrupt("a record was not answered".to_owned()));
-        }
+        all_answered(&rows, records)?;
         rows.iter().map(recorded).collect()
     }
 
@@ -322,6 +320,11 @@ pub(crate) fn owned_run(row: &Row) -> Result<Owned, Error> {
         trace: trace(row.try_get("trace_context")?, execution),
     };
     Ok(Owned { begun, canceling: row.try_get("canceling")?, terminating: row.try_get("terminating")? })
+}
+
+fn all_answered(rows: &[Row], records: &[Record]) -> Result<(), Error> {
+    let missing = || Error::Corrupt("a record was not answered".to_owned());
+    if rows.len() == records.len() { Ok(()) } else { Err(missing()) }
 }
 
 /// How many of its nodes a record settles.

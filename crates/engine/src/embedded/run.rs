@@ -22,6 +22,7 @@ mod asks;
 mod attempt;
 mod children;
 mod frame;
+mod insist;
 mod loops;
 mod perform;
 mod record;

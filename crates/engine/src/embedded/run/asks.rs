@@ -27,8 +27,8 @@ use store::ask::{Ask, Came, Place, Standing, What};
 use store::taken::Hold;
 use tokio::time::Instant;
 
-use super::children::insist;
 use super::frame::{At, Frame, FrameIx, ROOT};
+use super::insist::insist;
 use super::perform::Brought;
 use super::timers::Due;
 use super::{Driver, frame};

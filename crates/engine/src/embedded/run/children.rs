@@ -35,14 +35,12 @@ use uuid::Uuid;
 
 use super::Driver;
 use super::frame::{At, Frame, FrameIx};
+use super::insist::{PAUSE, insist};
 use super::perform::{Brought, Outgoing};
 use super::timers::Due;
 use crate::embedded::{LONGEST_SLEEP, NAME, Shared};
 use crate::nodes::Done;
 use crate::versions::{self, Version};
-
-/// How long a database that is away is left alone.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// A child that is to be made, or found.
 pub(super) struct Starting {
@@ -376,28 +374,4 @@ fn refused(refusal: Refusal) -> Failure {
         Refusal::TooMany => format!("its root has {MAX_DESCENDANTS} descendants, the most there may be"),
     };
     Failure::new(Class::ValidationError, message)
-}
-
-/// Asks the store until it answers; whoever may no longer act for the run drops this. What the database cannot hold is a
-/// failure, and so is what it holds and nobody can read.
-pub(super) async fn insist<T, F>(mut ask: impl FnMut() -> F) -> Result<T, Failure>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    loop {
-        match ask().await {
-            Ok(answer) => return Ok(answer),
-            Err(error) if error.is_unavailable() => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "A node waits for the database");
-                tokio::time::sleep(PAUSE).await;
-            }
-            Err(Error::Refused { .. }) => {
-                return Err(Failure::new(Class::ValidationError, "the database cannot hold what it was given"));
-            }
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "A node cannot be performed");
-                return Err(Failure::new(Class::ExecutionError, "what is stored of it cannot be read"));
-            }
-        }
-    }
 }

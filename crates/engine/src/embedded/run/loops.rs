@@ -28,8 +28,8 @@ use store::iteration::{Gathered, Iteration, Looks};
 use store::taken::Hold;
 use tokio::time::Instant;
 
-use super::children::insist;
 use super::frame::{At, Frame};
+use super::insist::insist;
 use super::perform::{Brought, Outgoing};
 use super::timers::Due;
 use super::{Driver, Order};
