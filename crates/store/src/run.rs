@@ -175,8 +175,7 @@ impl Store {
 
     /// Stores what runs of this process did, all in one commit. Answers are in the order of the records.
     pub async fn record(&self, process: ProcessId, records: &[Record], actor: &str) -> Result<Vec<Recorded>, Error> {
-        let (runs, holders): (Vec<Uuid>, Vec<Uuid>) =
-            records.iter().map(|record| (record.execution.0, record.holder.0)).unzip();
+        let (runs, holders): (Vec<_>, Vec<_>) = records.iter().map(|it| (it.execution.0, it.holder.0)).unzip();
         let epochs: Vec<i64> = records.iter().map(|record| record.epoch).collect();
         let park: Vec<Option<i64>> = records.iter().map(|record| record.park.map(whole_ms)).collect();
         // Whose a fact is, by its place among the records: the same execution may be there twice.

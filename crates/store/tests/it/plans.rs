@@ -127,14 +127,13 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             ARRAY[NULL::jsonb], ARRAY[3::smallint], ARRAY[NULL::timestamptz], ARRAY[NULL::text], ARRAY['7'], ARRAY['x'::bytea],
             ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'test', 1, 60000, NULL, true)";
         check("enqueue of what exists", 100, old, &[&workspace.0, &definition.0]).await;
-        let (engine, place, semantics) = (ENGINE, None::<&str>, kernel::SEMANTICS);
-        check("begin", 100, sql!("workflow_execution/begin"), &[&vec![claimed.0], &engine, &place, &me, &semantics])
-            .await;
+        let (place, semantics) = (None::<&str>, kernel::SEMANTICS);
+        let begin: [&(dyn ToSql + Sync); 5] = [&vec![claimed.0], &ENGINE, &place, &me, &semantics];
+        check("begin", 100, sql!("workflow_execution/begin"), &begin).await;
         check("dispatched", 50, sql!("execution_queue/dispatched"), &[&vec![claimed.0], &claim.0]).await;
         let end: (&[&str], &[Option<Value>], Option<&str>) = (&["COMPLETED"], &[None], None);
         let (complete, claims) = (sql!("workflow_execution/complete"), vec![None::<uuid::Uuid>]);
         check("complete", 150, complete, &[&run, &end.0, &end.1, &end.1, &claims, &end.2, &"test"]).await;
-        let record = sql!("workflow_execution/record");
         let (epochs, park, node, one, status) = (vec![1i64], vec![Some(1i64)], vec!["a"], vec![1], vec!["COMPLETED"]);
         let (no_ms, no_label, no_json) = (vec![None::<i64>], vec![None::<String>], vec![None::<Value>]);
         let params: [&(dyn ToSql + Sync); 22] = [
@@ -161,7 +160,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             &nothing,
             &"test",
         ];
-        check("record", 150, record, &params).await;
+        check("record", 150, sql!("workflow_execution/record"), &params).await;
     }
 }
 
