@@ -33,8 +33,13 @@ BEGIN
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $fn$;
 
--- After an insert, in the same transaction. An error is this event's: it is stored on it, and the insert stands. What the
--- isolation level asks to be repeated is the writer's to repeat.
+-- Is an error of this SQLSTATE (or a text that begins with one) worth repeating as it is? The classes are those of store::Error::Unavailable.
+CREATE OR REPLACE FUNCTION fb_is_transient_1(p_state text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $fn$
+    SELECT left(p_state, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
+$fn$;
+
+-- After an insert, in the same transaction. An error that repeating cannot help is this event's: it is stored on it, and the insert stands.
+-- A transient one (a lock timeout, a deadlock, a full disk) is raised: the event is not stored, and its writer repeats the insert.
 CREATE OR REPLACE FUNCTION fb_event_added() RETURNS trigger LANGUAGE plpgsql AS $fn$
 DECLARE
     bound uuid := fb_binding_1(NEW.event_type, NEW.workspace_id);
@@ -45,8 +50,10 @@ BEGIN
     BEGIN
         PERFORM fb_project_1(NEW, bound);
     EXCEPTION
-        WHEN serialization_failure THEN RAISE;
         WHEN OTHERS THEN
+            IF fb_is_transient_1(SQLSTATE) THEN
+                RAISE;
+            END IF;
             UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
              WHERE id = NEW.id;
     END;
@@ -116,7 +123,7 @@ BEGIN
 END $fn$;
 
 -- Folds an event again whose handling failed; answers whether that went well this time (null: it had not failed). One that is
--- bound no more has nothing left to go wrong.
+-- bound no more has nothing left to go wrong. A transient error is raised, and the stored one stays.
 CREATE OR REPLACE FUNCTION fb_event_retry_1(p_id uuid) RETURNS boolean LANGUAGE plpgsql AS $fn$
 DECLARE
     e domain_events;
@@ -132,12 +139,43 @@ BEGIN
             PERFORM fb_project_1(e, bound);
         END IF;
     EXCEPTION
-        WHEN serialization_failure THEN RAISE;
         WHEN OTHERS THEN
+            IF fb_is_transient_1(SQLSTATE) THEN
+                RAISE;
+            END IF;
             UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
              WHERE id = p_id;
             RETURN false;
     END;
     UPDATE domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE id = p_id;
     RETURN true;
+END $fn$;
+
+-- Folds again the events whose stored error is transient: builds before this one stored those too. The one that was tried longest ago comes
+-- first, p_limit at most; answers how many were settled. Another transient error moves its event to the end and ends the call, so that one
+-- lock is waited for once a pass and no event keeps the others from their turn.
+CREATE OR REPLACE FUNCTION fb_events_fold_1(p_limit int) RETURNS int LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '2s' AS $fn$
+DECLARE
+    v_event record;
+    v_done int := 0;
+BEGIN
+    -- The condition is the index's (domain_events_to_fold), word for word.
+    FOR v_event IN SELECT e.id FROM domain_events e
+                    WHERE left(e.processing_error, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
+                    ORDER BY e.processing_failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+    LOOP
+        BEGIN
+            PERFORM fb_event_retry_1(v_event.id);
+            v_done := v_done + 1;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF NOT fb_is_transient_1(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+                 WHERE id = v_event.id;
+                EXIT;
+        END;
+    END LOOP;
+    RETURN v_done;
 END $fn$;

@@ -3,7 +3,8 @@
 //! Invariants
 //! - An append is all or nothing, and repeatable by the events' ids. Dying before the commit leaves nothing; after it, the same call
 //!   again is answered as the first was.
-//! - The job of a bound event is there when the append is: the fold is part of it (`functions/event.sql`).
+//! - The job of a bound event is there when the append is: the fold is part of it (`functions/event.sql`). A transient error of the fold
+//!   undoes the append, and is `Unavailable`.
 //!
 //! Not here: which events make jobs (`binding`), the jobs themselves (`projection`).
 
@@ -142,6 +143,11 @@ impl Store {
         audit(&transaction, workspace, actor, "event.retry", "event", id, &json!({ "folded": folded })).await?;
         transaction.commit().await?;
         Ok(folded)
+    }
+
+    /// Folds again events whose stored error is transient, at most `most`; answers how many were settled.
+    pub async fn fold_events(&self, most: i32) -> Result<i32, Error> {
+        Ok(self.one(sql!("domain_events/fold"), &[&most]).await?.try_get(0)?)
     }
 
     /// Lets go of an event's error. One that has none is a conflict.

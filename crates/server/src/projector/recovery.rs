@@ -1,10 +1,11 @@
-//! Jobs that come back: failed ones when their wait is over, and those whose worker is gone; and those that are no more ours, because
-//! their binding is gone.
+//! Jobs that come back: failed ones when their wait is over, and those whose worker is gone; those that are no more ours, because
+//! their binding is gone; and events whose job a transient error prevented.
 //!
 //! Invariants
 //! - One process at a time, by a lease; two would only find less to do, because every move is guarded by the status it leaves.
 //! - A worker of the API, and one of plain SQL, is gone when it was not heard of for its lease; ours never is: its jobs live and
 //!   end with their executions.
+//! - One kind of recovery that fails does not stop the others.
 //!
 //! What happens if this process dies: each move is one commit; the next pass, of any process, goes on.
 
@@ -45,16 +46,21 @@ impl Recovery {
     }
 
     async fn bring_back(&self) -> Result<i32, store::Error> {
-        let retried = self.store.retry_jobs(self.retry_after, BATCH).await?;
-        let recovered = self.store.recover_jobs(BATCH).await?;
-        let reconciled = self.store.reconcile_jobs(BATCH).await?;
-        let unbound = self.store.unbound_jobs(BATCH).await?;
+        let retried = self.store.retry_jobs(self.retry_after, BATCH).await;
+        let recovered = self.store.recover_jobs(BATCH).await;
+        let reconciled = self.store.reconcile_jobs(BATCH).await;
+        let unbound = self.store.unbound_jobs(BATCH).await;
+        let folded = self.store.fold_events(BATCH).await;
+        let (retried, recovered, reconciled, unbound, folded) = (retried?, recovered?, reconciled?, unbound?, folded?);
+        if folded > 0 {
+            tracing::info!(folded, "Handled events again whose handling a transient error had stopped");
+        }
         if unbound > 0 {
             tracing::info!(unbound, "Jobs whose binding is gone wait for our own worker no more");
         }
         if recovered + reconciled > 0 {
             tracing::info!(recovered, reconciled, "Jobs whose worker was gone came back");
         }
-        Ok(retried.max(recovered).max(reconciled).max(unbound))
+        Ok(retried.max(recovered).max(reconciled).max(unbound).max(folded))
     }
 }

@@ -106,6 +106,87 @@ async fn an_error_of_the_handler_is_the_events_own_and_is_tried_again_or_dismiss
 }
 
 #[tokio::test]
+async fn a_transient_error_undoes_the_append_and_is_the_writers_to_repeat() {
+    let world = World::new().await;
+    world.store.bind(None, None, &rule("order.*"), "test").await.expect("a binding");
+    let placed = event("order.placed");
+    let mut client = world.database.client().await;
+    let lock = client.transaction().await.expect("a transaction");
+    lock.batch_execute("LOCK TABLE workflow_queue_job IN SHARE MODE").await.expect("a lock");
+    let refused = world.store.append(std::slice::from_ref(&placed)).await.expect_err("the lock is held");
+    assert!(refused.is_lock_timeout(), "{refused:?}");
+    assert_eq!(world.count("domain_events").await, 0, "nothing is stored");
+    lock.rollback().await.expect("released");
+    let told = world.store.append(std::slice::from_ref(&placed)).await.expect("the same again");
+    assert!(told[0].added && bound(&world, &placed).await.is_some());
+}
+
+/// Makes every new job fail with this error.
+async fn fail_with(world: &World, state: &str) {
+    let make = format!(
+        "CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE EXCEPTION 'made to fail' USING ERRCODE = '{state}'; END $$;
+         CREATE OR REPLACE TRIGGER fail BEFORE INSERT ON workflow_queue_job FOR EACH ROW EXECUTE FUNCTION fail()"
+    );
+    world.client.batch_execute(&make).await.expect("a trigger");
+}
+
+#[tokio::test]
+async fn only_what_repeating_cannot_help_is_stored_on_an_event() {
+    let world = World::new().await;
+    world.store.bind(None, None, &rule("order.*"), "test").await.expect("a binding");
+    for state in ["08006", "25006", "40001", "40P01", "53100", "53200", "53300", "55P03", "57014", "57P01", "58030"] {
+        fail_with(&world, state).await;
+        let error = world.store.append(&[event("order.placed")]).await.expect_err(state);
+        assert!(error.is_unavailable(), "{state}: {error:?}");
+    }
+    assert_eq!(world.count("domain_events").await, 0);
+    for state in ["22003", "23514", "42501", "54000", "P0001", "XX000"] {
+        fail_with(&world, state).await;
+        let kept = event("order.placed");
+        world.store.append(std::slice::from_ref(&kept)).await.expect(state);
+        let trouble = world.store.event(kept.id, None).await.expect("it").trouble.expect("its error").0;
+        assert_eq!(trouble, format!("{state}: made to fail"));
+        assert!(!world.store.retry_event(kept.id, None, "test").await.expect("a retry"));
+        // A retry by hand that meets a transient error says so, and changes nothing.
+        fail_with(&world, "55P03").await;
+        assert!(world.store.retry_event(kept.id, None, "test").await.expect_err("transient").is_unavailable());
+        assert_eq!(world.store.event(kept.id, None).await.expect("it").trouble.expect("its error").0, trouble);
+    }
+    assert_eq!(world.store.fold_events(100).await.expect("a pass"), 0, "none of these is transient");
+}
+
+#[tokio::test]
+async fn stored_transient_errors_are_folded_again_once_and_in_turn() {
+    let world = World::new().await;
+    let stuck: Vec<NewEvent> = (0..4).map(|_| event("order.placed")).collect();
+    let ids: Vec<Uuid> = stuck.iter().map(|event| event.id).collect();
+    world.store.append(&stuck).await.expect("unbound as yet");
+    world.store.bind(None, None, &rule("order.*"), "test").await.expect("a binding");
+    // As a build before this one left them; the last for a reason of its own.
+    let leave = "UPDATE domain_events SET processing_error = $2 || ': canceling statement due to lock timeout',
+                        processing_failed_at = now() - make_interval(secs => 10 - $3::int) WHERE id = $1";
+    for (at, state) in ["55P03", "40P01", "53100", "23514"].iter().enumerate() {
+        world.run_sql(leave, &[&ids[at], state, &i32::try_from(at).expect("small")]).await;
+    }
+    fail_with(&world, "55P03").await;
+    assert_eq!(world.store.fold_events(100).await.expect("a pass"), 0);
+    let order: Vec<Uuid> = world
+        .get("SELECT array_agg(id ORDER BY processing_failed_at) FROM domain_events WHERE processing_error NOT LIKE '23%'", &[])
+        .await;
+    assert_eq!(order, [ids[1], ids[2], ids[0]], "the first went to the end, and the pass ended with it");
+    world.client.batch_execute("DROP TRIGGER fail ON workflow_queue_job").await.expect("no trigger");
+    race(&world.store, 4, |_, store| async move {
+        store.fold_events(100).await.expect("a pass");
+    })
+    .await;
+    while world.store.fold_events(1).await.expect("a pass") > 0 {}
+    assert_eq!(world.count("workflow_queue_projection").await, 3);
+    let left = world.store.events(&Which { failed: true, ..Which::default() }, 10).await.expect("a list");
+    assert_eq!(left.iter().map(|stored| stored.event.id).collect::<Vec<_>>(), [ids[3]]);
+}
+
+#[tokio::test]
 async fn an_append_is_repeatable_by_id_and_held_to_its_version() {
     let world = World::new().await;
     let first = NewEvent { expected: Some(0), ..event("order.placed") };
