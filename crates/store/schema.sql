@@ -94,44 +94,53 @@ BEGIN
     RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
 END $$;
 
-CREATE FUNCTION public.fb_append_1(p_ids uuid[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, added boolean, sequence bigint, version integer, created timestamp with time zone)
+CREATE FUNCTION public.fb_append_2(p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, id uuid, added boolean, sequence bigint, version integer, created timestamp with time zone)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     SET lock_timeout TO '2s'
     AS $$
 #variable_conflict use_column
 DECLARE
     t record;
-    old domain_events;
-    latest int;
+    v_id uuid;
+    v_old domain_events;
+    v_latest int;
 BEGIN
     -- Streams are appended to one at a time, in one order for all calls.
     PERFORM pg_advisory_xact_lock(7003, s.key) FROM (
-        SELECT DISTINCT hashtext(t.stream::text || t.type) AS key FROM unnest(p_streams, p_stream_types) AS t(stream, type)
+        SELECT DISTINCT hashtext(concat_ws('/', t.workspace, t.stream, t.type)) AS key
+          FROM unnest(p_workspaces, p_streams, p_stream_types) AS t(workspace, stream, type)
          ORDER BY 1) s;
-    FOR t IN SELECT * FROM unnest(p_ids, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
-                WITH ORDINALITY AS t(id, workspace, stream, stream_type, expected, type, data, metadata, ord)
+    FOR t IN SELECT * FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
+                WITH ORDINALITY AS t(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
     LOOP
-        SELECT * INTO old FROM domain_events e WHERE e.id = t.id;
+        v_id := CASE WHEN t.derived THEN fb_event_id_1(t.workspace, t.id) ELSE t.id END;
+        SELECT * INTO v_old FROM domain_events e WHERE e.id = v_id AND e.workspace_id IS NOT DISTINCT FROM t.workspace;
+        IF NOT FOUND AND t.derived THEN
+            -- A build before this one took the seed for the id; a crash since then must not repeat the event.
+            SELECT * INTO v_old FROM domain_events e
+             WHERE e.id = t.id AND e.workspace_id IS NOT DISTINCT FROM t.workspace AND e.stream_id = t.stream
+               AND e.stream_type = t.stream_type AND e.event_type = t.type AND e.event_data = t.data;
+        END IF;
         IF FOUND THEN
-            IF (old.workspace_id, old.stream_id, old.stream_type, old.event_type, old.event_data)
-               IS DISTINCT FROM (t.workspace, t.stream, t.stream_type, t.type, t.data) THEN
+            IF (v_old.stream_id, v_old.stream_type, v_old.event_type, v_old.event_data)
+               IS DISTINCT FROM (t.stream, t.stream_type, t.type, t.data) THEN
                 RAISE EXCEPTION 'event %: this id was used with other content', t.ord - 1
                     USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
             END IF;
-            RETURN QUERY SELECT t.ord, false, old.sequence, old.stream_version, old.created_at;
+            RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at;
             CONTINUE;
         END IF;
-        SELECT coalesce(max(e.stream_version), 0) INTO latest FROM domain_events e
-         WHERE e.stream_id = t.stream AND e.stream_type = t.stream_type;
-        IF t.expected <> latest THEN
-            RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, latest, t.expected
+        v_latest := fb_stream_version_1(t.workspace, t.stream, t.stream_type);
+        IF t.expected <> v_latest THEN
+            RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, v_latest, t.expected
                 USING ERRCODE = 'unique_violation', CONSTRAINT = 'version_conflict';
         END IF;
         RETURN QUERY
         INSERT INTO domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
-        VALUES (t.id, t.workspace, t.stream, t.stream_type, latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
-        RETURNING t.ord, true, e.sequence, e.stream_version, e.created_at;
+        VALUES (v_id, t.workspace, t.stream, t.stream_type, v_latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
+        RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at;
     END LOOP;
 END $$;
 
@@ -490,7 +499,7 @@ BEGIN
                 WHERE a.workspace_id = c.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
                   AND a.id > coalesce(c.after_wait, '00000000-0000-0000-0000-000000000000')
                 ORDER BY a.id LIMIT p_limit) a
-         WHERE d.id = c.event_id
+         WHERE d.id = c.event_id AND d.workspace_id = c.workspace_id
          ORDER BY a.id;
     ELSE
         RETURN QUERY
@@ -1049,10 +1058,12 @@ BEGIN
     BEGIN
         PERFORM fb_project_1(NEW, bound);
     EXCEPTION
-        WHEN serialization_failure THEN RAISE;
         WHEN OTHERS THEN
+            IF fb_is_transient_1(SQLSTATE) THEN
+                RAISE;
+            END IF;
             UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
-             WHERE id = NEW.id;
+             WHERE sequence = NEW.sequence;
     END;
     RETURN NULL;
 END $$;
@@ -1065,14 +1076,50 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
 END $$;
 
-CREATE FUNCTION public.fb_event_retry_1(p_id uuid) RETURNS boolean
+CREATE FUNCTION public.fb_event_id_1(p_workspace uuid, p_seed uuid) RETURNS uuid
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT overlay(overlay(substr(encode(
+               sha256(s.secret || coalesce(uuid_send(p_workspace), '') || uuid_send(p_seed)), 'hex'), 1, 32)
+               PLACING '8' FROM 13) PLACING '8' FROM 17)::uuid
+      FROM event_secret s
+$$;
+
+CREATE TABLE public.domain_events (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    sequence bigint NOT NULL,
+    workspace_id uuid,
+    stream_id uuid NOT NULL,
+    stream_type text NOT NULL,
+    stream_version integer NOT NULL,
+    event_type text NOT NULL,
+    event_data jsonb NOT NULL,
+    event_metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    processing_error text,
+    processing_failed_at timestamp with time zone,
+    CONSTRAINT domain_events_check CHECK (((processing_error IS NULL) = (processing_failed_at IS NULL))),
+    CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
+);
+
+CREATE FUNCTION public.fb_event_of_1(p_id uuid, p_workspace uuid, p_stream uuid, p_stream_type text, p_type text) RETURNS SETOF public.domain_events
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT event.* FROM domain_events event
+     WHERE event.id = p_id AND (p_workspace IS NULL OR event.workspace_id = p_workspace)
+     ORDER BY event.workspace_id IS DISTINCT FROM p_workspace,
+              (event.stream_id, event.stream_type, event.event_type) IS DISTINCT FROM (p_stream, p_stream_type, p_type), event.sequence
+     LIMIT 1
+$$;
+
+CREATE FUNCTION public.fb_event_retry_2(p_sequence bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
     e domain_events;
     bound uuid;
 BEGIN
-    SELECT * INTO e FROM domain_events d WHERE d.id = p_id AND d.processing_error IS NOT NULL FOR UPDATE;
+    SELECT * INTO e FROM domain_events d WHERE d.sequence = p_sequence AND d.processing_error IS NOT NULL FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -1082,13 +1129,15 @@ BEGIN
             PERFORM fb_project_1(e, bound);
         END IF;
     EXCEPTION
-        WHEN serialization_failure THEN RAISE;
         WHEN OTHERS THEN
+            IF fb_is_transient_1(SQLSTATE) THEN
+                RAISE;
+            END IF;
             UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
-             WHERE id = p_id;
+             WHERE sequence = p_sequence;
             RETURN false;
     END;
-    UPDATE domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE id = p_id;
+    UPDATE domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE sequence = p_sequence;
     RETURN true;
 END $$;
 
@@ -1116,6 +1165,36 @@ BEGIN
         END IF;
     END IF;
     RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.fb_events_fold_1(p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET lock_timeout TO '2s'
+    AS $$
+DECLARE
+    v_event record;
+    v_done int := 0;
+BEGIN
+    -- The condition is the index's (domain_events_to_fold), word for word.
+    FOR v_event IN SELECT e.sequence FROM domain_events e
+                    WHERE left(e.processing_error, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
+                    ORDER BY e.processing_failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+    LOOP
+        BEGIN
+            PERFORM fb_event_retry_2(v_event.sequence);
+            v_done := v_done + 1;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF NOT fb_is_transient_1(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+                 WHERE sequence = v_event.sequence;
+                EXIT;
+        END;
+    END LOOP;
+    RETURN v_done;
 END $$;
 
 CREATE TABLE public.workflow_execution_ask (
@@ -1314,6 +1393,12 @@ BEGIN
     RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
 END $$;
 
+CREATE FUNCTION public.fb_is_transient_1(p_state text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT left(p_state, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
+$$;
+
 CREATE FUNCTION public.fb_is_unknown_1(p_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -1355,6 +1440,8 @@ CREATE TABLE public.workflow_queue_job (
     lease_until timestamp with time zone,
     retry_from timestamp with time zone,
     claim_lease_s integer,
+    event_id uuid,
+    event_workspace_id uuid,
     CONSTRAINT workflow_queue_job_check CHECK (((held IS DISTINCT FROM 'sql'::text) OR (claim_id IS NULL))),
     CONSTRAINT workflow_queue_job_check1 CHECK (((pending_since IS NULL) OR ((held IS NULL) AND (claim_id IS NULL) AND (retry_from IS NULL)))),
     CONSTRAINT workflow_queue_job_held_check CHECK ((held = ANY (ARRAY['sql'::text, 'api'::text, 'ours'::text])))
@@ -1436,9 +1523,12 @@ BEGIN
     SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
            CASE WHEN p_job.version > 1
                 THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
-                WHEN EXISTS (SELECT 1 FROM domain_events e WHERE e.id = p_row.event_id) THEN to_jsonb(p_row) - 'event_data'
+                WHEN EXISTS (SELECT 1 FROM domain_events e
+                              WHERE e.id = p_row.event_id AND e.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
+                THEN to_jsonb(p_row) - 'event_data'
                 ELSE to_jsonb(p_row) END,
-           jsonb_build_object('causation_id', p_row.event_id);
+           jsonb_strip_nulls(jsonb_build_object('causation_id', p_row.event_id,
+               'event_workspace_id', CASE WHEN p_job.workspace_id IS NULL THEN p_job.event_workspace_id END));
 END $$;
 
 CREATE FUNCTION public.fb_job_finish_1(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
@@ -1557,10 +1647,13 @@ BEGIN
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it.
-        INSERT INTO workflow_queue_job AS j (id, version, pending_since, workspace_id)
-        VALUES (NEW.id, 1, NEW.created_at,
-                (SELECT w.id FROM domain_events e JOIN workspace w ON w.id = e.workspace_id WHERE e.id = NEW.event_id))
+        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
+        -- the first with its id, stream and type.
+        INSERT INTO workflow_queue_job AS j (id, version, pending_since, event_id, event_workspace_id, workspace_id)
+        SELECT NEW.id, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
+          FROM (SELECT 1) one
+          LEFT JOIN fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
+          LEFT JOIN workspace ON workspace.id = event.workspace_id
         ON CONFLICT (id) DO UPDATE SET version = j.version + 1
         RETURNING * INTO v_job;
     ELSE
@@ -1718,11 +1811,11 @@ CREATE FUNCTION public.fb_jobs_due_1(p_limit integer) RETURNS TABLE(id uuid, ret
          WHERE b.full_until IS NULL OR b.full_until <= now()
          ORDER BY first.due_at, b.id LIMIT p_limit),
     t AS MATERIALIZED (
-        SELECT j.id, j.workspace_id, j.due_at, b.id AS binding_id
+        SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at, b.id AS binding_id
           FROM b
          CROSS JOIN LATERAL (
             SELECT j.*, row_number() OVER (ORDER BY j.due_at, j.id) AS turn
-              FROM (SELECT j.id, j.workspace_id, j.due_at FROM workflow_queue_job j
+              FROM (SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at FROM workflow_queue_job j
                      WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
                      ORDER BY j.due_at, j.id LIMIT p_limit) j) j
          ORDER BY j.turn, j.due_at, j.id LIMIT p_limit)
@@ -1732,7 +1825,7 @@ CREATE FUNCTION public.fb_jobs_due_1(p_limit integer) RETURNS TABLE(id uuid, ret
       FROM t
       JOIN b ON b.id = t.binding_id
       JOIN workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
-      LEFT JOIN domain_events e ON e.id = p.event_id
+      LEFT JOIN domain_events e ON e.id = p.event_id AND e.workspace_id IS NOT DISTINCT FROM t.event_workspace_id
      ORDER BY t.due_at, t.id
 $$;
 
@@ -1776,7 +1869,9 @@ CREATE FUNCTION public.fb_jobs_folded_1() RETURNS SETOF public.workflow_queue_pr
       FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM domain_events f
              WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
       JOIN domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
-      LEFT JOIN domain_events e ON e.id = (a.event_data ->> 'event_id')::uuid
+      LEFT JOIN LATERAL fb_event_of_1((a.event_data ->> 'event_id')::uuid,
+           coalesce((a.event_metadata ->> 'event_workspace_id')::uuid, a.workspace_id),
+           (a.event_data ->> 'stream_id')::uuid, a.event_data ->> 'stream_type', a.event_data ->> 'event_type') e ON true
      WHERE z.event_type <> 'workflow.queue.retired'
 $$;
 
@@ -1794,14 +1889,16 @@ BEGIN
     INSERT INTO workflow_queue_projection SELECT f.* FROM fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
     DELETE FROM workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.id = j.id);
     -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
-    INSERT INTO workflow_queue_job (id, workspace_id, version, pending_since, held, lease_until, retry_from)
-    SELECT p.id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
+    INSERT INTO workflow_queue_job (id, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
+    SELECT p.id, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
            CASE WHEN p.status = 'processing' THEN 'sql' END,
            CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
            CASE WHEN p.status = 'failed' AND p.retry_count < 3 THEN p.failed_at END
       FROM workflow_queue_projection p
-     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version FROM domain_events f
+     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM domain_events f
                           WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
+      LEFT JOIN LATERAL fb_event_of_1(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
+           p.stream_id, p.stream_type, p.event_type) e ON true
      WHERE p.id = ANY (found.ids)
     ON CONFLICT (id) DO NOTHING;
     PERFORM set_config('forebay.projection', '', true);
@@ -1920,7 +2017,8 @@ BEGIN
 
     FOR t IN
         WITH s AS MATERIALIZED (
-            SELECT u.*, 'event:' || p.event_id || '/' || u.retries AS key
+            -- By the job's id: an event's may be another workspace's too, and a platform's workflow runs for both.
+            SELECT u.*, 'event:' || p.id || '/' || u.retries AS key
               FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers, p_workflow_ids)
                    AS u(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
               JOIN workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
@@ -2089,12 +2187,22 @@ CREATE FUNCTION public.fb_log_projection_1() RETURNS trigger
     SET search_path TO 'public', 'pg_temp'
     SET "TimeZone" TO 'UTC'
     AS $$
+DECLARE
+    v_row workflow_queue_projection := coalesce(NEW, OLD);
 BEGIN
     INSERT INTO change_log (topic, op, refs, workspaces, record, old_record)
-    SELECT 'projection', TG_OP, ARRAY[coalesce(NEW.id, OLD.id)],
-           ARRAY[(SELECT d.workspace_id FROM domain_events d WHERE d.id = coalesce(NEW.event_id, OLD.event_id))],
-           CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
-    -- At most one running transaction rings: NOTIFY takes a lock of the whole cluster at its commit.
+    SELECT 'projection', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
+           CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
+      FROM (SELECT 1) one
+      LEFT JOIN LATERAL (
+            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM workflow_queue_job job WHERE job.id = v_row.id
+            UNION ALL
+            (SELECT fact.workspace_id FROM domain_events fact
+              WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue' ORDER BY fact.stream_version DESC LIMIT 1)
+            UNION ALL
+            SELECT event.workspace_id FROM fb_event_of_1(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
+            LIMIT 1) found ON true;
+    -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
     IF pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
     END IF;
@@ -2187,34 +2295,18 @@ BEGIN
     SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
 END $$;
 
-CREATE TABLE public.domain_events (
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
-    sequence bigint NOT NULL,
-    workspace_id uuid,
-    stream_id uuid NOT NULL,
-    stream_type text NOT NULL,
-    stream_version integer NOT NULL,
-    event_type text NOT NULL,
-    event_data jsonb NOT NULL,
-    event_metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    processing_error text,
-    processing_failed_at timestamp with time zone,
-    CONSTRAINT domain_events_check CHECK (((processing_error IS NULL) = (processing_failed_at IS NULL))),
-    CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
-);
-
 CREATE FUNCTION public.fb_project_1(p_event public.domain_events, p_binding uuid) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
     new_id uuid := gen_random_uuid();
 BEGIN
-    IF EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.event_id = p_event.id) THEN
+    IF EXISTS (SELECT 1 FROM workflow_queue_job j
+                WHERE j.event_id = p_event.id AND j.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
         RETURN;
     END IF;
-    INSERT INTO workflow_queue_job (id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
-    SELECT new_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, b.lease_s, now(),
+    INSERT INTO workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
+    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, b.lease_s, now(),
            CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
       FROM event_binding b WHERE b.id = p_binding;
     INSERT INTO workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
@@ -2447,6 +2539,17 @@ BEGIN
            (SELECT coalesce(max(r.age), 0) FROM r WHERE r.has_slot),
            (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);
 END $$;
+
+CREATE FUNCTION public.fb_stream_version_1(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS integer
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT coalesce(
+        CASE WHEN p_workspace IS NULL
+             THEN (SELECT max(e.stream_version) FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL)
+             ELSE (SELECT max(e.stream_version) FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace) END, 0)
+$$;
 
 CREATE FUNCTION public.fb_take_3(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb, p_once boolean) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
     LANGUAGE plpgsql
@@ -2778,6 +2881,13 @@ CREATE TABLE public.event_binding (
     CONSTRAINT event_binding_check1 CHECK (((workflow_definition_id IS NOT NULL) OR ((filter IS NULL) AND (input IS NULL) AND (workflow_id IS NULL)))),
     CONSTRAINT event_binding_event_type_check CHECK (((length(event_type) >= 1) AND (length(event_type) <= 200))),
     CONSTRAINT event_binding_lease_s_check CHECK (((lease_s >= 1) AND (lease_s <= 604800)))
+);
+
+CREATE TABLE public.event_secret (
+    one boolean DEFAULT true NOT NULL,
+    secret bytea NOT NULL,
+    CONSTRAINT event_secret_one_check CHECK (one),
+    CONSTRAINT event_secret_secret_check CHECK ((octet_length(secret) = 32))
 );
 
 CREATE TABLE public.execution_queue (
@@ -3184,16 +3294,19 @@ ALTER TABLE ONLY public.change_log
     ADD CONSTRAINT change_log_pkey PRIMARY KEY (xid, seq);
 
 ALTER TABLE ONLY public.domain_events
-    ADD CONSTRAINT domain_events_pkey PRIMARY KEY (id);
+    ADD CONSTRAINT domain_events_id UNIQUE NULLS NOT DISTINCT (id, workspace_id);
 
 ALTER TABLE ONLY public.domain_events
-    ADD CONSTRAINT domain_events_sequence_key UNIQUE (sequence);
+    ADD CONSTRAINT domain_events_pkey PRIMARY KEY (sequence);
 
 ALTER TABLE ONLY public.domain_events
-    ADD CONSTRAINT domain_events_stream_id_stream_type_stream_version_key UNIQUE (stream_id, stream_type, stream_version);
+    ADD CONSTRAINT domain_events_stream UNIQUE NULLS NOT DISTINCT (stream_id, stream_type, workspace_id, stream_version);
 
 ALTER TABLE ONLY public.event_binding
     ADD CONSTRAINT event_binding_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.event_secret
+    ADD CONSTRAINT event_secret_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY public.execution_queue
     ADD CONSTRAINT execution_queue_pkey PRIMARY KEY (id);
@@ -3277,9 +3390,6 @@ ALTER TABLE ONLY public.workflow_queue_job
     ADD CONSTRAINT workflow_queue_job_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.workflow_queue_projection
-    ADD CONSTRAINT workflow_queue_projection_event_id_key UNIQUE (event_id);
-
-ALTER TABLE ONLY public.workflow_queue_projection
     ADD CONSTRAINT workflow_queue_projection_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.workspace
@@ -3300,6 +3410,8 @@ CREATE INDEX domain_events_by_type ON public.domain_events USING btree (event_ty
 CREATE INDEX domain_events_by_workspace ON public.domain_events USING btree (workspace_id, sequence);
 
 CREATE INDEX domain_events_of_type ON public.domain_events USING btree (workspace_id, event_type, created_at, sequence) WHERE (stream_type <> 'workflow_queue'::text);
+
+CREATE INDEX domain_events_to_fold ON public.domain_events USING btree (processing_failed_at) WHERE ("left"(processing_error, 2) = ANY (ARRAY['08'::text, '25'::text, '40'::text, '53'::text, '55'::text, '57'::text, '58'::text]));
 
 CREATE INDEX domain_events_trouble ON public.domain_events USING btree (sequence) WHERE (processing_error IS NOT NULL);
 
@@ -3417,6 +3529,8 @@ CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (w
 
 CREATE INDEX workflow_queue_job_claim ON public.workflow_queue_job USING btree (claim_id) WHERE (claim_id IS NOT NULL);
 
+CREATE UNIQUE INDEX workflow_queue_job_event ON public.workflow_queue_job USING btree (event_id, event_workspace_id) NULLS NOT DISTINCT WHERE (event_id IS NOT NULL);
+
 CREATE INDEX workflow_queue_job_lease ON public.workflow_queue_job USING btree (lease_until) WHERE (lease_until IS NOT NULL);
 
 CREATE INDEX workflow_queue_job_of_binding ON public.workflow_queue_job USING btree (binding_id, due_at, id) WHERE (pending_since IS NOT NULL);
@@ -3432,6 +3546,8 @@ CREATE INDEX workflow_queue_job_pending_of ON public.workflow_queue_job USING bt
 CREATE INDEX workflow_queue_job_retry ON public.workflow_queue_job USING btree (retry_from) WHERE (retry_from IS NOT NULL);
 
 CREATE INDEX workflow_queue_projection_created ON public.workflow_queue_projection USING btree (created_at);
+
+CREATE INDEX workflow_queue_projection_event ON public.workflow_queue_projection USING btree (event_id);
 
 CREATE INDEX workflow_queue_projection_status ON public.workflow_queue_projection USING btree (status, created_at);
 

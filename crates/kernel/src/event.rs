@@ -134,12 +134,12 @@ impl Event {
     }
 }
 
-/// The id of the event that a node emits: the same whoever performs the node, and however often.
+/// The seed of the id of the event that a node emits: the same whoever performs the node, and however often. The store makes the id of it.
 pub fn id_of(execution: ExecutionId, node: &NodeKey, iteration: u32) -> Uuid {
     Uuid::new_v5(&execution.0, format!("{node}/{iteration}").as_bytes())
 }
 
-/// The id of an event of a request with an idempotency key, by its place in it.
+/// The seed of the id of an event of a request with an idempotency key, by its place in it.
 pub fn id_by_key(workspace: Option<Uuid>, key: &str, place: usize) -> Uuid {
     Uuid::new_v5(&workspace.unwrap_or(Uuid::nil()), format!("{key}/{place}").as_bytes())
 }

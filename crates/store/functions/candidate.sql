@@ -93,7 +93,7 @@ BEGIN
                 WHERE a.workspace_id = c.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
                   AND a.id > coalesce(c.after_wait, '00000000-0000-0000-0000-000000000000')
                 ORDER BY a.id LIMIT p_limit) a
-         WHERE d.id = c.event_id
+         WHERE d.id = c.event_id AND d.workspace_id = c.workspace_id
          ORDER BY a.id;
     ELSE
         RETURN QUERY

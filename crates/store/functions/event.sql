@@ -22,11 +22,12 @@ CREATE OR REPLACE FUNCTION fb_project_1(p_event domain_events, p_binding uuid) R
 DECLARE
     new_id uuid := gen_random_uuid();
 BEGIN
-    IF EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.event_id = p_event.id) THEN
+    IF EXISTS (SELECT 1 FROM workflow_queue_job j
+                WHERE j.event_id = p_event.id AND j.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
         RETURN;
     END IF;
-    INSERT INTO workflow_queue_job (id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
-    SELECT new_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, b.lease_s, now(),
+    INSERT INTO workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
+    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, b.lease_s, now(),
            CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
       FROM event_binding b WHERE b.id = p_binding;
     INSERT INTO workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
@@ -55,7 +56,7 @@ BEGIN
                 RAISE;
             END IF;
             UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
-             WHERE id = NEW.id;
+             WHERE sequence = NEW.sequence;
     END;
     RETURN NULL;
 END $fn$;
@@ -77,59 +78,98 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
 END $fn$;
 
+-- The event that a job is about: of this id and workspace. Where no workspace is known (a row that somebody inserted, facts of builds before
+-- this one) it is nobody's event of that id, else the first, and rather one of the same stream and type.
+CREATE OR REPLACE FUNCTION fb_event_of_1(p_id uuid, p_workspace uuid, p_stream uuid, p_stream_type text, p_type text)
+RETURNS SETOF domain_events LANGUAGE sql STABLE AS $fn$
+    SELECT event.* FROM domain_events event
+     WHERE event.id = p_id AND (p_workspace IS NULL OR event.workspace_id = p_workspace)
+     ORDER BY event.workspace_id IS DISTINCT FROM p_workspace,
+              (event.stream_id, event.stream_type, event.event_type) IS DISTINCT FROM (p_stream, p_stream_type, p_type), event.sequence
+     LIMIT 1
+$fn$;
+
+-- The id that an event has whose id the service derives: the same for the same seed, and known to nobody who knows the seed alone.
+CREATE OR REPLACE FUNCTION fb_event_id_1(p_workspace uuid, p_seed uuid) RETURNS uuid LANGUAGE sql STABLE AS $fn$
+    SELECT overlay(overlay(substr(encode(
+               sha256(s.secret || coalesce(uuid_send(p_workspace), '') || uuid_send(p_seed)), 'hex'), 1, 32)
+               PLACING '8' FROM 13) PLACING '8' FROM 17)::uuid
+      FROM event_secret s
+$fn$;
+
 -- Appends events in the order given, all or none. Repeatable by id: same id and content is there already (`added` false).
+-- p_derived: the id given is only the seed of the event's own (fb_event_id_1). Ids and streams are a workspace's (null: nobody's).
 -- p_expected is the version that its stream must be at (0: there is none yet), null for whatever it is at; later events of the same
 -- stream in one call follow. A version that is not met, or an id with other content, raises (version_conflict, id_conflict).
-CREATE OR REPLACE FUNCTION fb_append_1(
-    p_ids uuid[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected int[], p_types text[],
+CREATE OR REPLACE FUNCTION fb_append_2(
+    p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected int[], p_types text[],
     p_data jsonb[], p_metadata jsonb[])
-RETURNS TABLE (ord bigint, added boolean, sequence bigint, version int, created timestamptz)
-LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s'
+RETURNS TABLE (ord bigint, id uuid, added boolean, sequence bigint, version int, created timestamptz)
+LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s'
 AS $fn$
 #variable_conflict use_column
 DECLARE
     t record;
-    old domain_events;
-    latest int;
+    v_id uuid;
+    v_old domain_events;
+    v_latest int;
 BEGIN
     -- Streams are appended to one at a time, in one order for all calls.
     PERFORM pg_advisory_xact_lock(7003, s.key) FROM (
-        SELECT DISTINCT hashtext(t.stream::text || t.type) AS key FROM unnest(p_streams, p_stream_types) AS t(stream, type)
+        SELECT DISTINCT hashtext(concat_ws('/', t.workspace, t.stream, t.type)) AS key
+          FROM unnest(p_workspaces, p_streams, p_stream_types) AS t(workspace, stream, type)
          ORDER BY 1) s;
-    FOR t IN SELECT * FROM unnest(p_ids, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
-                WITH ORDINALITY AS t(id, workspace, stream, stream_type, expected, type, data, metadata, ord)
+    FOR t IN SELECT * FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
+                WITH ORDINALITY AS t(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
     LOOP
-        SELECT * INTO old FROM domain_events e WHERE e.id = t.id;
+        v_id := CASE WHEN t.derived THEN fb_event_id_1(t.workspace, t.id) ELSE t.id END;
+        SELECT * INTO v_old FROM domain_events e WHERE e.id = v_id AND e.workspace_id IS NOT DISTINCT FROM t.workspace;
+        IF NOT FOUND AND t.derived THEN
+            -- A build before this one took the seed for the id; a crash since then must not repeat the event.
+            SELECT * INTO v_old FROM domain_events e
+             WHERE e.id = t.id AND e.workspace_id IS NOT DISTINCT FROM t.workspace AND e.stream_id = t.stream
+               AND e.stream_type = t.stream_type AND e.event_type = t.type AND e.event_data = t.data;
+        END IF;
         IF FOUND THEN
-            IF (old.workspace_id, old.stream_id, old.stream_type, old.event_type, old.event_data)
-               IS DISTINCT FROM (t.workspace, t.stream, t.stream_type, t.type, t.data) THEN
+            IF (v_old.stream_id, v_old.stream_type, v_old.event_type, v_old.event_data)
+               IS DISTINCT FROM (t.stream, t.stream_type, t.type, t.data) THEN
                 RAISE EXCEPTION 'event %: this id was used with other content', t.ord - 1
                     USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
             END IF;
-            RETURN QUERY SELECT t.ord, false, old.sequence, old.stream_version, old.created_at;
+            RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at;
             CONTINUE;
         END IF;
-        SELECT coalesce(max(e.stream_version), 0) INTO latest FROM domain_events e
-         WHERE e.stream_id = t.stream AND e.stream_type = t.stream_type;
-        IF t.expected <> latest THEN
-            RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, latest, t.expected
+        v_latest := fb_stream_version_1(t.workspace, t.stream, t.stream_type);
+        IF t.expected <> v_latest THEN
+            RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, v_latest, t.expected
                 USING ERRCODE = 'unique_violation', CONSTRAINT = 'version_conflict';
         END IF;
         RETURN QUERY
         INSERT INTO domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
-        VALUES (t.id, t.workspace, t.stream, t.stream_type, latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
-        RETURNING t.ord, true, e.sequence, e.stream_version, e.created_at;
+        VALUES (v_id, t.workspace, t.stream, t.stream_type, v_latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
+        RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at;
     END LOOP;
 END $fn$;
 
+-- The version that a workspace's stream (null: nobody's) is at, 0 without one. Two probes of the index: IS NOT DISTINCT FROM would read the
+-- whole stream.
+CREATE OR REPLACE FUNCTION fb_stream_version_1(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS int LANGUAGE sql STABLE AS $fn$
+    SELECT coalesce(
+        CASE WHEN p_workspace IS NULL
+             THEN (SELECT max(e.stream_version) FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL)
+             ELSE (SELECT max(e.stream_version) FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace) END, 0)
+$fn$;
+
 -- Folds an event again whose handling failed; answers whether that went well this time (null: it had not failed). One that is
 -- bound no more has nothing left to go wrong. A transient error is raised, and the stored one stays.
-CREATE OR REPLACE FUNCTION fb_event_retry_1(p_id uuid) RETURNS boolean LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION fb_event_retry_2(p_sequence bigint) RETURNS boolean LANGUAGE plpgsql AS $fn$
 DECLARE
     e domain_events;
     bound uuid;
 BEGIN
-    SELECT * INTO e FROM domain_events d WHERE d.id = p_id AND d.processing_error IS NOT NULL FOR UPDATE;
+    SELECT * INTO e FROM domain_events d WHERE d.sequence = p_sequence AND d.processing_error IS NOT NULL FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -144,10 +184,10 @@ BEGIN
                 RAISE;
             END IF;
             UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
-             WHERE id = p_id;
+             WHERE sequence = p_sequence;
             RETURN false;
     END;
-    UPDATE domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE id = p_id;
+    UPDATE domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE sequence = p_sequence;
     RETURN true;
 END $fn$;
 
@@ -160,12 +200,12 @@ DECLARE
     v_done int := 0;
 BEGIN
     -- The condition is the index's (domain_events_to_fold), word for word.
-    FOR v_event IN SELECT e.id FROM domain_events e
+    FOR v_event IN SELECT e.sequence FROM domain_events e
                     WHERE left(e.processing_error, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
                     ORDER BY e.processing_failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         BEGIN
-            PERFORM fb_event_retry_1(v_event.id);
+            PERFORM fb_event_retry_2(v_event.sequence);
             v_done := v_done + 1;
         EXCEPTION
             WHEN OTHERS THEN
@@ -173,7 +213,7 @@ BEGIN
                     RAISE;
                 END IF;
                 UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
-                 WHERE id = v_event.id;
+                 WHERE sequence = v_event.sequence;
                 EXIT;
         END;
     END LOOP;

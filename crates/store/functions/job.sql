@@ -142,10 +142,13 @@ BEGIN
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it.
-        INSERT INTO workflow_queue_job AS j (id, version, pending_since, workspace_id)
-        VALUES (NEW.id, 1, NEW.created_at,
-                (SELECT w.id FROM domain_events e JOIN workspace w ON w.id = e.workspace_id WHERE e.id = NEW.event_id))
+        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
+        -- the first with its id, stream and type.
+        INSERT INTO workflow_queue_job AS j (id, version, pending_since, event_id, event_workspace_id, workspace_id)
+        SELECT NEW.id, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
+          FROM (SELECT 1) one
+          LEFT JOIN fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
+          LEFT JOIN workspace ON workspace.id = event.workspace_id
         ON CONFLICT (id) DO UPDATE SET version = j.version + 1
         RETURNING * INTO v_job;
     ELSE
@@ -184,7 +187,8 @@ BEGIN
     RETURN v_job;
 END $fn$;
 
--- The fact of a step, with every column that can change. The first also has what cannot, but for the payload, which is its event's.
+-- The fact of a step, with every column that can change. The first also has what cannot, but for the payload, which is its event's. An
+-- event's workspace that did not exist is not the fact's, and is noted beside.
 CREATE OR REPLACE FUNCTION fb_job_fact(p_row workflow_queue_projection, p_fact text, p_job workflow_queue_job)
 RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
@@ -192,9 +196,39 @@ BEGIN
     SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
            CASE WHEN p_job.version > 1
                 THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
-                WHEN EXISTS (SELECT 1 FROM domain_events e WHERE e.id = p_row.event_id) THEN to_jsonb(p_row) - 'event_data'
+                WHEN EXISTS (SELECT 1 FROM domain_events e
+                              WHERE e.id = p_row.event_id AND e.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
+                THEN to_jsonb(p_row) - 'event_data'
                 ELSE to_jsonb(p_row) END,
-           jsonb_build_object('causation_id', p_row.event_id);
+           jsonb_strip_nulls(jsonb_build_object('causation_id', p_row.event_id,
+               'event_workspace_id', CASE WHEN p_job.workspace_id IS NULL THEN p_job.event_workspace_id END));
+END $fn$;
+
+-- Notes a change of the projection for whoever follows it. Its workspace is its job's: the id of an event alone does not tell whose it is. When
+-- the job is gone, its last fact tells; a row that was written without facts belongs to its event.
+CREATE OR REPLACE FUNCTION fb_log_projection_1() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET timezone = 'UTC'
+AS $fn$
+DECLARE
+    v_row workflow_queue_projection := coalesce(NEW, OLD);
+BEGIN
+    INSERT INTO change_log (topic, op, refs, workspaces, record, old_record)
+    SELECT 'projection', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
+           CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
+      FROM (SELECT 1) one
+      LEFT JOIN LATERAL (
+            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM workflow_queue_job job WHERE job.id = v_row.id
+            UNION ALL
+            (SELECT fact.workspace_id FROM domain_events fact
+              WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue' ORDER BY fact.stream_version DESC LIMIT 1)
+            UNION ALL
+            SELECT event.workspace_id FROM fb_event_of_1(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
+            LIMIT 1) found ON true;
+    -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
+    IF pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+    RETURN NULL;
 END $fn$;
 
 CREATE OR REPLACE FUNCTION fb_job_truncate() RETURNS trigger LANGUAGE plpgsql AS $fn$

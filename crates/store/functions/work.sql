@@ -35,11 +35,11 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
          WHERE b.full_until IS NULL OR b.full_until <= now()
          ORDER BY first.due_at, b.id LIMIT p_limit),
     t AS MATERIALIZED (
-        SELECT j.id, j.workspace_id, j.due_at, b.id AS binding_id
+        SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at, b.id AS binding_id
           FROM b
          CROSS JOIN LATERAL (
             SELECT j.*, row_number() OVER (ORDER BY j.due_at, j.id) AS turn
-              FROM (SELECT j.id, j.workspace_id, j.due_at FROM workflow_queue_job j
+              FROM (SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at FROM workflow_queue_job j
                      WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
                      ORDER BY j.due_at, j.id LIMIT p_limit) j) j
          ORDER BY j.turn, j.due_at, j.id LIMIT p_limit)
@@ -49,12 +49,12 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
       FROM t
       JOIN b ON b.id = t.binding_id
       JOIN workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
-      LEFT JOIN domain_events e ON e.id = p.event_id
+      LEFT JOIN domain_events e ON e.id = p.event_id AND e.workspace_id IS NOT DISTINCT FROM t.event_workspace_id
      ORDER BY t.due_at, t.id
 $fn$;
 
 -- Claims jobs for our own worker and enqueues their executions, in one transaction: a job that another took meanwhile starts nothing.
--- p_skip: its filter says no. p_errors: it cannot even begin. The key of a start is (event, retry_count): one execution for each try, ever.
+-- p_skip: its filter says no. p_errors: it cannot even begin. The key of a start is (job, retry_count): one execution for each try, ever.
 -- p_versions: the published version that its input was judged by, which is the one that is run.
 -- Answers what became of each: started, skipped, failed, later (its workspace's backlog is full), moved (another version is published by
 -- now: the job is as it was), or lost.
@@ -87,7 +87,8 @@ BEGIN
 
     FOR t IN
         WITH s AS MATERIALIZED (
-            SELECT u.*, 'event:' || p.event_id || '/' || u.retries AS key
+            -- By the job's id: an event's may be another workspace's too, and a platform's workflow runs for both.
+            SELECT u.*, 'event:' || p.id || '/' || u.retries AS key
               FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers, p_workflow_ids)
                    AS u(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
               JOIN workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
@@ -393,7 +394,9 @@ CREATE OR REPLACE FUNCTION fb_jobs_folded_1() RETURNS SETOF workflow_queue_proje
       FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM domain_events f
              WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
       JOIN domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
-      LEFT JOIN domain_events e ON e.id = (a.event_data ->> 'event_id')::uuid
+      LEFT JOIN LATERAL fb_event_of_1((a.event_data ->> 'event_id')::uuid,
+           coalesce((a.event_metadata ->> 'event_workspace_id')::uuid, a.workspace_id),
+           (a.event_data ->> 'stream_id')::uuid, a.event_data ->> 'stream_type', a.event_data ->> 'event_type') e ON true
      WHERE z.event_type <> 'workflow.queue.retired'
 $fn$;
 
@@ -417,14 +420,16 @@ BEGIN
     INSERT INTO workflow_queue_projection SELECT f.* FROM fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
     DELETE FROM workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.id = j.id);
     -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
-    INSERT INTO workflow_queue_job (id, workspace_id, version, pending_since, held, lease_until, retry_from)
-    SELECT p.id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
+    INSERT INTO workflow_queue_job (id, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
+    SELECT p.id, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
            CASE WHEN p.status = 'processing' THEN 'sql' END,
            CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
            CASE WHEN p.status = 'failed' AND p.retry_count < 3 THEN p.failed_at END
       FROM workflow_queue_projection p
-     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version FROM domain_events f
+     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM domain_events f
                           WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
+      LEFT JOIN LATERAL fb_event_of_1(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
+           p.stream_id, p.stream_type, p.event_type) e ON true
      WHERE p.id = ANY (found.ids)
     ON CONFLICT (id) DO NOTHING;
     PERFORM set_config('forebay.projection', '', true);

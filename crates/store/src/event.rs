@@ -3,6 +3,7 @@
 //! Invariants
 //! - An append is all or nothing, and repeatable by the events' ids. Dying before the commit leaves nothing; after it, the same call
 //!   again is answered as the first was.
+//! - Ids and streams are a workspace's: none of another's is met, taken or moved on. A derived id is known to nobody beforehand.
 //! - The job of a bound event is there when the append is: the fold is part of it (`functions/event.sql`). A transient error of the fold
 //!   undoes the append, and is `Unavailable`.
 //!
@@ -26,6 +27,8 @@ const TRIES: usize = 5;
 #[derive(Clone, Debug)]
 pub struct NewEvent {
     pub id: Uuid,
+    /// The service derived `id` from what others may know: it is the seed of the stored id, which the database makes of it.
+    pub derived: bool,
     pub workspace: Option<WorkspaceId>,
     pub stream_id: Uuid,
     pub stream_type: String,
@@ -39,6 +42,7 @@ pub struct NewEvent {
 /// An event that is there now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
+    pub id: Uuid,
     /// It was not there before.
     pub added: bool,
     pub sequence: i64,
@@ -90,6 +94,7 @@ impl Store {
 
     async fn append_once(&self, events: &[NewEvent]) -> Result<Vec<Appended>, Error> {
         let ids: Vec<Uuid> = events.iter().map(|event| event.id).collect();
+        let derived: Vec<bool> = events.iter().map(|event| event.derived).collect();
         let workspaces: Vec<Option<Uuid>> = events.iter().map(|event| event.workspace.map(|id| id.0)).collect();
         let streams: Vec<Uuid> = events.iter().map(|event| event.stream_id).collect();
         let stream_types: Vec<&str> = events.iter().map(|event| event.stream_type.as_str()).collect();
@@ -100,11 +105,12 @@ impl Store {
         let rows = self
             .query(
                 sql!("domain_events/append"),
-                &[&ids, &workspaces, &streams, &stream_types, &expected, &types, &data, &metadata],
+                &[&ids, &derived, &workspaces, &streams, &stream_types, &expected, &types, &data, &metadata],
             )
             .await?;
         let appended = |row: &Row| {
             Ok(Appended {
+                id: row.try_get("id")?,
                 added: row.try_get("added")?,
                 sequence: row.try_get("sequence")?,
                 version: row.try_get("version")?,
@@ -129,16 +135,22 @@ impl Store {
     /// One event, if this workspace (none: any) may see it.
     pub async fn event(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<Stored, Error> {
         let workspace = workspace.map(|id| id.0);
-        stored(&self.one(sql!("domain_events/get"), &[&id, &workspace]).await?)
+        match self.query(sql!("domain_events/get"), &[&id, &workspace]).await?.as_slice() {
+            [] => Err(Error::NotFound),
+            [one] => stored(one),
+            _ => Err(Error::Conflict(
+                "several workspaces have an event with this id: use a workspace's own key".to_owned(),
+            )),
+        }
     }
 
     /// Folds an event again whose handling failed; answers whether that went well. One that had not failed is a conflict.
     pub async fn retry_event(&self, id: Uuid, workspace: Option<WorkspaceId>, actor: &str) -> Result<bool, Error> {
+        let sequence = self.event(id, workspace).await?.sequence;
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        let of = workspace.map(|id| id.0);
-        let row = transaction.query_opt(sql!("domain_events/retry"), &[&id, &of]).await?.ok_or(Error::NotFound)?;
-        let folded: Option<bool> = row.try_get(0)?;
+        let folded: Option<bool> =
+            transaction.query_one(sql!("domain_events/retry"), &[&sequence]).await?.try_get(0)?;
         let folded = folded.ok_or_else(|| Error::Conflict("the handling of this event did not fail".to_owned()))?;
         audit(&transaction, workspace, actor, "event.retry", "event", id, &json!({ "folded": folded })).await?;
         transaction.commit().await?;
@@ -152,11 +164,10 @@ impl Store {
 
     /// Lets go of an event's error. One that has none is a conflict.
     pub async fn dismiss_event(&self, id: Uuid, workspace: Option<WorkspaceId>, actor: &str) -> Result<(), Error> {
-        self.event(id, workspace).await?;
+        let sequence = self.event(id, workspace).await?.sequence;
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        let of = workspace.map(|id| id.0);
-        if transaction.query_opt(sql!("domain_events/dismiss"), &[&id, &of]).await?.is_none() {
+        if transaction.query_opt(sql!("domain_events/dismiss"), &[&sequence]).await?.is_none() {
             return Err(Error::Conflict("the handling of this event did not fail".to_owned()));
         }
         audit(&transaction, workspace, actor, "event.dismiss", "event", id, &json!({})).await?;
@@ -165,7 +176,7 @@ impl Store {
 }
 
 fn met_a_writer(error: &Error) -> bool {
-    error.refused_by("domain_events_stream_id_stream_type_stream_version_key") || error.refused_by("domain_events_pkey")
+    error.refused_by("domain_events_stream") || error.refused_by("domain_events_id")
 }
 
 fn stored(row: &Row) -> Result<Stored, Error> {

@@ -41,6 +41,10 @@ pub const FUNCTIONS: [(&str, &str); 21] = [
     ("sample", include_str!("../functions/sample.sql")),
 ];
 
+/// The path of functions that run with their owner's rights (`SET search_path FROM CURRENT`). Tables of a session come last: nobody puts one
+/// before ours.
+const PATH: &str = "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);";
+
 /// Serialises migrations over all processes of one database.
 const LOCK: i64 = 0x0f0e_ba40;
 
@@ -141,7 +145,7 @@ async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
         _ => MigrateError::Failed(Box::new(error)),
     })?;
     let functions: String = FUNCTIONS.iter().map(|(_, text)| format!("{text}\n")).collect();
-    client.batch_execute(&format!("BEGIN;\n{functions}COMMIT;")).await.map_err(Error::from)?;
+    client.batch_execute(&format!("BEGIN;\n{PATH}\n{functions}COMMIT;")).await.map_err(Error::from)?;
     let applied = report.applied_migrations().iter().map(ToString::to_string).collect();
     Ok(Report { applied })
 }

@@ -1,7 +1,8 @@
 //! EMIT_EVENT: one append to the domain events.
 //!
 //! Invariants
-//! - The event's id follows from execution, node and iteration: performed again after any crash, it is there already.
+//! - The event's id follows from execution, node and iteration: performed again after any crash, it is there already. Whoever knows these
+//!   cannot tell the id: the database derives it with a secret of its own (`store::event`).
 //! - A database that is away costs time, not an attempt, up to the node's timeout.
 //!
 //! What happens if this process dies: before the append's commit, nothing has happened; after it, the next attempt finds the event and
@@ -39,6 +40,7 @@ impl Emit {
         let metadata = metadata(&config, spec, begun, trace);
         let event = NewEvent {
             id: event::id_of(begun.execution, &spec.key, u32::try_from(iteration).unwrap_or_default()),
+            derived: true,
             workspace: Some(begun.workspace),
             stream_id: config.stream_id.unwrap_or(begun.execution.0),
             stream_type: config.stream_type,
@@ -85,7 +87,8 @@ pub async fn perform(store: &Store, pulse: &Arc<Pulse>, emit: Emit) -> Result<Do
         Error::Refused { .. } => Failure::new(Class::ValidationError, "the database cannot hold this event"),
         _ => Failure::new(Class::ExecutionError, "the event could not be appended"),
     })?;
-    let version = appended.first().map(|one| one.version);
-    let output = json!({ "event_id": event.id, "stream_id": event.stream_id, "stream_version": version });
+    let unanswered = || Failure::new(Class::ExecutionError, "the append of the event was not answered");
+    let appended = appended.first().ok_or_else(unanswered)?;
+    let output = json!({ "event_id": appended.id, "stream_id": event.stream_id, "stream_version": appended.version });
     Ok(Done::plain(output))
 }

@@ -66,8 +66,10 @@ pub(crate) async fn append(
     let mut events = Vec::new();
     for (place, event) in body.events.into_iter().enumerate() {
         let made = || key.map_or_else(store::new_id, |key| id_by_key(workspace.map(|id| id.0), key, place));
+        let derived = event.id.is_none() && key.is_some();
         let id = event.id.unwrap_or_else(made);
-        events.push(read(event, id, place, workspace, &caller, trace.as_deref())?);
+        let event = read(event, id, place, workspace, &caller, trace.as_deref())?;
+        events.push(store::event::NewEvent { derived, ..event });
     }
     let keyed = key.is_some();
     let appended = api.store.append(&events).await.map_err(|error| match error {
@@ -77,14 +79,14 @@ pub(crate) async fn append(
         other => other.into(),
     })?;
     api.jobs.notify_one();
-    let wire = |(event, appended): (&store::event::NewEvent, store::event::Appended)| AppendedEvent {
-        id: event.id,
+    let wire = |appended: store::event::Appended| AppendedEvent {
+        id: appended.id,
         sequence: appended.sequence,
         stream_version: appended.version,
         created_at: appended.created_at,
         repeated: !appended.added,
     };
-    Ok(Reply(AppendedEvents { events: events.iter().zip(appended).map(wire).collect() }))
+    Ok(Reply(AppendedEvents { events: appended.into_iter().map(wire).collect() }))
 }
 
 fn read(
@@ -115,6 +117,7 @@ fn read(
     }
     Ok(store::event::NewEvent {
         id,
+        derived: false,
         workspace,
         stream_id: event.stream_id,
         stream_type: event.stream_type,

@@ -68,7 +68,7 @@ impl Store {
                 pairs.push((place, row.try_get("match")?, event));
             }
         }
-        let (events, unreadable) = self.readable_events(pairs.iter().map(|pair| pair.2).collect()).await?;
+        let (events, unreadable) = self.readable_events(workspace, pairs.iter().map(|pair| pair.2).collect()).await?;
         let candidates = pairs.into_iter().filter_map(|(place, matches, event)| {
             let event = Arc::clone(events.get(&event)?);
             Some(Candidate { place, matches, event })
@@ -93,9 +93,10 @@ impl Store {
         self.answer_with(place, None, None, event, ("event", true)).await
     }
 
-    /// Events by id, and those that are there and cannot be read.
+    /// Events of a workspace by id, and those that are there and cannot be read.
     async fn readable_events(
         &self,
+        workspace: WorkspaceId,
         ids: BTreeSet<Uuid>,
     ) -> Result<(BTreeMap<Uuid, Arc<Event>>, Vec<(Uuid, String)>), Error> {
         let (mut events, mut unreadable) = (BTreeMap::new(), Vec::new());
@@ -103,7 +104,7 @@ impl Store {
             return Ok((events, unreadable));
         }
         let (ids, limit) = (ids.iter().collect::<Vec<_>>(), i64::try_from(ids.len()).unwrap_or(i64::MAX));
-        for row in &self.query(sql!("domain_events/some"), &[&ids, &limit]).await? {
+        for row in &self.query(sql!("domain_events/some"), &[&ids, &workspace.0, &limit]).await? {
             let id: Uuid = row.try_get("id")?;
             match event_of(row, id) {
                 Ok(event) => drop(events.insert(id, Arc::new(event))),

@@ -219,7 +219,7 @@ async fn an_event_that_cannot_be_read_is_dropped_and_keeps_nobody_from_the_next(
 async fn an_append_beside_many_waits_notes_one_row_and_touches_few_buffers() {
     let world = World::new().await;
     let (hold, workspace) = held(&world).await;
-    let sql = "SELECT added FROM fb_append_1(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[gen_random_uuid()], ARRAY['payment'],
+    let sql = "SELECT added FROM fb_append_2(ARRAY[gen_random_uuid()], ARRAY[false], ARRAY[$1::uuid], ARRAY[gen_random_uuid()], ARRAY['payment'],
         ARRAY[NULL::int], ARRAY['payment.made'], ARRAY['{}'::jsonb], ARRAY[NULL::jsonb])";
     many_waits(&world, hold, workspace, 20_000).await;
     for analysed in [false, true] {

@@ -19,6 +19,7 @@ pub(crate) fn rule(event_type: &str) -> Rule {
 pub(crate) fn event(event_type: &str) -> NewEvent {
     NewEvent {
         id: new_id(),
+        derived: false,
         workspace: None,
         stream_id: new_id(),
         stream_type: "organization".to_owned(),

@@ -58,7 +58,7 @@ async fn facts(world: &World, job: Uuid) -> String {
         .await
 }
 
-async fn is_rebuilt_alike(world: &World) -> i64 {
+pub(crate) async fn is_rebuilt_alike(world: &World) -> i64 {
     let found = world.store.check_jobs().await.expect("a check");
     assert!(found.is_none(), "{found:?}");
     found.jobs
@@ -370,7 +370,7 @@ async fn workers_of_ours_at_once_start_each_job_once() {
         world
             .count(
                 "workflow_queue_projection p JOIN workflow_execution e ON e.id::text = p.workflow_run_id
-        WHERE p.status = 'processing' AND p.workflow_id = 'wf' AND e.idempotency_key = 'event:' || p.event_id || '/0'"
+        WHERE p.status = 'processing' AND p.workflow_id = 'wf' AND e.idempotency_key = 'event:' || p.id || '/0'"
             )
             .await,
         40

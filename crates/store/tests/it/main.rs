@@ -16,6 +16,7 @@ mod deletion;
 mod embedded;
 mod enqueue;
 mod errors;
+mod event_borders;
 mod events;
 mod explain;
 mod feed;
