@@ -2566,14 +2566,14 @@ BEGIN
         RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb, false;
         RETURN;
     END IF;
-    v_again := coalesce((SELECT n.status = 'RUNNING' FROM workflow_execution_node n
+    v_again := coalesce((SELECT n.status = 'RUNNING' AND n.once FROM workflow_execution_node n
                           WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration), false);
     INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at, once)
     SELECT e.id, p_node, p_iteration, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp(), p_once
       FROM workflow_execution e WHERE e.id = p_execution
     ON CONFLICT (execution_id, node, iteration) DO UPDATE
        SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
-           started_at = coalesce(n.started_at, excluded.started_at), once = excluded.once,
+           started_at = coalesce(n.started_at, excluded.started_at), once = excluded.once OR (n.status = 'RUNNING' AND n.once),
            next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
      WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
     INSERT INTO change_log (topic, op, refs, workspaces)

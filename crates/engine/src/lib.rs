@@ -9,6 +9,7 @@
 
 pub mod embedded;
 pub mod ending;
+pub mod insist;
 pub mod mask;
 #[cfg(feature = "mutants")]
 pub mod mutant;

@@ -3,13 +3,15 @@
 //! Invariants
 //! - Light kinds only compute, at once and here; the others are futures that may be dropped at any
 //!   time, and dropping one stops its work.
-//! - A failure is classified where it happens and never re-wrapped.
+//! - A failure is classified where it happens and never re-wrapped. A panic is one, on every engine.
 //! - No secret is at hand when a node is made ready: what is stored as its input has none.
 //!
 //! Not here: what a kind's configuration means (`kernel::kind`), retries (`kernel::run`).
 
 mod emit_event;
 mod http_request;
+
+use std::panic::AssertUnwindSafe;
 
 use kernel::definition;
 use kernel::expression::Scope;
@@ -19,7 +21,7 @@ use kernel::kind::{self, Config};
 use serde_json::{Value, json};
 
 pub use emit_event::{Emit, perform as emit_event};
-pub use http_request::{Call, perform as http_request, timeout};
+pub use http_request::{Call, Prepared, perform as http_request, timeout};
 
 /// What a node produced.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,8 +69,19 @@ pub enum Work {
     Skip,
 }
 
-/// Makes a node ready: its input with every template resolved, and what is left to do.
+/// Makes a node ready: its input with every template resolved, and what is left to do. A panic is a failure of the node.
 pub fn ready(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), Failure> {
+    let made = std::panic::catch_unwind(AssertUnwindSafe(|| make_ready(spec, scope)));
+    made.unwrap_or_else(|_| Err(panicked(spec.key.as_str())))
+}
+
+/// What becomes of a node whose work panicked.
+fn panicked(node: &str) -> Failure {
+    tracing::error!(node, "A node panicked");
+    Failure::panicked()
+}
+
+fn make_ready(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), Failure> {
     if !kind::may_start(spec, scope)? {
         return Ok((Value::Null, Work::Skip));
     }

@@ -30,6 +30,7 @@ use std::fmt;
 use std::io;
 use std::iter;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -163,6 +164,9 @@ impl Inner {
         loop {
             if let Some(pulse) = &request.pulse {
                 pulse.fresh().await;
+            }
+            if let Some(sent) = &request.sent {
+                sent.store(true, Ordering::Release);
             }
             let answer = self.exchange(&hop, request.partition).await?;
             let Some(location) = redirect_of(&answer).filter(|_| request.follows) else {

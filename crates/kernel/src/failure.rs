@@ -33,6 +33,8 @@ pub enum Class {
     Timeout,
     /// Anything else that went wrong while doing the work.
     ExecutionError,
+    /// The node's work broke off in the middle: a fault of ours, never of the user.
+    Panicked,
     /// The result cannot be stored.
     UnstorableOutput,
     /// A graph that ended with unsettled nodes: a fault of ours, never of the user.
@@ -68,6 +70,7 @@ impl Class {
             Class::SecurityError => "SECURITY_ERROR",
             Class::Timeout => "TIMEOUT",
             Class::ExecutionError => "EXECUTION_ERROR",
+            Class::Panicked => "PANICKED",
             Class::UnstorableOutput => "UNSTORABLE_OUTPUT",
             Class::Stalled => "STALLED",
             Class::CrashLoop => "CRASH_LOOP",
@@ -153,6 +156,11 @@ impl Failure {
         let message = "it was interrupted while it was being performed, and it may be performed at most once: \
                        find out whether it took effect, then rerun with resolve done or repeat";
         Self::new(Class::ResultUnknown, message)
+    }
+
+    /// What is said of a node whose work panicked. It is not tried again: it would panic again.
+    pub fn panicked() -> Self {
+        Self::new(Class::Panicked, "the node's work broke off unexpectedly: a fault of Forebay's, look into its log")
     }
 
     /// How a node ends that fails so and is not tried again.

@@ -6,8 +6,9 @@
 -- its successor, changes nothing.
 
 -- Takes a node, or one iteration of a loop, for an attempt. One that is settled, or whose next attempt is not due yet, is left and
--- answered as it stands. A repeat is the same attempt again: a worker that died costs none. again: somebody had begun this
--- attempt and did not tell of it.
+-- answered as it stands. A repeat is the same attempt again: a worker that died costs none. again: somebody had begun a call of this
+-- attempt that may be made at most once, and did not tell of it. p_once: it counts as begun with the taking, as releases before
+-- begin_once.sql had it.
 CREATE OR REPLACE FUNCTION fb_take_3(
     p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration int, p_input jsonb, p_once boolean)
 RETURNS TABLE (held boolean, status text, label text, attempt int, fence int, next_in_ms bigint, error jsonb, again boolean)
@@ -23,14 +24,14 @@ BEGIN
         RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb, false;
         RETURN;
     END IF;
-    v_again := coalesce((SELECT n.status = 'RUNNING' FROM workflow_execution_node n
+    v_again := coalesce((SELECT n.status = 'RUNNING' AND n.once FROM workflow_execution_node n
                           WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration), false);
     INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at, once)
     SELECT e.id, p_node, p_iteration, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp(), p_once
       FROM workflow_execution e WHERE e.id = p_execution
     ON CONFLICT (execution_id, node, iteration) DO UPDATE
        SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
-           started_at = coalesce(n.started_at, excluded.started_at), once = excluded.once,
+           started_at = coalesce(n.started_at, excluded.started_at), once = excluded.once OR (n.status = 'RUNNING' AND n.once),
            next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
      WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
     INSERT INTO change_log (topic, op, refs, workspaces)

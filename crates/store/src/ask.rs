@@ -190,7 +190,7 @@ impl Store {
     }
 
     /// What came for the asks of a holder's tree since the last look, which counts as seen then; that the run was called counts as
-    /// heard. None if the hold is lost. What a lost reply said is told by asking again.
+    /// heard. None if the hold is lost. What a lost reply said is in `answers_taken`.
     pub async fn answers(&self, hold: Hold) -> Result<Option<Vec<Came>>, Error> {
         let Hold { execution, owner, epoch } = hold;
         let rows = self.query(sql!("workflow_execution_ask/answers"), &[&execution.0, &owner.0, &epoch]).await?;
@@ -200,15 +200,16 @@ impl Store {
                 return Ok(None);
             }
             let Some(execution) = row.try_get::<_, Option<Uuid>>("execution")? else { continue };
-            let status = parsed(row, "status", kernel::ask::Status::parse)?;
-            let attempt: i32 = row.try_get("attempt")?;
-            came.push(Came {
-                place: place_of(row, ExecutionId(execution))?,
-                attempt: u32::try_from(attempt).map_err(|bad| Error::Corrupt(format!("an ask: {bad}")))?,
-                standing: over(status, row)?,
-            });
+            came.push(came_of(row, ExecutionId(execution))?);
         }
         Ok(Some(came))
+    }
+
+    /// What `answers` took for a holder's tree before, as far as no record of its node says so: the reply that told it may have been
+    /// lost. It may be repeated, and may tell what was heard.
+    pub async fn answers_taken(&self, holder: ExecutionId) -> Result<Vec<Came>, Error> {
+        let rows = self.query(sql!("workflow_execution_ask/taken_below"), &[&holder.0]).await?;
+        rows.iter().map(|row| came_of(row, ExecutionId(row.try_get("execution")?))).collect()
     }
 
     /// Answers a wait of a workspace (none: any), also one that nobody asked for yet. That the node is a wait of the execution's
@@ -302,6 +303,15 @@ pub(crate) fn call_of(row: &Row) -> Result<Option<Call>, Error> {
 pub(crate) fn place_of(row: &Row, execution: ExecutionId) -> Result<Place, Error> {
     let node = NodeKey::new(row.try_get("node")?).map_err(|bad| Error::Corrupt(format!("an ask: {bad}")))?;
     Ok(Place { execution, node, iteration: row.try_get("iteration")? })
+}
+
+fn came_of(row: &Row, execution: ExecutionId) -> Result<Came, Error> {
+    let attempt: i32 = row.try_get("attempt")?;
+    Ok(Came {
+        place: place_of(row, execution)?,
+        attempt: u32::try_from(attempt).map_err(|bad| Error::Corrupt(format!("an ask: {bad}")))?,
+        standing: over(parsed(row, "status", kernel::ask::Status::parse)?, row)?,
+    })
 }
 
 /// How an ask that is not open stands.

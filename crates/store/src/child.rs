@@ -175,6 +175,12 @@ impl Store {
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
     }
 
+    /// The open descendants of a root.
+    pub async fn open_below(&self, root: ExecutionId) -> Result<Vec<ExecutionId>, Error> {
+        let rows = self.query(sql!("workflow_execution/open_below"), &[&root.0]).await?;
+        rows.iter().map(|row| Ok(ExecutionId(row.try_get("id")?))).collect()
+    }
+
     /// The children of an execution after one of them (none: from the first), in the order in which they were made.
     pub async fn children(
         &self,

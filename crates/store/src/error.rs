@@ -3,6 +3,8 @@
 //! Invariants
 //! - The driver's error stays behind ours, as source; nothing of it reaches a client.
 //! - Whether a batch is repeated whole or by halves follows from the kind alone (`batch`).
+//! - Which SQLSTATE means what is decided here and nowhere else. An error that is no answer (`is_answer`) says nothing about the
+//!   rows: whoever acts for a run repeats the question, and never ends, repeats or aborts work because of it.
 
 use tokio_postgres::error::SqlState;
 
@@ -18,7 +20,7 @@ pub enum Error {
     /// The database cannot do it now: try later.
     #[error("the database is not available")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The data itself was refused (SQLSTATE classes 21, 22, 23, 54): trying again cannot help.
+    /// The data itself was refused (SQLSTATE classes 21, 22, 23, 54, or by the driver): trying again cannot help.
     #[error("the database refused the data ({code}{})", constraint.as_ref().map(|c| format!(", {c}")).unwrap_or_default())]
     Refused {
         code: String,
@@ -40,6 +42,14 @@ impl Error {
         matches!(self, Error::Unavailable(_))
     }
 
+    /// Did the database answer the question? If not, it is away or could not run the statement, and nothing is known of the rows.
+    pub fn is_answer(&self) -> bool {
+        match self {
+            Error::NotFound | Error::Conflict(_) | Error::Refused { .. } | Error::Corrupt(_) => true,
+            Error::Unavailable(_) | Error::Statement(_) => false,
+        }
+    }
+
     /// Was the data refused by this constraint or index?
     pub fn refused_by(&self, name: &str) -> bool {
         matches!(self, Error::Refused { constraint: Some(constraint), .. } if constraint == name)
@@ -59,27 +69,54 @@ impl Error {
     }
 }
 
+/// What an SQLSTATE says about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// The same call may succeed later.
+    Transient,
+    /// The data cannot be stored, now or later.
+    Data,
+    /// The statement could not run as it is written.
+    Statement,
+}
+
+/// Reads an SQLSTATE by its class.
+fn meaning(code: &str) -> Meaning {
+    match code.get(..2).unwrap_or_default() {
+        // 08 connection, 25 transaction state (a standby, an idle transaction cut off), 40 rollback and deadlock, 53 resources and
+        // connection slots, 55 locks, 57 shutdown and statement timeout, 58 the machine's own trouble.
+        "08" | "25" | "40" | "53" | "55" | "57" | "58" => Meaning::Transient,
+        "21" | "22" | "23" | "54" => Meaning::Data,
+        _ => Meaning::Statement,
+    }
+}
+
 impl From<tokio_postgres::Error> for Error {
     fn from(error: tokio_postgres::Error) -> Self {
-        let Some(database) = error.as_db_error() else {
-            // A value that cannot be read is no outage: trying again cannot help. The driver tells
-            // the two apart in words only.
-            let text = error.to_string();
-            return match text.starts_with("error deserializing column") || text.starts_with("invalid column") {
-                true => Error::Corrupt(text),
-                false => Error::Unavailable(Box::new(error)),
-            };
-        };
+        let Some(database) = error.as_db_error() else { return of_the_driver(error) };
         let code = database.code().code().to_owned();
-        match &code[..2] {
-            "08" | "25" | "40" | "53" | "55" | "57" | "58" => Error::Unavailable(Box::new(error)),
-            "21" | "22" | "23" | "54" => {
+        match meaning(&code) {
+            Meaning::Transient => Error::Unavailable(Box::new(error)),
+            Meaning::Data => {
                 let constraint = database.constraint().map(str::to_owned);
                 Error::Refused { code, constraint, source: error }
             }
-            _ => Error::Statement(error),
+            Meaning::Statement => Error::Statement(error),
         }
     }
+}
+
+/// The driver tells its kinds apart in words only. A value that cannot be read or sent is no outage: trying again cannot help.
+fn of_the_driver(error: tokio_postgres::Error) -> Error {
+    let text = error.to_string();
+    let begins = |words: &[&str]| words.iter().any(|words| text.starts_with(words));
+    if begins(&["error deserializing column", "invalid column"]) {
+        return Error::Corrupt(text);
+    }
+    if begins(&["error serializing parameter", "error encoding message to server"]) {
+        return Error::Refused { code: "driver".to_owned(), constraint: None, source: error };
+    }
+    Error::Unavailable(Box::new(error))
 }
 
 impl From<deadpool_postgres::PoolError> for Error {
@@ -88,5 +125,48 @@ impl From<deadpool_postgres::PoolError> for Error {
             deadpool_postgres::PoolError::Backend(error) => error.into(),
             other => Error::Unavailable(Box::new(other)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_of_trouble_that_passes_is_transient() {
+        let transient = [
+            SqlState::CONNECTION_FAILURE,
+            SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::DISK_FULL,
+            SqlState::OUT_OF_MEMORY,
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::LOCK_NOT_AVAILABLE,
+            SqlState::OBJECT_IN_USE,
+            SqlState::QUERY_CANCELED,
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+            SqlState::CANNOT_CONNECT_NOW,
+            SqlState::IO_ERROR,
+        ];
+        for state in transient {
+            assert_eq!(meaning(state.code()), Meaning::Transient, "{state:?}");
+        }
+        let data =
+            [SqlState::UNIQUE_VIOLATION, SqlState::CHARACTER_NOT_IN_REPERTOIRE, SqlState::PROGRAM_LIMIT_EXCEEDED];
+        for state in data {
+            assert_eq!(meaning(state.code()), Meaning::Data, "{state:?}");
+        }
+        for state in [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_PASSWORD, SqlState::INTERNAL_ERROR] {
+            assert_eq!(meaning(state.code()), Meaning::Statement, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_says_something_about_the_rows_is_an_answer() {
+        let away = Error::Unavailable("gone".into());
+        assert!(!away.is_answer() && Error::NotFound.is_answer() && Error::Corrupt("a row".to_owned()).is_answer());
     }
 }

@@ -40,9 +40,9 @@ pub enum Taken {
     Settled { status: node::Status, label: Option<Label>, error: Option<Failure> },
     /// Its next attempt is due in so long.
     Early(Duration),
-    /// To be performed: this attempt, told of under this fence. A wait that was noted before has so long to go. `again`: somebody
-    /// had begun this attempt and did not tell of it.
-    Go { attempt: u32, fence: i32, wait: Option<Duration>, again: bool },
+    /// To be performed: this attempt, told of under this fence. A wait that was noted before has so long to go. `begun`: somebody
+    /// had begun a call that may be made at most once, and did not tell of it.
+    Go { attempt: u32, fence: i32, wait: Option<Duration>, begun: bool },
 }
 
 /// What became of telling.
@@ -143,20 +143,19 @@ impl Store {
         rows.iter().map(unheard).collect()
     }
 
-    /// Takes a node for an attempt; `once`: it may be performed at most once. Dying before the commit leaves it as it was; after it, whoever takes it next has the same attempt.
+    /// Takes a node for an attempt. Dying before the commit leaves it as it was; after it, whoever takes it next has the same attempt.
     pub async fn take_node(
         &self,
         hold: Hold,
         node: &NodeKey,
         iteration: i32,
         input: Option<&Value>,
-        once: bool,
     ) -> Result<Taken, Error> {
         let Hold { execution, owner, epoch } = hold;
         let row = self
             .one(
                 sql!("workflow_execution_node/take"),
-                &[&execution.0, &owner.0, &epoch, &node.as_str(), &iteration, &input, &once],
+                &[&execution.0, &owner.0, &epoch, &node.as_str(), &iteration, &input],
             )
             .await?;
         if !row.try_get::<_, bool>("held")? {
@@ -170,7 +169,7 @@ impl Store {
             node::Status::Pending | node::Status::Running => {
                 let attempt: i32 = row.try_get("attempt")?;
                 let attempt = u32::try_from(attempt).map_err(|bad| corrupt(&bad))?;
-                Taken::Go { attempt, fence: row.try_get("fence")?, wait, again: row.try_get("again")? }
+                Taken::Go { attempt, fence: row.try_get("fence")?, wait, begun: row.try_get("begun")? }
             }
             settled => {
                 let label: Option<&str> = row.try_get("label")?;
@@ -181,6 +180,14 @@ impl Store {
                 }
             }
         })
+    }
+
+    /// Notes that a call which may be made at most once begins now; false: nothing is to be sent. It may be repeated until it is answered.
+    /// Dying before the commit leaves the call to the next worker; after it, nobody knows whether it was made.
+    pub async fn begin_once(&self, hold: Hold, node: &NodeKey, iteration: i32, fence: i32) -> Result<bool, Error> {
+        let Hold { execution, owner, epoch } = hold;
+        let params: crate::Params<'_> = &[&execution.0, &owner.0, &epoch, &node.as_str(), &iteration, &fence];
+        Ok(self.execute(sql!("workflow_execution_node/begin_once"), params).await? > 0)
     }
 
     /// Tells what became of an attempt; a repeat of what was stored is answered `Overtaken`.

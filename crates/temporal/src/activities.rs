@@ -2,13 +2,16 @@
 //!
 //! Invariants
 //! - Every activity may be repeated, by this worker or another, at any moment: the rows tell what was done.
-//! - Trouble with the database is nobody's attempt: the activity fails in a way that Temporal repeats.
+//! - Trouble with the database is nobody's attempt: the activity fails in a way that Temporal repeats, unless it has something to tell
+//!   that only it knows (`told`).
+//! - A panic ends the node or the run that it belongs to; it is not repeated for ever.
 //! - Nothing is performed for a run that is another's by now: each write shows owner and epoch.
 //!
-//! Not here: one node (`node`), several light ones (`step`), loops (`loops`), children (`children`), what others do (`asks`), in which
+//! Not here: one node (`node`), calling out (`calls`), several light ones (`step`), loops (`loops`), children (`children`), what others do (`asks`), in which
 //! order (`workflow`).
 
 mod asks;
+mod calls;
 mod children;
 mod loops;
 mod node;
@@ -16,6 +19,7 @@ mod runs;
 mod step;
 mod told;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +29,7 @@ use engine::pulse::Pulse;
 use engine::vault::Vault;
 use engine::versions::{self, Version, Versions};
 use engine::{ending, say};
+use futures_util::FutureExt as _;
 use kernel::execution;
 use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
@@ -78,12 +83,16 @@ impl Kit {
 
     #[activity(name = "step")]
     pub(crate) async fn step(self: Arc<Self>, _context: ActivityContext, step: Step) -> Result<Stepped, ActivityError> {
-        self.take_step(step).await
+        let hold = step.hold;
+        let stepped = guarded(self.take_step(step)).await;
+        self.or_broken(hold, stepped, Stepped::Lost).await
     }
 
     #[activity(name = "node")]
     pub(crate) async fn node(self: Arc<Self>, context: ActivityContext, call: Call) -> Result<Ended, ActivityError> {
-        self.perform(&context, call).await
+        let (hold, heartbeat) = (call.hold, self.heartbeat);
+        let performed = guarded(beating(&context, heartbeat, self.perform(&context, call))).await;
+        self.or_broken(hold, performed, Ended::Lost).await
     }
 
     #[activity(name = "gather")]
@@ -92,12 +101,16 @@ impl Kit {
         _context: ActivityContext,
         gather: Gather,
     ) -> Result<Ended, ActivityError> {
-        self.gather_loop(gather).await
+        let hold = gather.hold;
+        let gathered = guarded(self.gather_loop(gather)).await;
+        self.or_broken(hold, gathered, Ended::Lost).await
     }
 
     #[activity(name = "look")]
     pub(crate) async fn look(self: Arc<Self>, _context: ActivityContext, look: Look) -> Result<Looked, ActivityError> {
-        self.look_for_answers(look).await
+        let hold = look.hold;
+        let looked = guarded(self.look_for_answers(look)).await;
+        self.or_broken(hold, looked, Looked::Lost).await
     }
 
     #[activity(name = "report")]
@@ -106,7 +119,9 @@ impl Kit {
         _context: ActivityContext,
         report: Report,
     ) -> Result<Ended, ActivityError> {
-        self.take_report(report).await
+        let hold = report.hold;
+        let taken = guarded(self.take_report(report)).await;
+        self.or_broken(hold, taken, Ended::Lost).await
     }
 
     #[activity(name = "complete")]
@@ -115,7 +130,8 @@ impl Kit {
         _context: ActivityContext,
         complete: Complete,
     ) -> Result<Option<Completed>, ActivityError> {
-        self.try_complete(complete.hold, &complete.outcome).await
+        let completed = guarded(self.try_complete(complete.hold, &complete.outcome)).await;
+        self.or_broken(complete.hold, completed, None).await
     }
 
     #[activity(name = "give_way")]
@@ -134,6 +150,17 @@ pub(crate) mod registered {
 }
 
 impl Kit {
+    /// What an activity came to. One that panicked would panic for ever: its run is ended instead, and `lost` is told.
+    async fn or_broken<T>(&self, hold: Hold, result: Option<Activity<T>>, lost: T) -> Activity<T> {
+        let Some(result) = result else {
+            tracing::error!(execution_id = %hold.execution, "An activity panicked");
+            let reason = "the run broke off unexpectedly: a fault of Forebay's";
+            self.end(hold, ending::failed(Failure::new(Class::Stalled, reason))).await?;
+            return Ok(lost);
+        };
+        result
+    }
+
     async fn try_begin(&self, Begin { execution, owner }: Begin) -> Result<Begun, ActivityError> {
         let answers = self.store.begin_at(&[execution], NAME, Some(&self.place), owner).await.map_err(again)?;
         match answers.into_iter().next() {
@@ -231,11 +258,11 @@ impl Kit {
 
     async fn give_up(&self, hold: Hold, error: versions::Error) -> Result<(), ActivityError> {
         let class = match &error {
-            versions::Error::Store(Error::NotFound | Error::Corrupt(_)) | versions::Error::Invalid { .. } => {
-                Class::BadGraph
+            versions::Error::Store(error) if !error.is_answer() => {
+                return Err(later("DATABASE", &error.to_string(), SOON));
             }
+            versions::Error::Store(_) | versions::Error::Invalid { .. } => Class::BadGraph,
             versions::Error::Missing(_) => Class::DefinitionGone,
-            versions::Error::Store(_) => return Err(later("DATABASE", &error.to_string(), SOON)),
         };
         tracing::warn!(execution_id = %hold.execution, reason = %error, "An execution cannot be run");
         self.end(hold, ending::failed(Failure::new(class, error.to_string()))).await.map(drop)
@@ -287,6 +314,29 @@ impl Kit {
         let held = Held::new(owned.begun, version);
         self.runs.keep(hold, held.clone());
         Ok(Some(held))
+    }
+}
+
+/// What an activity comes to.
+type Activity<T> = Result<T, ActivityError>;
+
+/// What the work comes to; none if it panics.
+async fn guarded<T>(work: impl Future<Output = T>) -> Option<T> {
+    AssertUnwindSafe(work).catch_unwind().await.ok()
+}
+
+/// Does the work, and tells Temporal all the while that it is at it. Not at once: the start itself counts as a beat, and work that is
+/// soon over costs Temporal none.
+async fn beating<T>(context: &ActivityContext, heartbeat: Duration, work: impl Future<Output = T>) -> T {
+    let every = heartbeat / 4;
+    let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            result = &mut work => return result,
+            // That nothing can be told of a heartbeat is no reason to stop: a missing one is noticed.
+            _ = beat.tick() => drop(context.record_heartbeat(()).await),
+        }
     }
 }
 

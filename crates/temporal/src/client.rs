@@ -30,6 +30,7 @@ use temporalio_client::{
     WorkflowSignalOptions, WorkflowTerminateOptions,
 };
 use temporalio_common::data_converters::RawValue;
+use temporalio_common::protos::temporal::api::workflow::v1::WorkflowExecutionInfo;
 use temporalio_common::protos::temporal::api::workflowservice::v1::GetSystemInfoRequest;
 
 use crate::NAME;
@@ -207,20 +208,35 @@ impl Shared {
         }
     }
 
+    /// Terminates a workflow; one that is closed stays as it is.
+    async fn close(&self, execution: ExecutionId) -> Result<(), String> {
+        let options = WorkflowTerminateOptions::builder().reason("ended by force").rpc_options(once()).build();
+        match self.handle(execution).await?.terminate(options).await {
+            Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => Ok(()),
+            Err(error) => Err(chain(&error)),
+        }
+    }
+
     /// Ends a workflow by force, and its execution once no worker can still perform a node of it. If this process dies
     /// on the way, the reconciler finds the workflow closed.
     async fn terminate(&self, execution: ExecutionId) -> Result<(), String> {
         let handle = self.handle(execution).await?;
         let options = WorkflowDescribeOptions::builder().rpc_options(once()).build();
         let calls = match handle.describe(options).await {
-            // What its children call ends with them.
-            Ok(found) => !found.raw().pending_activities.is_empty() || !found.raw().pending_children.is_empty(),
+            // Its children may call too, whichever history started them.
+            Ok(found) => {
+                let raw = found.raw();
+                let continued =
+                    raw.workflow_execution_info.as_ref().is_some_and(|info| info.first_run_id != run_id(info));
+                continued || !raw.pending_activities.is_empty() || !raw.pending_children.is_empty()
+            }
             Err(_) => true,
         };
-        let options = WorkflowTerminateOptions::builder().reason("ended by force").rpc_options(once()).build();
-        match handle.terminate(options).await {
-            Ok(()) | Err(WorkflowInteractionError::NotFound(_)) => {}
-            Err(error) => return Err(chain(&error)),
+        self.close(execution).await?;
+        // No child ends with its parent's workflow: it may outlive the history that started it.
+        let below = self.store.open_below(execution).await.map_err(|error| error.to_string())?;
+        for child in below {
+            self.close(child).await?;
         }
         let in_flight = if calls { self.settings.heartbeat } else { Duration::ZERO };
         tokio::time::sleep(in_flight.max(self.settings.local_below)).await;
@@ -240,4 +256,9 @@ async fn reach(client: &Client) -> Result<(), String> {
     request.set_timeout(CALL);
     let answered = client.connection().workflow_service().get_system_info(request).await;
     answered.map(drop).map_err(|status| format!("Temporal cannot be reached: {}", status.message()))
+}
+
+/// The id of the run that is described.
+fn run_id(info: &WorkflowExecutionInfo) -> &str {
+    info.execution.as_ref().map_or("", |execution| execution.run_id.as_str())
 }

@@ -32,6 +32,10 @@ pub(crate) struct Input {
     /// Its deadline is its parent's, which ends it in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) inherits: bool,
+    /// Its children go on when its history is continued as new, and the next history attends to them. Runs that were begun before
+    /// this was so wait for their children instead.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) outlived: bool,
 }
 
 /// What a workflow that completed answers with.
@@ -229,6 +233,9 @@ pub(crate) struct Call {
     /// Its child's workflow is closed; or its own activity is, and it may be performed at most once: it is only to be told how it stands.
     #[serde(default)]
     pub(crate) closed: Option<Closed>,
+    /// Its child was started by an earlier history: if the child's workflow is closed by now, then so. `Stopped`: none is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attends: Option<Closed>,
 }
 
 /// Why a child's workflow is over, or an activity that told nothing.

@@ -101,6 +101,7 @@ async fn request(
         retry_config: Policy::DEFAULT,
         semantics: brief.semantics,
         inherits: false,
+        outlived: true,
     };
     let item = execution.queue_item().to_string();
     let mut memo = BTreeMap::new();

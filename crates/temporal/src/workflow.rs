@@ -11,6 +11,7 @@
 
 mod asks;
 mod begin;
+mod children;
 mod drive;
 mod loops;
 mod news;
@@ -49,7 +50,7 @@ impl WorkflowOrchestration {
             Begun::Over => return Err(WorkflowTermination::cancelled()),
         };
         let context = &*context;
-        let mut driver = Driver::new(context, execution, owner, *granted, input.inherits).map_err(fault)?;
+        let mut driver = Driver::new(context, owner, *granted, &input).map_err(fault)?;
         let hold = driver.hold();
         match driver.drive().await? {
             Left::Over(outcome) => {
@@ -66,7 +67,10 @@ impl WorkflowOrchestration {
                 context.execute_local_activity(Kit::give_way, hold, surely()).await?;
                 Err(WorkflowTermination::cancelled())
             }
-            Left::Continues => match context.continue_as_new(input, ContinueAsNewOptions::default())? {},
+            Left::Continues => {
+                let next = Input { outlived: true, ..input };
+                match context.continue_as_new(next, ContinueAsNewOptions::default())? {}
+            }
         }
     }
 

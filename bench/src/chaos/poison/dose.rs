@@ -39,7 +39,7 @@ impl Poison {
         match self {
             Poison::Nul => "UNSTORABLE_OUTPUT",
             Poison::Graph => "BAD_GRAPH",
-            Poison::Panic => "EXECUTION_ERROR",
+            Poison::Panic => "PANICKED",
             Poison::Killer => "CRASH_LOOP",
         }
     }

@@ -27,8 +27,8 @@ fn poisons(receiver: &Receiver) -> [(&'static str, Value, &'static str, &'static
     [
         ("nul", call("/nul/a"), "UNSTORABLE_OUTPUT", "NUL"),
         ("graph", log("spoilt below"), "BAD_GRAPH", "cannot be run"),
-        ("call panics", call(&format!("/count/{PANIC}")), "EXECUTION_ERROR", "broke off unexpectedly"),
-        ("run panics", log(PANIC), "STALLED", "broke off unexpectedly"),
+        ("call panics", call(&format!("/count/{PANIC}")), "PANICKED", "broke off unexpectedly"),
+        ("computing panics", log(PANIC), "PANICKED", "broke off unexpectedly"),
     ]
 }
 

@@ -7,14 +7,12 @@
 //! Not here: driving the graph (`run`), whether it may begin (`suspects`).
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use kernel::execution;
 use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::signals::{metrics, spans};
-use store::Error;
 use store::admission::Begun;
 use store::run::{End, Record, StoredNode};
 use tokio::sync::mpsc;
@@ -52,20 +50,12 @@ impl Shared {
         canceling: bool,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Left {
-        let mut pause = Duration::from_millis(50);
-        let version = loop {
-            match self.versions.get(&self.store, begun.version).await {
-                Ok(version) => break version,
-                Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound | Error::Corrupt(_)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "Reading a version failed, trying again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(2));
-                }
-                Err(error @ versions::Error::Missing(_)) => {
-                    return self.give_up(process, &begun, Class::DefinitionGone, error.to_string()).await;
-                }
-                Err(error) => return self.give_up(process, &begun, Class::BadGraph, error.to_string()).await,
+        let version = match self.versions.insist(&self.store, begun.version).await {
+            Ok(version) => version,
+            Err(error @ versions::Error::Missing(_)) => {
+                return self.give_up(process, &begun, Class::DefinitionGone, error.to_string()).await;
             }
+            Err(error) => return self.give_up(process, &begun, Class::BadGraph, error.to_string()).await,
         };
         let driver = Driver::new(Arc::clone(&self), process, begun, version, stored, canceling, inbox);
         Box::pin(driver.drive()).await

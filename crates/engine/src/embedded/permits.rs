@@ -45,13 +45,17 @@ impl Permits {
         Permits { state: Arc::new(Mutex::new(state)) }
     }
 
+    /// A permit, if this workspace may have one now.
+    pub(super) fn try_acquire(&self, workspace: WorkspaceId) -> Option<Permit> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.take(workspace).then(|| Permit { state: Some(Arc::clone(&self.state)), workspace })
+    }
+
     /// Waits for this workspace's turn.
     pub(super) async fn acquire(&self, workspace: WorkspaceId) -> Permit {
         let turn = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.free > 0 && state.has_share(workspace) {
-                state.free -= 1;
-                *state.held.entry(workspace).or_default() += 1;
+            if state.take(workspace) {
                 return Permit { state: Some(Arc::clone(&self.state)), workspace };
             }
             let (send, receive) = oneshot::channel();
@@ -98,6 +102,16 @@ impl Drop for Permit {
 impl State {
     fn has_share(&self, workspace: WorkspaceId) -> bool {
         self.held.get(&workspace).is_none_or(|held| *held < self.share)
+    }
+
+    /// Counts a permit as this workspace's, if one is free and its share is not used up.
+    fn take(&mut self, workspace: WorkspaceId) -> bool {
+        let may = self.free > 0 && self.has_share(workspace);
+        if may {
+            self.free -= 1;
+            *self.held.entry(workspace).or_default() += 1;
+        }
+        may
     }
 
     fn give_back(&mut self, workspace: WorkspaceId) {

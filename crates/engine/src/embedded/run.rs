@@ -14,9 +14,9 @@
 //! - A child's end is committed before its node hears of it.
 //! - When the store says that the run is another's by now, this one stops at once and says nothing more.
 //!
-//! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children (`children`), loops (`loops`), what is asked
-//! outside (`asks`), who may have a child (`turns`), what is told of an attempt (`attempt`), what is stored and remembered (`record`), writing (`writer`), who may run
-//! (`server`), rules of any kind (`kernel`).
+//! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children (`children`), loops (`loops`),
+//! what is asked outside (`asks`), calls made at most once (`once`), who may have a child (`turns`), what is told of an attempt
+//! (`attempt`), what is stored and remembered (`record`), writing (`writer`), who may run (`server`), rules of any kind (`kernel`).
 
 mod asks;
 mod attempt;
@@ -24,6 +24,7 @@ mod children;
 mod frame;
 mod insist;
 mod loops;
+mod once;
 mod perform;
 mod record;
 mod stops;
@@ -34,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::failure::{Class, Failure};
+use kernel::failure::Failure;
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::plan::NodeIx;
 use kernel::run::{Effect, Event, Open, Run, Stop};
@@ -51,6 +52,7 @@ use super::{LONGEST_SLEEP, Left, Shared};
 use crate::nodes::{self, Done};
 use crate::versions::Version;
 use frame::{At, Frame, FrameIx, ROOT};
+use once::Flight;
 use perform::{Brought, Outgoing};
 use timers::{Due, Timers};
 use turns::Turns;
@@ -70,7 +72,7 @@ pub(super) enum Message {
     Cancel,
     /// Begin nothing more, and leave once nothing is in flight.
     Drain,
-    /// Something came for it, or for something below it: it is to look.
+    /// Something came for it, or for something below it.
     Look,
 }
 
@@ -106,7 +108,7 @@ pub(super) struct Driver {
     /// Recorded as running, to be called after the commit.
     calls: Vec<(At, Outgoing)>,
     in_flight: JoinSet<Ended>,
-    handles: BTreeMap<At, tokio::task::AbortHandle>,
+    handles: BTreeMap<At, Flight>,
     timers: Timers,
     turns: Turns,
     /// Attempts under way: their spans, and since when.
@@ -118,6 +120,8 @@ pub(super) struct Driver {
     news: BTreeMap<At, (u32, Standing)>,
     /// It is to look for what came for it.
     look: bool,
+    /// The last look broke off: what it took is read again.
+    look_broke: bool,
     /// It is another's by now.
     lost: bool,
 }
@@ -159,6 +163,7 @@ impl Driver {
             doomed: BTreeSet::new(),
             news: BTreeMap::new(),
             look: false,
+            look_broke: false,
             lost: false,
         };
         driver.restore(ROOT, stored, stop);
@@ -320,7 +325,7 @@ impl Driver {
             Some(joined) = self.in_flight.join_next_with_id() => self.joined(joined),
             Some(message) = self.inbox.recv() => match message {
                 Message::Cancel => self.apply(ROOT, Event::CancelRequested),
-                Message::Drain => self.draining = true,
+                Message::Drain => self.drain(),
                 Message::Look => self.look = true,
             },
             () = tokio::time::sleep_until(next) => self.due(),
@@ -339,18 +344,16 @@ impl Driver {
                 }
             }
             Err(error) => {
-                let Some(at) = self.handles.iter().find(|(_, handle)| handle.id() == error.id()).map(|(at, _)| *at)
-                else {
-                    return;
-                };
+                let found = self.handles.iter().find(|(_, flight)| flight.handle.id() == error.id());
+                let Some(at) = found.map(|(at, _)| *at) else { return };
                 self.handles.remove(&at);
                 if at == asks::LOOK {
-                    self.look = true;
-                    return;
+                    (self.look, self.look_broke) = (true, true);
+                } else {
+                    let frame = self.frame(at.frame);
+                    tracing::error!(execution_id = %frame.execution(), node = %frame.key(at), "A node panicked");
+                    self.ended(at, Err(Failure::panicked()));
                 }
-                let frame = self.frame(at.frame);
-                tracing::error!(execution_id = %frame.execution(), node = %frame.key(at), "A node panicked");
-                self.ended(at, Err(Failure::new(Class::ExecutionError, "the node's work broke off unexpectedly")));
             }
         }
     }

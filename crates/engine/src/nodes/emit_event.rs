@@ -3,13 +3,12 @@
 //! Invariants
 //! - The event's id follows from execution, node and iteration: performed again after any crash, it is there already. Whoever knows these
 //!   cannot tell the id: the database derives it with a secret of its own (`store::event`).
-//! - A database that is away costs time, not an attempt, up to the node's timeout.
+//! - A database that is away costs time, never an attempt: the node's timeout does not count it. The execution's deadline does.
 //!
 //! What happens if this process dies: before the append's commit, nothing has happened; after it, the next attempt finds the event and
 //! ends as this one would have.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kernel::definition;
 use kernel::event;
@@ -21,17 +20,14 @@ use store::admission::Begun;
 use store::event::NewEvent;
 use store::{Error, Store};
 
-use super::{Done, timeout};
+use super::Done;
+use crate::insist::insist;
 use crate::pulse::Pulse;
-
-/// How long a database that is away is left alone.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// An event to be appended for a node.
 #[derive(Debug)]
 pub struct Emit {
     event: NewEvent,
-    timeout: Duration,
 }
 
 impl Emit {
@@ -49,7 +45,7 @@ impl Emit {
             data: config.data,
             metadata,
         };
-        Emit { event, timeout: timeout(spec) }
+        Emit { event }
     }
 }
 
@@ -70,19 +66,12 @@ fn metadata(config: &Config, spec: &definition::Node, begun: &Begun, trace: Trac
 
 /// Appends the event.
 pub async fn perform(store: &Store, pulse: &Arc<Pulse>, emit: Emit) -> Result<Done, Failure> {
-    let Emit { event, timeout } = emit;
-    let append = async {
-        loop {
-            pulse.fresh().await;
-            match store.append(std::slice::from_ref(&event)).await {
-                Err(error) if error.is_unavailable() => tokio::time::sleep(PAUSE).await,
-                other => return other,
-            }
-        }
+    let Emit { event } = emit;
+    let append = || async {
+        pulse.fresh().await;
+        store.append(std::slice::from_ref(&event)).await
     };
-    let late = || Failure::new(Class::Timeout, "the event could not be appended in time");
-    let appended = tokio::time::timeout(timeout, append).await.map_err(|_| late())?;
-    let appended = appended.map_err(|error| match error {
+    let appended = insist(append).await.map_err(|error| match error {
         Error::Conflict(why) => Failure::new(Class::ExecutionError, why),
         Error::Refused { .. } => Failure::new(Class::ValidationError, "the database cannot hold this event"),
         _ => Failure::new(Class::ExecutionError, "the event could not be appended"),

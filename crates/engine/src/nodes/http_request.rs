@@ -13,9 +13,12 @@
 
 use std::collections::BTreeSet;
 use std::mem::take;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use kernel::definition::{self, Kind};
 use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
@@ -30,6 +33,7 @@ use store::admission::Begun;
 use zeroize::Zeroizing;
 
 use super::Done;
+use crate::insist::Pauses;
 use crate::mask::Mask;
 use crate::outbound::{self, Outbound, Request, Response};
 use crate::pulse::Pulse;
@@ -37,9 +41,6 @@ use crate::vault::{self, Vault};
 
 /// The longest a call may take unless its author says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a call waits at most before it asks again for its secrets.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// A call to be made for a node.
 #[derive(Debug)]
@@ -116,14 +117,13 @@ struct Whose<'a> {
 
 /// Opens secrets, and makes the addresses of callbacks. Waits while the database is out of reach; whoever may no longer act for the run drops this.
 async fn opened(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Result<Secrets, Failure> {
-    let mut wait = Duration::from_millis(100);
+    let mut pauses = Pauses::default();
     loop {
         match open(vault, whose, names).await {
             Ok(secrets) => return Ok(secrets),
-            Err(vault::Error::Store(error)) if error.is_unavailable() => {
+            Err(vault::Error::Store(error)) if !error.is_answer() => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "A call waits: its secrets cannot be read");
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(LONGEST_WAIT);
+                pauses.pause().await;
             }
             Err(vault::Error::Store(error)) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "Secrets cannot be read");
@@ -159,39 +159,84 @@ pub fn timeout(spec: &definition::Node) -> Duration {
 
 /// Makes the call.
 pub async fn perform(outbound: &Outbound, vault: &Vault, pulse: &Arc<Pulse>, call: Call) -> Result<Done, Failure> {
-    let Call { config, execution, workspace, token, timeout, trace, unrevealed } = call;
-    let (mut config, secrets) = match unrevealed {
-        None => (config, None),
-        Some(unrevealed) => {
-            let whose = Whose { execution, workspace, public_url: outbound.public_url() };
-            let (config, secrets) = unrevealed.reveal(vault, whose).await?;
-            (config, Some(secrets))
-        }
-    };
-    #[cfg(feature = "test-engine")]
-    super::panic_if_told(&config.url);
-    // Moved, not copied: the request wipes what holds a secret.
-    let mut request = Request::new(method(config.method), take(&mut config.url), workspace);
-    request.secrets = secrets;
-    request.headers = take(&mut config.headers);
-    request.query = take(&mut config.query);
-    request.body = match take(&mut config.body) {
-        Body::Empty => None,
-        Body::Json(value) => Some(outbound::Body::Json(value)),
-        Body::Form(fields) => Some(outbound::Body::Form(fields)),
-        Body::Text(text) => Some(outbound::Body::Text(text)),
-    };
-    request.timeout = timeout;
-    request.max_response_bytes = usize::try_from(config.max_response_bytes).unwrap_or(usize::MAX);
-    request.idempotency_token = Some(token);
-    request.trace = Some(trace);
-    request.pulse = Some(Arc::clone(pulse));
-    let response = outbound.send(request).await?;
-    if config.accepts(response.status) {
-        let Response { status, headers, body, .. } = response;
-        return Ok(Done::plain(json!({ "status": status, "headers": headers, "body": body })));
+    call.prepare(outbound, vault).await?.send(outbound, pulse).await
+}
+
+/// A call with all that it needs: nothing is waited for but the exchange itself.
+#[derive(Debug)]
+pub struct Prepared {
+    config: Config,
+    request: Request,
+    sent: Arc<AtomicBool>,
+}
+
+impl Call {
+    /// Are secrets to be opened before it can be sent?
+    pub fn takes_secrets(&self) -> bool {
+        self.unrevealed.is_some()
     }
-    Err(outbound::failure_of(&response).unwrap_or_else(|| unexpected(&config, &response)))
+
+    /// Opens the secrets that it takes, however long the database needs for that.
+    pub async fn prepare(mut self, outbound: &Outbound, vault: &Vault) -> Result<Prepared, Failure> {
+        let Some(unrevealed) = self.unrevealed.take() else { return Ok(self.prepare_plain()) };
+        let whose = Whose { execution: self.execution, workspace: self.workspace, public_url: outbound.public_url() };
+        let (config, secrets) = unrevealed.reveal(vault, whose).await?;
+        Ok(Call { config, ..self }.prepared(Some(secrets)))
+    }
+
+    /// The same for a call that takes no secrets.
+    pub fn prepare_plain(self) -> Prepared {
+        self.prepared(None)
+    }
+
+    fn prepared(self, secrets: Option<Arc<Mask>>) -> Prepared {
+        let Call { mut config, workspace, token, timeout, trace, .. } = self;
+        // Moved, not copied: the request wipes what holds a secret.
+        let mut request = Request::new(method(config.method), take(&mut config.url), workspace);
+        request.secrets = secrets;
+        request.headers = take(&mut config.headers);
+        request.query = take(&mut config.query);
+        request.body = match take(&mut config.body) {
+            Body::Empty => None,
+            Body::Json(value) => Some(outbound::Body::Json(value)),
+            Body::Form(fields) => Some(outbound::Body::Form(fields)),
+            Body::Text(text) => Some(outbound::Body::Text(text)),
+        };
+        request.timeout = timeout;
+        request.max_response_bytes = usize::try_from(config.max_response_bytes).unwrap_or(usize::MAX);
+        request.idempotency_token = Some(token);
+        request.trace = Some(trace);
+        let sent = Arc::new(AtomicBool::new(false));
+        request.sent = Some(Arc::clone(&sent));
+        Prepared { config, request, sent }
+    }
+}
+
+impl Prepared {
+    /// Is set when the first byte may have left this process.
+    pub fn sent(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.sent)
+    }
+
+    /// Sends it, and takes the answer. A panic is a failure of the node.
+    pub async fn send(self, outbound: &Outbound, pulse: &Arc<Pulse>) -> Result<Done, Failure> {
+        let token = self.request.idempotency_token.clone().unwrap_or_default();
+        let sent = AssertUnwindSafe(self.exchange(outbound, pulse)).catch_unwind().await;
+        sent.unwrap_or_else(|_| Err(super::panicked(&token)))
+    }
+
+    async fn exchange(self, outbound: &Outbound, pulse: &Arc<Pulse>) -> Result<Done, Failure> {
+        let Prepared { config, mut request, .. } = self;
+        #[cfg(feature = "test-engine")]
+        super::panic_if_told(&request.url);
+        request.pulse = Some(Arc::clone(pulse));
+        let response = outbound.send(request).await?;
+        if config.accepts(response.status) {
+            let Response { status, headers, body, .. } = response;
+            return Ok(Done::plain(json!({ "status": status, "headers": headers, "body": body })));
+        }
+        Err(outbound::failure_of(&response).unwrap_or_else(|| unexpected(&config, &response)))
+    }
 }
 
 /// An answer that says "not yet" may also say when to ask again.

@@ -12,6 +12,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kernel::failure::{Class, Failure};
@@ -109,6 +110,8 @@ pub struct Request {
     pub trace: Option<TraceParent>,
     /// Asked before each hop is sent: may this process still act?
     pub pulse: Option<Arc<Pulse>>,
+    /// Set just before the first byte may leave this process.
+    pub sent: Option<Arc<AtomicBool>>,
     /// Whose call it is: connections are reused within a workspace only.
     pub partition: WorkspaceId,
     /// The secrets that it carries: they are taken out of the answer, stay at their origin, and are wiped.
@@ -133,6 +136,7 @@ impl Request {
             idempotency_token: None,
             trace: None,
             pulse: None,
+            sent: None,
             partition,
             secrets: None,
             follows: true,

@@ -8,5 +8,6 @@ mod once;
 mod outbound;
 mod runs;
 mod statuses;
+mod transient;
 mod trees;
 mod world;

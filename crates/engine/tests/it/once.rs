@@ -167,10 +167,12 @@ async fn a_child_that_is_canceled_on_its_own_is_not_known_either() {
     assert_eq!(played.nodes().await, ALL_UNKNOWN);
 }
 
-#[tokio::test]
-async fn what_was_not_begun_is_canceled() {
-    // More than may be in flight: the last of them wait for room.
-    let nodes = (0..70).map(|n| {
+/// How many calls of one workspace a process makes at once: a quarter of all.
+const AT_ONCE: usize = 25;
+
+/// So many calls side by side, of which the last ones wait for a permit or for room.
+async fn side_by_side(count: usize) -> Played {
+    let nodes = (0..count).map(|n| {
         let mut call = once("/slow");
         call["needs"] = json!("start");
         (format!("c{n}"), call)
@@ -178,21 +180,51 @@ async fn what_was_not_begun_is_canceled() {
     let mut nodes: serde_json::Map<String, Value> = nodes.collect();
     nodes.insert("start".to_owned(), json!({ "kind": "LOG", "with": { "message": "start" } }));
     let world = World::new().await;
-    let id = world.enqueue(world.publish(&json!({ "nodes": nodes })).await, json!(null)).await;
+    let definition = world.publish(&json!({ "nodes": nodes })).await;
+    let id = world.enqueue(definition, json!(null)).await;
     let process = world.process().await;
     world.dispatch(&process).await;
-    for _ in 0..3_000 {
-        if world.receiver.calls("/slow") == 64 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let played = Played { world, definition, id, process };
+    played.until_called("/slow", AT_ONCE).await;
+    played
+}
+
+impl Played {
+    /// How many nodes are UNKNOWN, and how many are CANCELED.
+    async fn unknown_and_canceled(&self) -> (i64, i64) {
+        let sql = "SELECT count(*) FILTER (WHERE status = 'UNKNOWN'), count(*) FILTER (WHERE status = 'CANCELED') FROM workflow_execution_node";
+        let row = self.world.database.client().await.query_one(sql, &[]).await.expect("counts");
+        (row.get(0), row.get(1))
     }
-    world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
-    process.engine.cancel(id);
-    assert_eq!(world.ended(id).await.status, Status::Canceled);
-    let sql = "SELECT count(*) FILTER (WHERE status = 'UNKNOWN'), count(*) FILTER (WHERE status = 'CANCELED') FROM workflow_execution_node";
-    let row = world.database.client().await.query_one(sql, &[]).await.expect("counts");
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (64, 6));
+}
+
+#[tokio::test]
+async fn what_only_waits_for_a_permit_or_for_room_is_canceled() {
+    let played = side_by_side(70).await;
+    played.ask_to_cancel().await;
+    played.process.engine.cancel(played.id);
+    assert_eq!(played.world.ended(played.id).await.status, Status::Canceled);
+    assert_eq!(played.unknown_and_canceled().await, (25, 45));
+    assert_eq!(played.world.receiver.calls("/slow"), AT_ONCE);
+}
+
+#[tokio::test]
+async fn a_shutdown_leaves_what_only_waits_for_a_permit_to_the_next_process() {
+    let played = side_by_side(30).await;
+    played.process.engine.drain(Duration::from_millis(50)).await;
+    let played = played.crash().await;
+    played.until_called("/slow", 30).await;
+    assert_eq!(played.unknown_and_canceled().await, (25, 0), "only what was sent is not known");
+    played.process.engine.abandon();
+}
+
+#[tokio::test]
+async fn a_forced_end_cancels_what_only_waits_for_a_permit() {
+    let played = side_by_side(30).await;
+    played.world.database.store.terminate(played.id, played.world.workspace, "test").await.expect("fenced");
+    played.process.engine.terminate(played.id);
+    assert_eq!(played.world.ended(played.id).await.status, Status::Canceled);
+    assert_eq!(played.unknown_and_canceled().await.0, 25);
 }
 
 /// Items that completed, failed and were skipped, then one that is lost, then one that was not begun.

@@ -24,7 +24,7 @@ async fn hold(world: &World) -> Hold {
 }
 
 async fn take(world: &World, hold: Hold) -> Taken {
-    world.store.take_node(hold, &call(), 0, Some(&json!({ "url": "x" })), false).await.expect("an answer")
+    world.store.take_node(hold, &call(), 0, Some(&json!({ "url": "x" }))).await.expect("an answer")
 }
 
 async fn tell(world: &World, hold: Hold, fence: i32, told: NodeFact) -> Told {
@@ -32,12 +32,7 @@ async fn tell(world: &World, hold: Hold, fence: i32, told: NodeFact) -> Told {
 }
 
 fn go(attempt: u32, fence: i32) -> Taken {
-    Taken::Go { attempt, fence, wait: None, again: false }
-}
-
-/// The same, of an attempt that somebody began before.
-fn again(attempt: u32, fence: i32) -> Taken {
-    Taken::Go { attempt, fence, wait: None, again: true }
+    Taken::Go { attempt, fence, wait: None, begun: false }
 }
 
 #[tokio::test]
@@ -45,7 +40,7 @@ async fn a_worker_that_died_costs_no_attempt_and_what_it_tells_late_is_refused()
     let world = World::new().await;
     let hold = hold(&world).await;
     assert_eq!(take(&world, hold).await, go(1, 1));
-    assert_eq!(take(&world, hold).await, again(1, 2), "the next worker has the same attempt");
+    assert_eq!(take(&world, hold).await, go(1, 2), "the next worker has the same attempt");
     let late = NodeFact { output: Some(json!("late")), ..fact("call", Status::Completed) };
     assert_eq!(tell(&world, hold, 1, late).await, Told::Overtaken);
     let done = NodeFact { attempt: 1, output: Some(json!("done")), ..fact("call", Status::Completed) };
@@ -78,7 +73,7 @@ async fn a_wait_that_was_noted_stands_however_often_it_is_taken() {
     assert_eq!(tell(&world, hold, 1, waits).await, Told::Stored);
     let again = take(&world, hold).await;
     assert!(
-        matches!(again, Taken::Go { attempt: 1, fence: 2, wait: Some(wait), again: true } if wait > Duration::from_secs(50))
+        matches!(again, Taken::Go { attempt: 1, fence: 2, wait: Some(wait), begun: false } if wait > Duration::from_secs(50))
     );
 }
 
@@ -87,7 +82,7 @@ async fn iterations_are_taken_and_told_of_one_by_one() {
     let world = World::new().await;
     let hold = hold(&world).await;
     for iteration in [0, 1, 2] {
-        let taken = world.store.take_node(hold, &call(), iteration, None, false).await.expect("an answer");
+        let taken = world.store.take_node(hold, &call(), iteration, None).await.expect("an answer");
         assert_eq!(taken, go(1, 1), "iteration {iteration}");
     }
     let done = NodeFact { iteration: 2, attempt: 1, output: Some(json!(2)), ..fact("call", Status::Completed) };
@@ -96,7 +91,24 @@ async fn iterations_are_taken_and_told_of_one_by_one() {
     let rows = world.store.placed_nodes(hold.execution, &[(&key, 1), (&key, 2), (&key, 3)]).await.expect("rows");
     let stand: Vec<(i32, Status)> = rows.iter().map(|(iteration, row)| (*iteration, row.status)).collect();
     assert_eq!(stand, [(1, Status::Running), (2, Status::Completed)]);
-    assert_eq!(world.store.take_node(hold, &call(), 1, None, false).await.expect("an answer"), again(1, 2));
+    assert_eq!(world.store.take_node(hold, &call(), 1, None).await.expect("an answer"), go(1, 2));
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_made_once_is_begun_under_its_fence_and_not_before() {
+    let world = World::new().await;
+    let hold = hold(&world).await;
+    assert_eq!(take(&world, hold).await, go(1, 1));
+    assert_eq!(take(&world, hold).await, go(1, 2), "who only took it may have died before anything was sent");
+    let begin = async |hold, fence| world.store.begin_once(hold, &call(), 0, fence).await.expect("an answer");
+    assert!(!begin(hold, 1).await, "it was overtaken");
+    assert!(!begin(Hold { epoch: hold.epoch + 1, ..hold }, 2).await, "it is another's");
+    assert!(begin(hold, 2).await && begin(hold, 2).await, "it may be repeated");
+    assert_eq!(take(&world, hold).await, Taken::Go { attempt: 1, fence: 3, wait: None, begun: true });
+    assert_eq!(take(&world, hold).await, Taken::Go { attempt: 1, fence: 4, wait: None, begun: true }, "it stays so");
+    let later = NodeFact { attempt: 2, next_in: Some(Duration::ZERO), ..fact("call", Status::Retrying) };
+    assert_eq!(tell(&world, hold, 4, later).await, Told::Stored);
+    assert_eq!(take(&world, hold).await, go(2, 5), "the next attempt has begun nothing");
 }
 
 /// Whoever saw an answer died before it told: the next one finds it, until the node's row says it.

@@ -25,13 +25,20 @@ use store::child::{Named, NewChild, Place, Refusal, Spawned};
 use store::enqueue::{Accepted, Judged, Start};
 use store::run::{End, Ending};
 use store::{Error, new_id};
+use temporalio_client::errors::WorkflowInteractionError;
+use temporalio_client::{UntypedWorkflow, WorkflowDescribeOptions, WorkflowExecutionStatus};
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 
 use super::runs::Held;
 use super::told::Attempt;
 use super::{Kit, again, later};
 use crate::NAME;
+use crate::connection::{chain, once};
 use crate::message::{Closed, Ended, Input};
+use crate::start::workflow_id;
+
+/// How soon Temporal is asked again about a child when it did not answer.
+const POLL: Duration = Duration::from_secs(1);
 
 impl Kit {
     /// Makes the child of a node, or finds it, and says how it stands.
@@ -41,33 +48,59 @@ impl Kit {
         attempt: &Attempt<'_>,
         held: &Held,
         config: &Config,
-        closed: Option<Closed>,
+        (closed, attends): (Option<Closed>, Option<Closed>),
     ) -> Result<Ended, ActivityError> {
+        let stops = attends == Some(Closed::Stopped);
         if config.detached {
+            if stops {
+                return Ok(Ended::Stopped);
+            }
             let result = self.detach(attempt, held, config).await?;
             return self.ended(attempt, result).await;
         }
-        let (child, end, unknown) = match self.spawn(attempt, held, config).await? {
+        let (child, end, unknown) = match self.spawn(attempt, held, config, stops).await? {
             Err(failure) => return self.ended(attempt, Err(failure)).await,
             Ok(None) => return Ok(Ended::Lost),
             Ok(Some(Spawned::Refused(refusal))) => return self.ended(attempt, Err(refused(refusal))).await,
+            Ok(Some(Spawned::Missing)) if stops => return Ok(Ended::Stopped),
             Ok(Some(Spawned::Missing)) => return self.ended(attempt, Err(unknown(config))).await,
-            Ok(Some(Spawned::Running { begun, inherits, .. })) => match closed {
-                None => return Ok(Ended::Child(Box::new(self.input_of(&begun, inherits).await))),
-                Some(closed) => {
-                    self.end_closed(context, &begun, closed).await?;
-                    // Its rows say now what became of it.
-                    return Box::pin(self.child(context, attempt, held, config, Some(closed))).await;
+            Ok(Some(Spawned::Running { begun, inherits, .. })) => {
+                match self.how_closed(context, &begun, closed, attends).await? {
+                    None => return Ok(Ended::Child(Box::new(self.input_of(&begun, inherits).await))),
+                    Some(closed) => {
+                        self.end_closed(context, &begun, closed).await?;
+                        // Its rows say now what became of it.
+                        return Box::pin(self.child(context, attempt, held, config, (Some(closed), None))).await;
+                    }
                 }
-            },
+            }
             Ok(Some(Spawned::Ended { execution, end, unknown })) => (execution, end, unknown),
         };
         let End { outcome, output, error } = end;
         // What stopped it from above is no failure of its node.
-        if closed == Some(Closed::Stopped) && outcome != execution::Status::Completed && !unknown {
+        if (closed == Some(Closed::Stopped) || stops) && outcome != execution::Status::Completed && !unknown {
             return Ok(Ended::Stopped);
         }
         self.ended(attempt, workflow::ended(child, outcome, output, error, unknown).map(Done::plain)).await
+    }
+
+    /// Is the workflow of a child closed, and how? One that an earlier history started is asked about in Temporal.
+    async fn how_closed(
+        &self,
+        context: &ActivityContext,
+        begun: &Begun,
+        closed: Option<Closed>,
+        attends: Option<Closed>,
+    ) -> Result<Option<Closed>, ActivityError> {
+        if closed.is_some() || attends.is_none() {
+            return Ok(closed);
+        }
+        let handle = context.client().get_workflow_handle::<UntypedWorkflow>(workflow_id(begun.execution));
+        match handle.describe(WorkflowDescribeOptions::builder().rpc_options(once()).build()).await {
+            Ok(found) if found.status() == WorkflowExecutionStatus::Running => Ok(None),
+            Ok(_) | Err(WorkflowInteractionError::NotFound(_)) => Ok(attends),
+            Err(error) => Err(later("TEMPORAL", &chain(&error), POLL)),
+        }
     }
 
     /// What the child's workflow is started with.
@@ -84,6 +117,7 @@ impl Kit {
             retry_config: Policy::DEFAULT,
             semantics: kernel::SEMANTICS,
             inherits,
+            outlived: true,
         }
     }
 
@@ -112,13 +146,14 @@ impl Kit {
         attempt: &Attempt<'_>,
         held: &Held,
         config: &Config,
+        only_find: bool,
     ) -> Result<Result<Option<Spawned>, Failure>, ActivityError> {
         let Attempt { hold, spec, iteration, .. } = attempt;
         let place =
             Place { parent: hold.execution, node: spec.key.clone(), iteration: *iteration, attempt: attempt.attempt };
         // What was made before stands, whatever became of its definition.
         match self.store.find_child(*hold, &place).await.map_err(again)? {
-            Some(Spawned::Missing) => {}
+            Some(Spawned::Missing) if !only_find => {}
             found => return Ok(Ok(found)),
         }
         let (named, input) = match self.named(held, config).await? {
@@ -201,7 +236,7 @@ impl Kit {
         let Some(named) = named.map_err(again)? else { return Ok(Err(unknown(config))) };
         let version = match self.versions.get(&self.store, named.version).await {
             Ok(version) => version,
-            Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound | Error::Corrupt(_)) => {
+            Err(versions::Error::Store(error)) if !error.is_answer() => {
                 return Err(again(error));
             }
             Err(error @ versions::Error::Missing(_)) => {

@@ -9,11 +9,11 @@
 //! What happens if this process dies: before the taking, nothing has happened; after it, the node is taken again
 //! under the same attempt and called with the same token; after telling, the row answers for it.
 //!
-//! Not here: how an attempt ends (`told`), loops (`loops`), children (`children`), what somebody else does (`asks`).
+//! Not here: calling out (`calls`), how an attempt ends (`told`), loops (`loops`), children (`children`), what somebody else does (`asks`).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use engine::nodes::{self, Done, Work};
+use engine::nodes::{self, Work};
 use engine::trace;
 use jiff::Timestamp;
 use kernel::definition::{self, Delivery, Kind};
@@ -23,15 +23,14 @@ use kernel::failure::{Class, Failure};
 use kernel::kind::delay;
 use kernel::node::Status;
 use kernel::plan::NodeIx;
-use kernel::signals::{metrics, spans};
-use kernel::trace::TraceParent;
+use kernel::signals::spans;
 use serde_json::Value;
-use store::admission::Begun;
-use store::run::NodeFact;
+use store::run::{NodeFact, StoredNode};
 use store::taken::{Hold, Taken};
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 use tracing::Instrument as _;
 
+use super::calls::Called;
 use super::runs::Held;
 use super::told::Attempt;
 use super::{Kit, again, later, settled, whole_ms};
@@ -44,8 +43,8 @@ const NEARLY: Duration = Duration::from_secs(2);
 pub(super) struct Found {
     /// A wait that was noted before has so long to go.
     wait: Option<Duration>,
-    /// Somebody had begun this attempt and did not tell of it.
-    again: bool,
+    /// Somebody had begun a call that may be made at most once, and did not tell of it.
+    begun: bool,
 }
 
 impl Kit {
@@ -61,6 +60,9 @@ impl Kit {
         if let (Some(closed), Delivery::AtMostOnce) = (call.closed, spec.delivery) {
             return self.broken_off(hold, &spec, call.iteration, closed).await;
         }
+        if call.attends == Some(Closed::Stopped) && !self.is_begun(hold, &spec, call.iteration).await? {
+            return Ok(Ended::Stopped);
+        }
         let scope = self.scope_at(hold, &held, call.node, call.iteration).await?;
         let ready = nodes::ready(&spec, &scope);
         let input = ready.as_ref().ok().map(|(input, _)| input);
@@ -68,7 +70,7 @@ impl Kit {
             Ok(taken) => taken,
             Err(ended) => return Ok(ended),
         };
-        if found.again && spec.delivery == Delivery::AtMostOnce {
+        if found.begun {
             return self.unknown(&attempt).await;
         }
         let (input, work) = match ready {
@@ -85,25 +87,35 @@ impl Kit {
             }
             Work::Wait(config) => self.ask_for_an_answer(&attempt, &held, config, input).await,
             Work::Task(config) => self.hand_out(&attempt, &held, config).await,
-            Work::Workflow(config) => self.child(context, &attempt, &held, &config, call.closed).await,
-            work => {
-                let span = tracing::info_span!(
-                    parent: None,
-                    spans::RUN_NODE.name,
-                    execution_id = %hold.execution,
-                    node = %spec.key,
-                    kind = spec.kind.name(),
-                    attempt = attempt.attempt,
-                );
-                trace::put_below(&span, held.begun.trace);
-                let trace = trace::of(&span).unwrap_or(held.begun.trace);
-                let work = self.outgoing(work, &attempt, &scope, &held.begun, trace);
-                match self.call(context, &spec, work).instrument(span).await {
-                    Some(result) => self.ended(&attempt, result.and_then(nodes::storable)).await,
-                    None if spec.delivery == Delivery::AtMostOnce => self.unknown(&attempt).await,
-                    None => Err(ActivityError::cancelled()),
-                }
-            }
+            Work::Workflow(config) => self.child(context, &attempt, &held, &config, (call.closed, call.attends)).await,
+            work => self.call_out(context, &attempt, &held, (work, &scope)).await,
+        }
+    }
+
+    /// Calls out for a node, and tells what came of it.
+    async fn call_out(
+        &self,
+        context: &ActivityContext,
+        attempt: &Attempt<'_>,
+        held: &Held,
+        (work, scope): (Work, &Scope),
+    ) -> Result<Ended, ActivityError> {
+        let Attempt { hold, spec, .. } = attempt;
+        let span = tracing::info_span!(
+            parent: None,
+            spans::RUN_NODE.name,
+            execution_id = %hold.execution,
+            node = %spec.key,
+            kind = spec.kind.name(),
+            attempt = attempt.attempt,
+        );
+        trace::put_below(&span, held.begun.trace);
+        let trace = trace::of(&span).unwrap_or(held.begun.trace);
+        match self.call(context, attempt, work, (scope, &held.begun, trace)).instrument(span).await {
+            Called::Ended(result) => self.ended(attempt, result.and_then(nodes::storable)).await,
+            Called::Overtaken => self.stands(attempt).await,
+            Called::Stopped { begun: true } if spec.delivery == Delivery::AtMostOnce => self.unknown(attempt).await,
+            Called::Stopped { .. } => Err(ActivityError::cancelled()),
         }
     }
 
@@ -115,19 +127,28 @@ impl Kit {
         iteration: i32,
         closed: Closed,
     ) -> Result<Ended, ActivityError> {
-        let rows = self.store.placed_nodes(hold.execution, &[(&spec.key, iteration)]).await.map_err(again)?;
-        if rows.is_empty() && closed == Closed::Stopped {
+        if closed == Closed::Stopped && !self.is_begun(hold, spec, iteration).await? {
             return Ok(Ended::Stopped);
         }
         let (attempt, found) = match self.take(hold, spec, iteration, None).await? {
             Ok(taken) => taken,
             Err(ended) => return Ok(ended),
         };
-        if found.again {
+        if found.begun {
             return self.unknown(&attempt).await;
         }
-        let failure = Failure::new(Class::ExecutionError, "Temporal could not have it performed");
+        if closed == Closed::Stopped {
+            return Ok(Ended::Stopped);
+        }
+        let failure = Failure::new(Class::ExecutionError, "Temporal could not run the activity");
         self.ended(&attempt, Err(failure)).await
+    }
+
+    /// Is a node in an attempt, or settled? One that waits for its next attempt, or for its first, is not.
+    async fn is_begun(&self, hold: Hold, spec: &definition::Node, iteration: i32) -> Result<bool, ActivityError> {
+        let rows = self.store.placed_nodes(hold.execution, &[(&spec.key, iteration)]).await.map_err(again)?;
+        let begun = |row: &StoredNode| !matches!(row.status, Status::Pending | Status::Retrying);
+        Ok(rows.first().is_some_and(|(_, row)| begun(row)))
     }
 
     /// What a node, or an item of a loop, may look at.
@@ -157,72 +178,18 @@ impl Kit {
         input: Option<&Value>,
     ) -> Result<Result<(Attempt<'a>, Found), Ended>, ActivityError> {
         loop {
-            let once = spec.delivery == Delivery::AtMostOnce;
-            match self.store.take_node(hold, &spec.key, iteration, input, once).await.map_err(again)? {
+            match self.store.take_node(hold, &spec.key, iteration, input).await.map_err(again)? {
                 Taken::Lost => return Ok(Err(Ended::Lost)),
                 Taken::Settled { status, label, error } => {
                     return Ok(Err(settled(status, label, error.map(|error| error.class))));
                 }
                 Taken::Early(wait) if wait > NEARLY => return Err(later("EARLY", "its next attempt is not due", wait)),
                 Taken::Early(wait) => tokio::time::sleep(wait).await,
-                Taken::Go { attempt, fence, wait, again } => {
-                    return Ok(Ok((Attempt { hold, spec, iteration, attempt, fence }, Found { wait, again })));
+                Taken::Go { attempt, fence, wait, begun } => {
+                    return Ok(Ok((Attempt { hold, spec, iteration, attempt, fence }, Found { wait, begun })));
                 }
             }
         }
-    }
-
-    /// What a node does beyond this process.
-    async fn outgoing(
-        &self,
-        work: Work,
-        attempt: &Attempt<'_>,
-        scope: &Scope,
-        begun: &Begun,
-        trace: TraceParent,
-    ) -> Result<Done, Failure> {
-        let Attempt { spec, iteration, .. } = attempt;
-        match work {
-            Work::HttpRequest(config) => {
-                let call = nodes::Call::new(config, spec, scope, begun, *iteration, trace);
-                nodes::http_request(&self.outbound, &self.vault, &self.pulse, call).await
-            }
-            Work::EmitEvent(config) => {
-                let emit = nodes::Emit::new(config, spec, begun, *iteration, trace);
-                nodes::emit_event(&self.store, &self.pulse, emit).await
-            }
-            _ => Err(Failure::new(Class::ExecutionError, "a node that does not call out was made to")),
-        }
-    }
-
-    /// Calls out, telling Temporal that it is at it; none if it is to stop.
-    async fn call(
-        &self,
-        context: &ActivityContext,
-        spec: &definition::Node,
-        work: impl Future<Output = Result<Done, Failure>>,
-    ) -> Option<Result<Done, Failure>> {
-        let since = Instant::now();
-        // Not at once: the start itself counts as a beat, and a call that is soon over costs Temporal none.
-        let every = self.heartbeat / 4;
-        let mut beat = tokio::time::interval_at((since + every).into(), every);
-        let mut calling = std::pin::pin!(work);
-        let result = loop {
-            tokio::select! {
-                result = &mut calling => break Some(result),
-                () = context.cancelled() => break None,
-                // That nothing can be told of a heartbeat is no reason to stop: a missing one is noticed.
-                _ = beat.tick() => drop(context.record_heartbeat(()).await),
-            }
-        };
-        let outcome = match &result {
-            Some(Ok(_)) => "completed",
-            Some(Err(_)) => "failed",
-            None => "canceled",
-        };
-        ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => spec.kind.name(), "outcome" => outcome)
-            .record(since.elapsed());
-        result
     }
 
     /// A delay is a time on the node's row: one that stands there already stays.

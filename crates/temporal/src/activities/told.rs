@@ -1,12 +1,14 @@
 //! How an attempt ended: told under its fence, and what the workflow hears of it.
 //!
 //! Invariants
+//! - What an attempt came to is told until it is stored or refused by a fence: no transient error of the database throws it away.
 //! - An attempt that was overtaken by its successor tells nothing: the node's fence refuses it, and the row answers for it.
 //! - Whether there is another attempt, and when, is the kernel's to say. Who waits for it differs: Temporal for a call, the workflow for
 //!   what it may have to give up meanwhile.
 
 use std::time::Duration;
 
+use engine::insist::insist;
 use engine::nodes::Done;
 use kernel::definition::{self, Manner};
 use kernel::failure::{Class, Failure};
@@ -72,10 +74,11 @@ impl Kit {
         Ok(told.unwrap_or_else(|| settled(Status::Unknown, None, class)))
     }
 
-    /// Stores a fact of an attempt; some if the node came to another end meanwhile.
+    /// Stores a fact of an attempt, however long the database takes to answer: the attempt is over, and only this worker knows how.
+    /// Some if the node came to another end meanwhile.
     pub(super) async fn tell(&self, attempt: &Attempt<'_>, fact: &NodeFact) -> Result<Option<Ended>, ActivityError> {
         let Attempt { hold, spec, fence, .. } = attempt;
-        match self.store.tell_node(*hold, *fence, fact).await {
+        match insist(|| self.store.tell_node(*hold, *fence, fact)).await {
             Ok(Told::Stored) => Ok(None),
             Ok(Told::Lost) => Ok(Some(Ended::Lost)),
             Ok(Told::Overtaken) => self.stands(attempt).await.map(Some),
@@ -84,7 +87,7 @@ impl Kit {
                 let reason = "the database cannot hold what this node produced";
                 let failure = Failure::new(Class::UnstorableOutput, reason);
                 let failed = NodeFact { error: Some(failure.at(spec.key.clone())), ..attempt.fact(Status::Failed) };
-                match self.store.tell_node(*hold, *fence, &failed).await.map_err(again)? {
+                match insist(|| self.store.tell_node(*hold, *fence, &failed)).await.map_err(again)? {
                     Told::Stored => {
                         let class = Some(Class::UnstorableOutput);
                         Ok(Some(settled(Status::Failed, None, class)))

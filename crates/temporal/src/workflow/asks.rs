@@ -48,7 +48,7 @@ impl Asks {
         self.due && !self.open.is_empty()
     }
 
-    pub(super) fn hear(&mut self, news: &News) {
+    pub(super) fn hear(&mut self, news: &News<'_>) {
         self.due = true;
         match news {
             News::Expired(at) if self.open.contains(at) => drop(self.expired.insert(*at)),

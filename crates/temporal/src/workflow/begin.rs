@@ -2,7 +2,9 @@
 //!
 //! Invariants
 //! - What is begun here comes back as news, once, whatever becomes of it.
-//! - Only calls, children and gathering count as in flight: a run that only waits may be continued as new.
+//! - Calls, children and gathering count as in flight; what only waits does not.
+//!
+//! Not here: children (`children`).
 
 use std::time::Duration;
 
@@ -15,28 +17,24 @@ use serde_json::Value;
 use temporalio_common::data_converters::RawValue;
 use temporalio_common::error::IncomingError;
 use temporalio_common::{UntypedActivity, protos::temporal::api::common::v1::Payload};
-use temporalio_sdk::{
-    ActivityExecutionError, ChildWorkflowStartError, TimerResult, WorkflowCancellationToken, WorkflowContext,
-};
+use temporalio_sdk::{ActivityExecutionError, TimerResult, WorkflowCancellationToken, WorkflowContext};
 
 use super::drive::{At, Driver};
 use super::news::News;
-use super::{WorkflowOrchestration, options};
+use super::{WorkflowOrchestration, children, options};
 use crate::activities::Kit;
 use crate::codec;
-use crate::message::{Activity, Call, Closed, Ended, Gather, Handed, Input, Report, ShapeNode};
+use crate::message::{Activity, Call, Closed, Ended, Gather, Handed, Report, ShapeNode};
 
-/// A child whose workflow this run did not start is asked about this often.
-const POLL: Duration = Duration::from_secs(5);
-
-type Context = WorkflowContext<WorkflowOrchestration>;
+pub(super) type Context = WorkflowContext<WorkflowOrchestration>;
 
 impl<'a> Driver<'a> {
     pub(super) fn begin(&mut self, at: At) {
         let token = WorkflowCancellationToken::new();
         let spec = self.shape(at).clone();
         let context = self.context;
-        let call = Call { hold: self.hold, node: at.node, iteration: at.iteration, closed: None };
+        let call = self.call_of(at);
+        self.resumed.remove(&at);
         if let (0, Some(how)) = (at.iteration, self.over.remove(&at.node)) {
             self.calling.insert(at, token);
             let gather = Gather { hold: self.hold, node: at.node, how };
@@ -59,7 +57,7 @@ impl<'a> Driver<'a> {
             }
             (Manner::Spawns, _) => {
                 self.calling.insert(at, token.clone());
-                child(context, at, call, token).boxed_local()
+                children::child(context, at, call, self.outlived, token).boxed_local()
             }
             (Manner::Calls, _) if !spec.local => {
                 self.calling.insert(at, token.clone());
@@ -78,10 +76,15 @@ impl<'a> Driver<'a> {
         };
         self.news.push(news);
     }
+
+    /// What an activity is asked to perform.
+    pub(super) fn call_of(&self, at: At) -> Call {
+        Call { hold: self.hold, node: at.node, iteration: at.iteration, closed: None, attends: None }
+    }
 }
 
 /// Notes the wait, and waits.
-fn wait(context: &Context, at: At, call: Call, token: WorkflowCancellationToken) -> impl Future<Output = News> {
+fn wait(context: &Context, at: At, call: Call, token: WorkflowCancellationToken) -> impl Future<Output = News<'_>> {
     let noting = context.execute_local_activity(Kit::node, call, options::surely());
     async move {
         match noting.await {
@@ -95,13 +98,13 @@ fn wait(context: &Context, at: At, call: Call, token: WorkflowCancellationToken)
 }
 
 /// Has something performed that may be performed at most once: if nothing is told of that, its row says whether it had begun.
-async fn once(
-    context: &Context,
+async fn once<'a>(
+    context: &'a Context,
     at: At,
     call: Call,
     token: WorkflowCancellationToken,
-    calling: LocalBoxFuture<'_, News>,
-) -> News {
+    calling: LocalBoxFuture<'a, News<'a>>,
+) -> News<'a> {
     match calling.await {
         News::Aborted(_) | News::Unperformed(_) => {
             let closed = Some(if token.is_cancelled() { Closed::Stopped } else { Closed::ByItself });
@@ -109,29 +112,6 @@ async fn once(
         }
         told => told,
     }
-}
-
-/// Makes a child, runs it as a workflow of its own, and has its node settled by what its row says then.
-async fn child(context: &Context, at: At, call: Call, token: WorkflowCancellationToken) -> News {
-    let input: Input = match context.execute_local_activity(Kit::node, call.clone(), options::surely()).await {
-        Ok(Ended::Child(input)) => *input,
-        other => return news_of(at, other),
-    };
-    let options = options::child(input.execution_id, &token);
-    match context.start_child_workflow(WorkflowOrchestration::run, input, options).await {
-        // How it ended is in its row.
-        Ok(started) => drop(started.result().await),
-        Err(ChildWorkflowStartError::Cancelled(_)) => {}
-        // It was started before, and not by this run: its row is looked at until it has ended.
-        Err(_) => {
-            return match context.timer(options::timer(POLL, &token)).await {
-                TimerResult::Fired => News::Due(at, 0),
-                TimerResult::Cancelled => News::Aborted(at),
-            };
-        }
-    }
-    let closed = Some(if token.is_cancelled() { Closed::Stopped } else { Closed::ByItself });
-    news_of(at, context.execute_local_activity(Kit::node, Call { closed, ..call }, options::surely()).await)
 }
 
 /// Has a worker of the user's own do a task, and tells what came of it.
@@ -143,7 +123,7 @@ async fn hand_out(
     activity: Activity,
     longest: Duration,
     token: WorkflowCancellationToken,
-) -> News {
+) -> News<'_> {
     let Call { hold, node, iteration, .. } = call;
     let handed = match context.execute_local_activity(Kit::node, call, options::surely()).await {
         Ok(Ended::Handed(handed)) => *handed,
@@ -186,7 +166,7 @@ fn failure_of(error: &ActivityExecutionError) -> Failure {
     }
 }
 
-pub(super) fn news_of(at: At, result: Result<Ended, ActivityExecutionError>) -> News {
+pub(super) fn news_of<'a>(at: At, result: Result<Ended, ActivityExecutionError>) -> News<'a> {
     match result {
         Ok(ended) => News::Ended(at, ended),
         Err(error) if error.as_cancelled().is_some() => News::Aborted(at),

@@ -3,10 +3,10 @@
 //! Invariants
 //! - Nodes settle in the order in which the embedded engine settles them; what a stop aborts, in the plan's order.
 //! - A bounded number of nodes is in flight; what is only waiting does not count.
-//! - A run is continued as new only when nothing in flight would be lost by it; what waits, for a time or for an answer, is taken up
-//!   by the next from its row.
+//! - A run is continued as new only when no call in flight would be lost by it. What waits, for a time or for an answer, is taken up
+//!   by the next history from its row, and so are children, which go on meanwhile.
 //!
-//! Not here: beginning what is ready (`begin`), what follows from news (`news`), loops (`loops`), what is asked (`asks`).
+//! Not here: beginning what is ready (`begin`), children (`children`), what follows from news (`news`), loops (`loops`), what is asked (`asks`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, select_all};
 use kernel::definition::Manner;
 use kernel::each::{self, Each};
-use kernel::ids::{ExecutionId, NodeKey, ProcessId};
+use kernel::ids::{NodeKey, ProcessId};
 use kernel::node::{self, Status};
 use kernel::plan::NodeIx;
 use kernel::run::{Effect, Event, Open, Outcome, Run, Stop};
@@ -27,7 +27,7 @@ use super::asks::Asks;
 use super::news::News;
 use super::{WorkflowOrchestration, options};
 use crate::activities::Kit;
-use crate::message::{Granted, LoopEnd, Order, Shape, ShapeNode, Step, Stepped};
+use crate::message::{Granted, Input, LoopEnd, Order, Shape, ShapeNode, Step, Stepped};
 #[cfg(feature = "testing")]
 use crate::testing;
 
@@ -37,6 +37,8 @@ const IN_FLIGHT: usize = 64;
 const COMPUTED: usize = 100;
 /// A history this long begins nothing more until it can be continued as new. Temporal ends it at 51,200.
 const LONG: u32 = 20_000;
+/// The same in quarters of that, while an activity of the user's own is in flight: no other history can take it over, and it may take days.
+const LONGER: u32 = 9;
 
 /// How a run left this history.
 pub(super) enum Left {
@@ -76,9 +78,13 @@ pub(super) struct Driver<'a> {
     /// Ready to be performed, once there is room.
     pub(super) ready: VecDeque<At>,
     /// What is waited for.
-    pub(super) news: Vec<LocalBoxFuture<'a, News>>,
+    pub(super) news: Vec<LocalBoxFuture<'a, News<'a>>>,
     pub(super) calling: BTreeMap<At, WorkflowCancellationToken>,
     pub(super) waiting: BTreeMap<At, WorkflowCancellationToken>,
+    /// Of those, the ones whose child runs by itself.
+    pub(super) attached: BTreeSet<At>,
+    /// Begun by an earlier history, and not yet here: what they made is found before they are stopped.
+    pub(super) resumed: BTreeSet<At>,
     /// Stopped; told to the kernel when nothing is in flight any more.
     pub(super) aborted: BTreeSet<At>,
     /// To be performed one by one: a step looked at them, and left them.
@@ -90,23 +96,29 @@ pub(super) struct Driver<'a> {
     outcome: Option<Outcome>,
     /// It runs longer than it may.
     pub(super) overdue: bool,
+    /// It is to end early.
+    pub(super) stopped: bool,
+    /// Its children go on in its next history.
+    pub(super) outlived: bool,
     pub(super) lost: bool,
 }
 
 impl<'a> Driver<'a> {
     pub(super) fn new(
         context: &'a WorkflowContext<WorkflowOrchestration>,
-        execution: ExecutionId,
         owner: ProcessId,
         granted: Granted,
-        inherits: bool,
+        input: &Input,
     ) -> Result<Driver<'a>, String> {
+        let Input { execution_id: execution, inherits, outlived, .. } = *input;
         let plan = Arc::new(granted.shape.plan()?);
-        let settled = granted.settled.into_iter().filter_map(|(node, status, label)| {
-            Some((node, node::End::stored(status, label, plan.nodes().get(node)?.on_error)?))
-        });
-        let settled: Vec<_> = settled.collect();
+        let end = |node: NodeIx, status, label| node::End::stored(status, label, plan.nodes().get(node)?.on_error);
+        let settled = granted.settled.into_iter();
+        let settled: Vec<_> =
+            settled.filter_map(|(node, status, label)| Some((node, end(node, status, label)?))).collect();
         // A node that waits for its next attempt is performed like any other: its row keeps the time.
+        let resumed = granted.open.iter().filter(|node| granted.shape.nodes[**node].kind.makes_more());
+        let resumed = resumed.map(|node| At { node: *node, iteration: 0 }).collect();
         let open = granted.open.into_iter().map(|node| Open { node, attempt: 1, waiting: false });
         // A deadline that is its parent's comes from there.
         let overdue = granted.deadline_ms == 0 && !inherits;
@@ -137,6 +149,8 @@ impl<'a> Driver<'a> {
             news,
             calling: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            attached: BTreeSet::new(),
+            resumed,
             aborted: BTreeSet::new(),
             single: BTreeSet::new(),
             loops: BTreeMap::new(),
@@ -144,6 +158,8 @@ impl<'a> Driver<'a> {
             asks: Asks::default(),
             outcome: None,
             overdue,
+            stopped: stop.is_some(),
+            outlived,
             lost: false,
         })
     }
@@ -174,7 +190,7 @@ impl<'a> Driver<'a> {
                 continue;
             } else if let Some(outcome) = self.outcome.take() {
                 return Ok(Left::Over(outcome));
-            } else if self.calling.is_empty() && self.is_long() {
+            } else if self.may_continue() && self.is_long() {
                 return Ok(Left::Continues);
             } else {
                 self.call();
@@ -191,9 +207,17 @@ impl<'a> Driver<'a> {
         self.context.continue_as_new_suggested() || !self.may_begin()
     }
 
+    /// May another history go on with it? Not while a call is in flight, nor while a child is being stopped.
+    fn may_continue(&self) -> bool {
+        let attached = || self.calling.keys().all(|at| self.attached.contains(at));
+        self.calling.is_empty() || (self.outlived && !self.stopped && attached())
+    }
+
     /// Is there room in this history for more?
     pub(super) fn may_begin(&self) -> bool {
-        self.context.history_length() < long()
+        let foreign = || self.outlived && self.calling.keys().any(|at| self.shape(*at).activity.is_some());
+        let length = self.context.history_length();
+        length < long() || (foreign() && length < long() / 4 * LONGER)
     }
 
     /// What is performed there.
@@ -203,6 +227,7 @@ impl<'a> Driver<'a> {
     }
 
     pub(super) fn apply(&mut self, event: Event) {
+        self.stopped |= matches!(event, Event::CancelRequested | Event::DeadlinePassed);
         self.effects.extend(self.run.apply(event).into_iter().map(Ordered::Run));
     }
 

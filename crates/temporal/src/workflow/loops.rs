@@ -4,7 +4,7 @@
 //! - Nothing here decides which item is next or when a loop is over; the kernel does, and both engines ask it.
 //! - A loop knows how its items ended, never what they are: the list stays in its row.
 
-use kernel::definition::Delivery;
+use kernel::definition::{Delivery, Manner};
 use kernel::each::{self, Each, Effect, End, Event, Shape, Stored};
 use kernel::failure::Policy;
 use kernel::node::Status;
@@ -23,12 +23,17 @@ impl Driver<'_> {
         let key = self.shape(At { node, iteration: 0 }).key.clone();
         let parallel = usize::try_from(parallel).unwrap_or(1).max(1);
         let shape = Shape { execution: self.hold.execution, key, count, parallel, on_item_error, retry, delivery };
+        if self.shape(At { node, iteration: 1 }).kind.manner() == Manner::Spawns {
+            let open = stand.iter().filter(|(_, _, status)| !status.is_settled());
+            let begun = open.flat_map(|(from, to, _)| (*from..=*to).map(each::iteration));
+            self.resumed.extend(begun.map(|iteration| At { node, iteration }));
+        }
         let stored = stand.into_iter().flat_map(|(from, to, status)| {
             // One that waits for its next attempt is performed like any other: its row keeps the time.
             let status = if status == Status::Retrying { Status::Running } else { status };
             (from..=to).map(move |index| Stored { index, status, attempt: 1 })
         });
-        let (each, effects) = Each::resume(shape, stored, false);
+        let (each, effects) = Each::resume(shape, stored, self.stopped);
         self.loops.insert(node, each);
         self.effects.extend(effects.into_iter().map(|effect| Ordered::Each(node, effect)));
     }

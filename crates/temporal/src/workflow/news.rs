@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use kernel::definition::Manner;
 #[cfg(feature = "testing")]
 use kernel::definition::OnError;
@@ -25,11 +26,13 @@ use crate::message::Ended;
 use crate::testing;
 
 /// Why a child is canceled whose parent runs longer than it may.
-const DEADLINE: &str = "deadline";
+pub(super) const DEADLINE: &str = "deadline";
 
 /// Something that happened.
-pub(super) enum News {
+pub(super) enum News<'a> {
     Ended(At, Ended),
+    /// A child runs by itself; its end comes so.
+    Attached(At, LocalBoxFuture<'a, News<'a>>),
     /// Temporal could not have it performed, for ever.
     Unperformed(At),
     /// A wait is over.
@@ -50,14 +53,18 @@ pub(super) enum News {
     Nothing,
 }
 
-impl Driver<'_> {
-    pub(super) fn heard(&mut self, news: News) {
+impl<'a> Driver<'a> {
+    pub(super) fn heard(&mut self, news: News<'a>) {
         match news {
             // A parent's deadline is its children's.
             News::CancelRequested(why) if why.as_deref() == Some(DEADLINE) => self.deadline_passed(),
             News::CancelRequested(_) => self.apply(Event::CancelRequested),
             News::DeadlinePassed => self.deadline_passed(),
             News::Nothing => {}
+            News::Attached(at, ended) => {
+                self.attached.insert(at);
+                self.news.push(ended);
+            }
             // Stopped on the way: it goes on with nothing.
             News::Ended(at, ended) if self.is_stopped(at) && !ended.is_final() => {
                 self.gone(at);
@@ -104,6 +111,7 @@ impl Driver<'_> {
     pub(super) fn gone(&mut self, at: At) {
         self.calling.remove(&at);
         self.waiting.remove(&at);
+        self.attached.remove(&at);
     }
 
     pub(super) fn ended(&mut self, at: At, ended: Ended) {
@@ -180,11 +188,13 @@ impl Driver<'_> {
         {
             token.cancel();
         }
-        match self.calling.get(&at).or_else(|| self.waiting.get(&at)) {
+        let token = self.calling.get(&at).or_else(|| self.waiting.get(&at)).cloned();
+        match token {
             Some(token) if self.overdue && self.shape(at).kind.manner() == Manner::Spawns => {
                 token.cancel_with_reason(DEADLINE);
             }
             Some(token) => token.cancel(),
+            None if self.stop_resumed(at) => {}
             None => {
                 self.ready.retain(|ready| *ready != at);
                 self.over.retain(|node, _| at.iteration != 0 || *node != at.node);

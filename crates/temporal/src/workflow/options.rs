@@ -18,8 +18,9 @@ use crate::start::workflow_id;
 
 /// How long a short activity may take before it is taken for hung.
 const SHORT: Duration = Duration::from_secs(30);
-/// What a worker may need beside the node's own work.
-const MARGIN: Duration = Duration::from_secs(30);
+/// What a worker may need beside the node's own work, which has a limit of its own: it tells what came of it until the database has
+/// it. A worker that is gone is noticed by its silence, not by this.
+const MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// For what must be done whatever happens.
 pub(super) fn surely() -> LocalActivityOptions {
@@ -78,12 +79,14 @@ pub(super) fn foreign(
         .build()
 }
 
-/// For the workflow of a child: it ends with its parent, and is waited for when it is canceled.
-pub(super) fn child(execution: ExecutionId, token: &WorkflowCancellationToken) -> ChildWorkflowOptions {
+/// For the workflow of a child, which is waited for when it is canceled. Temporal takes a history that is continued as new for a parent
+/// that closes: a child that is to outlive it is abandoned, and told to stop by whoever stops its parent.
+pub(super) fn child(execution: ExecutionId, outlived: bool, token: &WorkflowCancellationToken) -> ChildWorkflowOptions {
+    let policy = if outlived { ParentClosePolicy::Abandon } else { ParentClosePolicy::RequestCancel };
     ChildWorkflowOptions::builder()
         .workflow_id(workflow_id(execution))
         .id_reuse_policy(WorkflowIdReusePolicy::RejectDuplicate)
-        .parent_close_policy(ParentClosePolicy::RequestCancel)
+        .parent_close_policy(policy)
         .cancel_type(ChildWorkflowCancellationType::WaitCancellationCompleted)
         .cancellation_token(token.clone())
         .build()

@@ -241,6 +241,106 @@ async fn a_long_loop_is_continued_as_new_and_no_item_is_performed_twice() {
     assert!(testing::runs(&settings(), id).await.expect("its runs") > 1, "it was never continued as new");
 }
 
+/// A root with more items than a history may hold, and a child that waits all the while. Answers when all items are done: the
+/// root and its child.
+async fn long_beside_a_child(world: &World, process: &crate::host::Process) -> (ExecutionId, ExecutionId) {
+    testing::lower_long(150);
+    let items: Vec<usize> = (0..100).collect();
+    let does = json!({ "kind": "HTTP_REQUEST", "with": { "url": "BASE/ok/${{ item }}" } });
+    let below = json!({ "nodes": { "ask": { "kind": "WAIT_FOR_EVENT", "with": {} } }, "outputs": "${{ nodes.ask.output.data }}" });
+    let document = json!({ "workflows": { "below": below }, "nodes": {
+        "first": { "kind": "LOG", "with": { "message": "first" } },
+        "child": { "kind": "WORKFLOW", "needs": "first", "with": { "workflow": "below" } },
+        "all": { "kind": "FOR_EACH", "needs": "first", "with": { "items": items, "parallel": 8, "do": does } },
+    }, "outputs": "${{ nodes.child.output.output }}" });
+    let id = world.begin(process, &document).await;
+    let child = world.child_of(id).await;
+    world
+        .until_there_are(1, "workflow_execution_node WHERE node = 'all' AND iteration = 0 AND status = 'COMPLETED'")
+        .await;
+    assert!(testing::runs(&settings(), id).await.expect("its runs") > 1, "it was never continued as new");
+    (id, child)
+}
+
+#[tokio::test]
+async fn a_history_is_continued_as_new_beside_a_child_that_waits_and_the_next_one_attends_to_it() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let (id, child) = long_beside_a_child(&world, &process).await;
+    world.answer_only(child, "ask", json!(7)).await;
+    process.engine.signal(child);
+    let ended = world.ended(id).await;
+    assert_eq!((ended.status, ended.output), (Status::Completed, Some(json!(7))));
+    let children = world.database.store.children(id, None, 10).await.expect("children");
+    assert_eq!(children.len(), 1, "the child is the same");
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_a_child_that_an_earlier_history_started() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let (id, child) = long_beside_a_child(&world, &process).await;
+    world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
+    process.engine.cancel(id);
+    assert_eq!(world.ended(id).await.status, Status::Canceled);
+    assert_eq!(world.ended(child).await.status, Status::Canceled);
+    let found = testing::described(&settings(), child).await.expect("the child's workflow");
+    assert!(found.close_time.is_some(), "the child's workflow is closed before its parent's: {:?}", found.status);
+}
+
+/// The answer of a call is known to its worker alone: trouble with the database while it is told repeats nothing.
+#[tokio::test]
+async fn what_came_of_a_call_is_told_until_the_database_has_it() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let call = |delivery: &str, path: &str| {
+        json!({
+            "kind": "HTTP_REQUEST", "needs": "first", "delivery": delivery, "with": { "url": format!("BASE{path}") },
+        })
+    };
+    let document = json!({ "nodes": {
+        "first": { "kind": "LOG", "with": { "message": "first" } },
+        "plain": call("at_least_once", "/late/500/plain"), "once": call("at_most_once", "/late/500/once"),
+    } });
+    let id = world.begin(&process, &document).await;
+    let (plain, once) = ("/late/500/plain", "/late/500/once");
+    for _ in 0..3_000 {
+        if world.receiver.calls(plain) + world.receiver.calls(once) == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let client = world.database.client().await;
+    client.batch_execute("BEGIN").await.expect("a transaction");
+    client.query_one("SELECT 1 FROM workflow_execution WHERE id = $1 FOR UPDATE", &[&id.0]).await.expect("the row");
+    // In the transaction nothing new would be seen.
+    let observer = world.database.client().await;
+    let held = "pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    // What both tell fails, and so does their second try.
+    for _ in 0..2 {
+        world.until_there_are(2, held).await;
+        observer.batch_execute(&format!("SELECT pg_terminate_backend(pid) FROM {held}")).await.expect("cut");
+    }
+    client.batch_execute("COMMIT").await.expect("unlocked");
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+    assert_eq!([plain, once].map(|path| world.receiver.calls(path)), [1, 1], "no call is repeated");
+}
+
+#[tokio::test]
+async fn a_node_that_panics_fails_with_a_class_of_its_own_and_is_not_tried_again() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let panics = engine::nodes::PANIC;
+    let light = json!({ "nodes": { "say": { "kind": "LOG", "with": { "message": panics } } } });
+    let call = json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": format!("BASE/{panics}") } } } });
+    for document in [light, call] {
+        let id = world.begin(&process, &document).await;
+        let ended = world.ended(id).await;
+        let class = ended.error.map(|error| error["type"].clone());
+        assert_eq!((ended.status, class), (Status::Failed, Some(json!("PANICKED"))));
+    }
+}
+
 #[tokio::test]
 async fn a_loop_goes_on_with_another_worker_and_repeats_nothing_that_was_recorded() {
     let (world, settings) = (World::new().await, settings());

@@ -3,8 +3,8 @@
 //! Invariants
 //! - Asking is the node's call: its start is stored first, and asked again it hears how it stands. Whether it was answered or its
 //!   time is up is the store's to say, never this clock's.
-//! - That something came is a hint: the run looks, and takes what is there. What is taken is told once: for an ask that is still under way it
-//!   is kept, and a look whose answer may be lost is made good by taking the run up again, which asks again.
+//! - That something came is a hint: the run looks, and takes what is there. What came for an ask that is still under way is kept. After a
+//!   look whose reply may be lost, the next one also reads what was taken already: nothing else of the run is disturbed.
 //! - A run that only waits for answers needs no process: it is parked, and an answer wakes it.
 //!
 //! What happens if this process dies: before the ask's commit nobody was asked; after it, or after the answer, the node is performed
@@ -29,6 +29,7 @@ use tokio::time::Instant;
 
 use super::frame::{At, Frame, FrameIx, ROOT};
 use super::insist::insist;
+use super::once::Flight;
 use super::perform::Brought;
 use super::timers::Due;
 use super::{Driver, frame};
@@ -118,14 +119,17 @@ impl Shared {
         }
     }
 
-    /// Reads what came for a tree. What an earlier try may have read and could not tell is only told by asking again.
-    async fn look(&self, hold: Hold) -> Brought {
+    /// Reads what came for a tree. `again`: an earlier look may have taken something and told nobody.
+    async fn look(&self, hold: Hold, again: bool) -> Brought {
         let mut tries = 0;
         let read = || {
             tries += 1;
             self.store.answers(hold)
         };
-        let (Ok(Some(came)), 1) = (insist(read).await, tries) else { return Brought::Lost };
+        let Ok(Some(mut came)) = insist(read).await else { return Brought::Lost };
+        if again || tries > 1 {
+            came.extend(insist(|| self.store.answers_taken(hold.execution)).await.unwrap_or_default());
+        }
         // After that: it counts the call as heard, and a child that is to end from now on calls again.
         let canceling = insist(|| self.store.canceling_below(hold.execution)).await.unwrap_or_default();
         Brought::Came(Look { came, canceling })
@@ -139,9 +143,10 @@ impl Driver {
             return;
         }
         self.look = false;
+        let again = std::mem::take(&mut self.look_broke);
         let (shared, hold) = (Arc::clone(&self.shared), self.hold);
-        let handle = self.in_flight.spawn(async move { (LOOK, shared.look(hold).await, Duration::ZERO) });
-        self.handles.insert(LOOK, handle);
+        let handle = self.in_flight.spawn(async move { (LOOK, shared.look(hold, again).await, Duration::ZERO) });
+        self.handles.insert(LOOK, Flight::new(handle));
     }
 
     /// An ask stands so.

@@ -27,15 +27,15 @@ use serde_json::{Value, json};
 use store::admission::Begun;
 use store::child::{Named, NewChild, Place, Refusal, Spawned};
 use store::enqueue::{Accepted, Judged, Start};
+use store::new_id;
 use store::run::{End, Record, StoredNode};
 use store::taken::Hold;
-use store::{Error, new_id};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Driver;
 use super::frame::{At, Frame, FrameIx};
-use super::insist::{PAUSE, insist};
+use super::insist::insist;
 use super::perform::{Brought, Outgoing};
 use super::timers::Due;
 use crate::embedded::{LONGEST_SLEEP, NAME, Shared};
@@ -267,19 +267,10 @@ impl Shared {
     }
 
     async fn readable(&self, id: kernel::ids::VersionId) -> Result<Arc<Version>, Failure> {
-        loop {
-            match self.versions.get(&self.store, id).await {
-                Ok(version) => return Ok(version),
-                Err(versions::Error::Store(error)) if !matches!(error, Error::NotFound | Error::Corrupt(_)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "Reading a version failed, trying again");
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error @ versions::Error::Missing(_)) => {
-                    return Err(Failure::new(Class::DefinitionGone, error.to_string()));
-                }
-                Err(error) => return Err(Failure::new(Class::BadGraph, error.to_string())),
-            }
-        }
+        self.versions.insist(&self.store, id).await.map_err(|error| match error {
+            versions::Error::Missing(_) => Failure::new(Class::DefinitionGone, error.to_string()),
+            error => Failure::new(Class::BadGraph, error.to_string()),
+        })
     }
 }
 
@@ -338,8 +329,8 @@ impl Driver {
         }
         let handles: Vec<At> = self.handles.range(of(ix)).map(|(at, _)| *at).collect();
         for at in handles {
-            if let Some(handle) = self.handles.remove(&at) {
-                handle.abort();
+            if let Some(flight) = self.handles.remove(&at) {
+                flight.handle.abort();
             }
         }
         let spans: Vec<At> = self.spans.range(of(ix)).map(|(at, _)| *at).collect();

@@ -4,7 +4,7 @@
 //! - What a node does beyond computing leaves this process only after the record that starts it.
 //! - A node that was begun before this process had the run is not recorded as begun again, unless it calls out.
 //!
-//! Not here: the work behind a kind (`nodes`), children (`children`), loops (`loops`), asks (`asks`).
+//! Not here: the work behind a kind (`nodes`), children (`children`), loops (`loops`), asks (`asks`), calls made at most once (`once`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,13 +26,19 @@ use super::asks::{Asking, Look};
 use super::children::{Found, Starting};
 use super::frame::At;
 use super::loops::Reloaded;
+use super::once::{Flight, Ready, Unsent};
 use super::timers::Due;
-use crate::nodes::{self, Call, Done, Emit, Work};
+use crate::embedded::permits::Permit;
+use crate::nodes::{self, Call, Done, Emit, Prepared, Work};
 use crate::trace;
 
 /// What leaves this process for a node, once its start is recorded.
 pub(super) enum Outgoing {
     Call(Box<Call>),
+    /// A call that may be made at most once, and waits to be sent.
+    Prepare(Box<Unsent>),
+    /// The same, to be sent now.
+    Send(Box<Prepared>, Permit),
     Emit(Box<Emit>),
     /// Another execution is to be made, or found.
     Child(Box<Starting>),
@@ -49,6 +55,8 @@ pub(super) enum Outgoing {
 /// What came back.
 pub(super) enum Brought {
     Result(Result<Done, Failure>),
+    /// A call that waited may be sent.
+    Ready(Box<Ready>),
     Child(Box<Found>),
     /// There is no child.
     Nothing,
@@ -71,8 +79,8 @@ impl Driver {
         self.frame(at.frame).attempted(at, attempt);
         let span = self.begin(at, attempt);
         let _within = span.clone().entered();
-        let again = self.frame(at.frame).was_begun(at);
         let frame = self.frame(at.frame);
+        let again = frame.was_begun(at);
         if again && let Some(outgoing) = frame.sought(at, attempt, spec.kind) {
             if spec.kind == Kind::ForEach {
                 self.running(at, attempt, None, None);
@@ -83,23 +91,25 @@ impl Driver {
             None => version.view(at.node, &frame.scope),
             Some(index) => Cow::Owned(frame.item_scope(at.node, index)),
         };
-        let ready = nodes::ready(spec, &scope);
-        match ready {
+        match nodes::ready(spec, &scope) {
             Err(failure) => self.ended(at, Err(failure)),
             Ok((_, Work::Done(done))) => self.ended(at, Ok(done)),
             Ok((_, Work::Skip)) => self.skip(at, attempt),
             Ok((input, Work::Delay(config))) => self.delay(at, attempt, input, &config),
             Ok((input, Work::ForEach(config))) => self.begin_loop(at, attempt, input, config),
+            Ok((input, Work::HttpRequest(config))) if frame.is_once(at) => {
+                let trace = trace::of(&span).unwrap_or(frame.begun.trace);
+                let call = Call::new(config, spec, &scope, &frame.begun, at.iteration, trace);
+                self.call_once(at, attempt, call, input);
+            }
             Ok((input, work)) => {
                 let trace = trace::of(&span).unwrap_or(frame.begun.trace);
                 let outgoing = match work {
                     Work::HttpRequest(config) => {
-                        let call = Call::new(config, spec, &scope, &frame.begun, at.iteration, trace);
-                        Outgoing::Call(Box::new(call))
+                        Outgoing::Call(Box::new(Call::new(config, spec, &scope, &frame.begun, at.iteration, trace)))
                     }
                     Work::EmitEvent(config) => {
-                        let emit = Emit::new(config, spec, &frame.begun, at.iteration, trace);
-                        Outgoing::Emit(Box::new(emit))
+                        Outgoing::Emit(Box::new(Emit::new(config, spec, &frame.begun, at.iteration, trace)))
                     }
                     Work::Workflow(config) => {
                         Outgoing::Child(Box::new(Starting::new(config, spec, frame, at, attempt, trace)))
@@ -169,6 +179,7 @@ impl Driver {
         let (execution, key) = (frame.execution(), frame.key(at).clone());
         let (workspace, looks) = (frame.begun.workspace, frame.version.looks_at_loop(&key));
         let mode = frame.loops.get(&at.node).map(|each| each.mode).unwrap_or_default();
+        let flight = Flight::of(&outgoing);
         let work = async move {
             let _permit = match &outgoing {
                 Outgoing::Call(_) | Outgoing::Emit(_) => Some(shared.permits.acquire(workspace).await),
@@ -179,6 +190,10 @@ impl Driver {
                 Outgoing::Call(call) => {
                     let (outbound, vault, pulse) = (&shared.outbound, &shared.vault, &shared.pulse);
                     Brought::Result(nodes::http_request(outbound, vault, pulse, *call).await)
+                }
+                Outgoing::Prepare(unsent) => shared.prepare(*unsent).await,
+                Outgoing::Send(prepared, _permit) => {
+                    Brought::Result(prepared.send(&shared.outbound, &shared.pulse).await)
                 }
                 Outgoing::Emit(emit) => Brought::Result(nodes::emit_event(&shared.store, &shared.pulse, *emit).await),
                 Outgoing::Child(starting) if starting.is_detached() => Brought::Result(shared.detach(*starting).await),
@@ -191,7 +206,7 @@ impl Driver {
             (at, brought, started.elapsed())
         };
         let handle = self.in_flight.spawn(work.instrument(span));
-        self.handles.insert(at, handle);
+        self.handles.insert(at, flight(handle));
     }
 
     /// Takes in what came back.
@@ -204,6 +219,7 @@ impl Driver {
                 }
                 self.ended(at, result);
             }
+            Brought::Ready(ready) => self.ready_once(at, *ready),
             Brought::Child(found) => self.found(at, *found),
             Brought::Nothing => {
                 self.tell(at, "canceled", None);

@@ -15,10 +15,12 @@ use kernel::failure::{Class, Failure};
 use kernel::run::Outcome;
 use kernel::{execution, node};
 use serde_json::Value;
+use store::child::Spawned;
 use store::run::{End, NodeFact, Record};
 use tokio::time::Instant;
 
 use super::frame::{At, FrameIx, ROOT};
+use super::insist::insist;
 use super::timers::Due;
 use super::{Driver, frame};
 use crate::embedded::writer::{Told, Writer};
@@ -138,6 +140,10 @@ impl Driver {
         for (ix, written) in join_all(writes).await {
             match written {
                 Written::Stored => {}
+                Written::Lost if ix != ROOT => match self.stored_end(ix).await {
+                    Some(end) => self.frame_ended(ix, end),
+                    None => return Some(Left::Lost),
+                },
                 Written::Lost => return Some(Left::Lost),
                 Written::Ended(_, left) if ix == ROOT => return Some(left),
                 Written::Ended(Some(end), _) => self.frame_ended(ix, end),
@@ -145,6 +151,18 @@ impl Driver {
             }
         }
         None
+    }
+
+    /// How a child ended whose record was refused: the reply to an earlier try of it may have been lost. None if the run is another's.
+    async fn stored_end(&mut self, ix: FrameIx) -> Option<End> {
+        let at = self.frames.get(&ix)?.parent?;
+        let frame = self.frame(at.frame);
+        let place = frame.place(at, frame.attempt(at).unwrap_or(1));
+        let (store, hold) = (self.shared.store.clone(), self.hold);
+        match insist(|| store.find_child(hold, &place)).await {
+            Ok(Some(Spawned::Ended { end, .. })) => Some(end),
+            _ => None,
+        }
     }
 }
 

@@ -28,16 +28,16 @@ impl Driver {
         if !calls && at.iteration == 0 && self.frame(at.frame).loops.contains_key(&at.node) {
             return self.apply_each(at, each::Event::Stop);
         }
-        let handle = self.handles.remove(&at);
-        if let Some(handle) = &handle {
-            handle.abort();
+        let flight = self.handles.remove(&at);
+        if let Some(flight) = &flight {
+            flight.handle.abort();
         }
         self.tell(at, "canceled", None);
         self.timers.remove(Due::Node(at));
         self.ready.retain(|(ready, _)| *ready != at);
         self.calls.retain(|(call, _)| *call != at);
         self.frame(at.frame).asks.remove(&(at.node, at.iteration));
-        self.aborted(at, handle.is_some());
+        self.aborted(at, flight.is_some_and(|flight| flight.has_begun()));
     }
 
     /// Is what a node made before, or is making now, being found? It is stopped when it is here.

@@ -1,0 +1,121 @@
+//! Calls that may be made at most once: a permit and the secrets first, then the record that it begins, then the call.
+//!
+//!     perform ──permit free, no secrets──────────────▶ record ──commit──▶ send
+//!        └────▶ wait for the permit, open the secrets ────▲
+//!
+//! Invariants
+//! - What only waits to be sent is not recorded as begun: a cancel, a shutdown or a crash then leaves it as if it had never been tried.
+//! - After the record, a stop in this process goes by whether a byte may have left (`Flight::sent`). After a crash the record decides.
+//!
+//! What happens if this process dies: before the record the next owner performs the node; after it the node's end is UNKNOWN.
+//!
+//! Not here: calls that may be repeated (`perform`), what UNKNOWN means (`kernel::run`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use tokio::task::AbortHandle;
+
+use super::Driver;
+use super::frame::At;
+use super::perform::{Brought, Outgoing};
+use crate::embedded::Shared;
+use crate::embedded::permits::Permit;
+use crate::nodes::{Call, Prepared};
+
+/// Something in flight.
+pub(super) struct Flight {
+    pub(super) handle: AbortHandle,
+    /// Set when a call that may be made at most once is sent; none for everything else.
+    sent: Option<Arc<AtomicBool>>,
+    /// It only waits to be sent, and nothing is recorded of it.
+    waits: bool,
+}
+
+/// A call that is not recorded yet, with what its record is to show.
+pub(super) struct Unsent {
+    call: Call,
+    input: Value,
+}
+
+/// A call with all that it needs.
+pub(super) struct Ready {
+    prepared: Prepared,
+    permit: Permit,
+    input: Value,
+}
+
+impl Flight {
+    pub(super) fn new(handle: AbortHandle) -> Flight {
+        Flight { handle, sent: None, waits: false }
+    }
+
+    /// The flight of what goes out; told apart before it leaves.
+    pub(super) fn of(outgoing: &Outgoing) -> impl FnOnce(AbortHandle) -> Flight + use<> {
+        let sent = match outgoing {
+            Outgoing::Send(prepared, _) => Some(prepared.sent()),
+            _ => None,
+        };
+        let waits = matches!(outgoing, Outgoing::Prepare(_));
+        move |handle| Flight { handle, sent, waits }
+    }
+
+    /// May something have been done for it?
+    pub(super) fn has_begun(&self) -> bool {
+        !self.waits && self.sent.as_ref().is_none_or(|sent| sent.load(Ordering::Acquire))
+    }
+}
+
+impl Shared {
+    /// Waits until a call may be sent, and has all that it needs.
+    pub(super) async fn prepare(&self, unsent: Unsent) -> Brought {
+        let Unsent { call, input } = unsent;
+        let permit = self.permits.acquire(call.workspace).await;
+        match call.prepare(&self.outbound, &self.vault).await {
+            Ok(prepared) => Brought::Ready(Box::new(Ready { prepared, permit, input })),
+            Err(failure) => Brought::Result(Err(failure)),
+        }
+    }
+}
+
+impl Driver {
+    /// Begins a call that may be made at most once: at once if nothing is to be waited for.
+    pub(super) fn call_once(&mut self, at: At, attempt: u32, call: Call, input: Value) {
+        let permit = if call.takes_secrets() { None } else { self.shared.permits.try_acquire(call.workspace) };
+        match permit {
+            Some(permit) => {
+                let prepared = call.prepare_plain();
+                self.send_once(at, attempt, Ready { prepared, permit, input });
+            }
+            None => self.calls.push((at, Outgoing::Prepare(Box::new(Unsent { call, input })))),
+        }
+    }
+
+    /// A call that waited may be sent now, unless this process begins nothing any more.
+    pub(super) fn ready_once(&mut self, at: At, ready: Ready) {
+        if self.draining {
+            return;
+        }
+        let attempt = self.frame(at.frame).attempt(at).unwrap_or(1);
+        self.send_once(at, attempt, ready);
+    }
+
+    fn send_once(&mut self, at: At, attempt: u32, ready: Ready) {
+        let Ready { prepared, permit, input } = ready;
+        self.running(at, attempt, Some(input), None);
+        self.calls.push((at, Outgoing::Send(Box::new(prepared), permit)));
+    }
+
+    /// Nothing more is begun. What only waits to be sent is dropped: the run's next owner performs it.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        self.calls.retain(|(_, outgoing)| !matches!(outgoing, Outgoing::Prepare(_)));
+        self.handles.retain(|_, flight| {
+            if flight.waits {
+                flight.handle.abort();
+            }
+            !flight.waits
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! Trouble with the database while a run acts: it costs time, and disturbs no call of the run.
+//!
+//! A statement of the engine's is held at the row of its execution, which the test has locked, and its connection is cut there. Once the lock
+//! is gone, the engine's next try succeeds.
+
+use std::time::Duration;
+
+use engine::Engine;
+use kernel::execution::Status;
+use kernel::ids::{ExecutionId, NodeKey};
+use serde_json::{Value, json};
+use store::ask::Place;
+use store::connect::Client;
+
+use crate::host::Process;
+use crate::world::World;
+
+const HELD: &str = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+
+fn call(path: &str, once: bool) -> Value {
+    let delivery = if once { "at_most_once" } else { "at_least_once" };
+    json!({ "kind": "HTTP_REQUEST", "delivery": delivery, "with": { "url": format!("BASE{path}") } })
+}
+
+struct Trouble {
+    world: World,
+    id: ExecutionId,
+    process: Process,
+    /// Has the locks.
+    client: Client,
+    /// Looks at the others: in a transaction nothing new would be seen.
+    observer: Client,
+}
+
+impl Trouble {
+    /// Starts a document whose calls are in flight for some seconds, and waits until both are.
+    async fn new(mut document: Value) -> Trouble {
+        document["nodes"]["plain"] = call("/late/3000/plain", false);
+        document["nodes"]["once"] = call("/late/3000/once", true);
+        for node in document["nodes"].as_object_mut().expect("nodes").values_mut() {
+            node["needs"] = json!("start");
+        }
+        document["nodes"]["start"] = json!({ "kind": "LOG", "with": { "message": "start" } });
+        let world = World::new().await;
+        let definition = world.publish(&document).await;
+        let id = world.enqueue(definition, json!(null)).await;
+        let process = world.process().await;
+        world.dispatch(&process).await;
+        let (client, observer) = (world.database.client().await, world.database.client().await);
+        let trouble = Trouble { world, id, process, client, observer };
+        trouble.until_called().await;
+        trouble
+    }
+
+    async fn until_called(&self) {
+        let calls = |path| self.world.receiver.calls(path);
+        for _ in 0..3_000 {
+            if calls("/late/3000/plain") > 0 && calls("/late/3000/once") > 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("the calls were not made");
+    }
+
+    async fn lock(&self) {
+        let lock = "SELECT 1 FROM workflow_execution WHERE id = $1 FOR UPDATE";
+        self.client.batch_execute("BEGIN").await.expect("a transaction");
+        self.client.query_one(lock, &[&self.id.0]).await.expect("the row");
+    }
+
+    async fn unlock(&self) {
+        self.client.batch_execute("COMMIT").await.expect("a commit");
+    }
+
+    /// Cuts the connection of the statement that waits for the lock, and waits until the engine asks again.
+    async fn cut(&self) {
+        let held = self.until_held(None).await;
+        self.observer.execute("SELECT pg_terminate_backend($1)", &[&held]).await.expect("cut");
+        self.until_held(Some(held)).await;
+    }
+
+    async fn until_held(&self, other: Option<i32>) -> i32 {
+        for _ in 0..3_000 {
+            let rows = self.observer.query(HELD, &[]).await.expect("a look");
+            if let Some(pid) = rows.iter().map(|row| row.get(0)).find(|pid| Some(*pid) != other) {
+                return pid;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("no statement waits for the lock");
+    }
+
+    async fn answer(&self) {
+        let place = Place { execution: self.id, node: NodeKey::new("ask").expect("a key"), iteration: 0 };
+        for _ in 0..3_000 {
+            let open = "SELECT count(*) FROM workflow_execution_ask WHERE status = 'OPEN'";
+            if self.client.query_one(open, &[]).await.expect("a count").get::<_, i64>(0) > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.world.database.store.answer(&place, None, &json!({ "n": 1 }), "key:test").await.expect("an answer");
+    }
+
+    /// The run ends by itself, and each call was made once.
+    async fn ends_undisturbed(self) {
+        let ended = self.world.ended(self.id).await;
+        assert_eq!(ended.status, Status::Completed, "{:?}", self.world.database.store.nodes(self.id).await);
+        let calls = ["/late/3000/plain", "/late/3000/once"].map(|path| self.world.receiver.calls(path));
+        assert_eq!(calls, [1, 1], "no call is repeated");
+    }
+}
+
+fn waits() -> Value {
+    json!({ "nodes": { "ask": { "kind": "WAIT_FOR_EVENT" } } })
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_while_an_answer_is_read_disturbs_no_call() {
+    let trouble = Trouble::new(waits()).await;
+    trouble.answer().await;
+    trouble.lock().await;
+    trouble.process.engine.signal(trouble.id);
+    trouble.cut().await;
+    trouble.unlock().await;
+    trouble.ends_undisturbed().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_was_taken_and_whose_reply_was_lost_is_read_again() {
+    let trouble = Trouble::new(waits()).await;
+    trouble.answer().await;
+    trouble.lock().await;
+    trouble.process.engine.signal(trouble.id);
+    trouble.cut().await;
+    // As if the first try had been committed.
+    let taken =
+        "SELECT count(*) FROM workflow_execution e, fb_answers_1(e.id, e.owner, e.owner_epoch) a WHERE a.node = 'ask'";
+    assert_eq!(trouble.client.query_one(taken, &[]).await.expect("taken").get::<_, i64>(0), 1);
+    trouble.unlock().await;
+    trouble.ends_undisturbed().await;
+}
+
+#[tokio::test]
+async fn a_childs_end_that_was_stored_and_whose_reply_was_lost_disturbs_no_call() {
+    let below = json!({ "nodes": { "short": call("/late/1000/short", false) } });
+    let child = json!({ "kind": "WORKFLOW", "with": { "workflow": "below" } });
+    let trouble = Trouble::new(json!({ "workflows": { "below": below }, "nodes": { "child": child } })).await;
+    trouble.lock().await;
+    trouble.cut().await;
+    // As if the first try had been committed.
+    let nodes = "UPDATE workflow_execution_node n SET status = 'COMPLETED', seq = 1, completed_at = now(), duration_ms = 1, output = '{}'
+                   FROM workflow_execution e WHERE e.parent = $1 AND n.execution_id = e.id";
+    let child =
+        "UPDATE workflow_execution SET status = 'COMPLETED', completed_at = now(), duration_ms = 1 WHERE parent = $1";
+    for sql in [nodes, child] {
+        assert_eq!(trouble.client.execute(sql, &[&trouble.id.0]).await.expect("ended"), 1);
+    }
+    trouble.unlock().await;
+    trouble.ends_undisturbed().await;
+}

@@ -1,0 +1,8 @@
+-- The open descendants of a root.
+SELECT id
+FROM workflow_execution
+WHERE root = $1::uuid
+  AND parent IS NOT NULL
+  AND completed_at IS NULL
+ORDER BY id
+LIMIT 20000

@@ -1,0 +1,109 @@
+//! Calling out for a node: sent, told to stop, or not sent at all.
+//!
+//! Invariants
+//! - A call that may be made at most once is noted as begun when all is ready to send it, and not before: a stop or a crash until then
+//!   leaves it as if it had never been tried.
+//! - Trouble with the database while that is noted costs time; the fence of the taking says whether it is still ours to send.
+//!
+//! What happens if this process dies: before a call is noted as begun, the next worker makes it; after that its end is UNKNOWN. Any other
+//! call is made again with the same token.
+//!
+//! Not here: taking the node and telling what came of it (`node`, `told`).
+
+use std::time::Instant;
+
+use engine::insist::insist;
+use engine::nodes::{self, Done, Work};
+use kernel::definition::Delivery;
+use kernel::expression::Scope;
+use kernel::failure::{Class, Failure};
+use kernel::signals::metrics;
+use kernel::trace::TraceParent;
+use store::admission::Begun;
+use temporalio_sdk::activities::ActivityContext;
+
+use super::Kit;
+use super::told::Attempt;
+
+/// What became of a call.
+pub(super) enum Called {
+    Ended(Result<Done, Failure>),
+    /// Stopped on the way; `begun`: it may have taken effect.
+    Stopped {
+        begun: bool,
+    },
+    /// Not sent: somebody else has the node by now, or the run.
+    Overtaken,
+}
+
+impl Kit {
+    /// Calls out, unless it is told to stop.
+    pub(super) async fn call(
+        &self,
+        context: &ActivityContext,
+        attempt: &Attempt<'_>,
+        work: Work,
+        (scope, begun, trace): (&Scope, &Begun, TraceParent),
+    ) -> Called {
+        let (spec, since) = (attempt.spec, Instant::now());
+        let called = match work {
+            Work::HttpRequest(config) => {
+                let call = nodes::Call::new(config, spec, scope, begun, attempt.iteration, trace);
+                match spec.delivery {
+                    Delivery::AtMostOnce => self.call_once(context, attempt, call).await,
+                    Delivery::AtLeastOnce => {
+                        let calling = nodes::http_request(&self.outbound, &self.vault, &self.pulse, call);
+                        unless_stopped(context, calling).await.map_or(Called::Stopped { begun: true }, Called::Ended)
+                    }
+                }
+            }
+            Work::EmitEvent(config) => {
+                let emit = nodes::Emit::new(config, spec, begun, attempt.iteration, trace);
+                let emitting = nodes::emit_event(&self.store, &self.pulse, emit);
+                unless_stopped(context, emitting).await.map_or(Called::Stopped { begun: true }, Called::Ended)
+            }
+            _ => Called::Ended(Err(Failure::new(Class::ExecutionError, "a node that does not call out was made to"))),
+        };
+        let outcome = match &called {
+            Called::Ended(Ok(_)) => "completed",
+            Called::Ended(Err(_)) => "failed",
+            Called::Stopped { .. } | Called::Overtaken => "canceled",
+        };
+        ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => spec.kind.name(), "outcome" => outcome)
+            .record(since.elapsed());
+        called
+    }
+
+    /// All that is to be waited for comes first, then the note that it begins, then the call.
+    async fn call_once(&self, context: &ActivityContext, attempt: &Attempt<'_>, call: nodes::Call) -> Called {
+        let preparing = async {
+            let prepared = call.prepare(&self.outbound, &self.vault).await;
+            self.pulse.fresh().await;
+            prepared
+        };
+        let prepared = match unless_stopped(context, preparing).await {
+            None => return Called::Stopped { begun: false },
+            Some(Err(failure)) => return Called::Ended(Err(failure)),
+            Some(Ok(prepared)) => prepared,
+        };
+        let Attempt { hold, spec, iteration, fence, .. } = attempt;
+        match insist(|| self.store.begin_once(*hold, &spec.key, *iteration, *fence)).await {
+            Ok(true) => {}
+            Ok(false) => return Called::Overtaken,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "A call cannot be noted as begun");
+                return Called::Ended(Err(Failure::new(Class::ExecutionError, "what is stored of it cannot be read")));
+            }
+        }
+        let sending = prepared.send(&self.outbound, &self.pulse);
+        unless_stopped(context, sending).await.map_or(Called::Stopped { begun: true }, Called::Ended)
+    }
+}
+
+/// What the work comes to; none if the activity is to stop first.
+async fn unless_stopped<T>(context: &ActivityContext, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        result = work => Some(result),
+        () = context.cancelled() => None,
+    }
+}
