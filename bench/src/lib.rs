@@ -11,5 +11,6 @@ mod measure;
 pub mod random;
 pub mod receiver;
 pub mod report;
+pub mod retention;
 pub mod service;
 pub mod temporal;

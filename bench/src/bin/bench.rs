@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use bench::{admission, dispatch, events, long, temporal};
+use bench::{admission, dispatch, events, long, retention, temporal};
 use clap::{Parser, Subcommand};
 
 /// Measures Forebay on this machine. Figures go to standard output as one line of JSON.
@@ -53,6 +53,12 @@ enum What {
         #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = long::PARTS)]
         only: Vec<String>,
     },
+    /// Is as much deleted as ends, while executions are kept for seconds?
+    Retention {
+        /// 1 is five minutes; less is for trying it out.
+        #[arg(long, value_name = "F", default_value_t = 1.0)]
+        scale: f64,
+    },
     /// What does the service cost beside a bare client of Temporal, and a workflow written by hand?
     Temporal {
         /// 1 is the full length; less is for trying it out.
@@ -75,6 +81,7 @@ fn main() -> anyhow::Result<ExitCode> {
         What::Dispatch { scale, only } => runtime.block_on(dispatch::run(&dispatch::Options { scale, parts: only }))?,
         What::Events { scale, only } => runtime.block_on(events::run(&events::Options { scale, parts: only }))?,
         What::Long { scale, only } => runtime.block_on(long::run(&long::Options { scale, parts: only }))?,
+        What::Retention { scale } => runtime.block_on(retention::run(&retention::Options { scale }))?,
         What::Temporal { scale, only } => runtime.block_on(temporal::run(&temporal::Options { scale, parts: only }))?,
     };
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::from(BROKEN_PROMISE) })

@@ -112,7 +112,7 @@ async fn run(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
 }
 
 /// Tells the service of workspaces with something new, as its own API processes do.
-async fn hint(target: Target, mut inbox: mpsc::UnboundedReceiver<WorkspaceId>) -> Result<()> {
+pub(crate) async fn hint(target: Target, mut inbox: mpsc::UnboundedReceiver<WorkspaceId>) -> Result<()> {
     let client = target.connect().await?;
     while let Some(first) = inbox.recv().await {
         tokio::time::sleep(GATHER).await;
@@ -126,7 +126,8 @@ async fn hint(target: Target, mut inbox: mpsc::UnboundedReceiver<WorkspaceId>) -
     Ok(())
 }
 
-fn start(tenant: Tenant) -> Start {
+/// A start of a tenant's definition.
+pub(crate) fn start(tenant: Tenant) -> Start {
     Start {
         execution: ExecutionId(store::new_id()),
         workspace: tenant.workspace,

@@ -9,6 +9,7 @@
 mod engine_kind;
 mod origins;
 mod reasons;
+mod retention;
 mod secrets;
 mod temporal;
 
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use engine_kind::EngineKind;
 pub use reasons::REASONS;
+pub use retention::Retention;
 pub use secrets::Secrets;
 pub use temporal::Temporal;
 
@@ -154,15 +156,6 @@ pub struct Signals {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Retention {
-    pub execution_days: u32,
-    pub activity_days: u32,
-    pub job_days: u32,
-    pub delivery_days: u32,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
 pub struct Projection {
     pub retry_after_ms: u64,
 }
@@ -170,12 +163,6 @@ pub struct Projection {
 impl Default for Projection {
     fn default() -> Self {
         Projection { retry_after_ms: 10_000 }
-    }
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        Retention { execution_days: 30, activity_days: 365, job_days: 30, delivery_days: 7 }
     }
 }
 
@@ -313,6 +300,7 @@ impl Settings {
         if self.engine.max_runs == 0 || self.engine.max_calls == 0 {
             return fail("engine.max_runs", "must be at least 1, as must engine.max_calls");
         }
+        self.retention.check()?;
         origins::check(&self.http.cors_origins)?;
         origins::check_base(self.http.public_url.as_deref())?;
         self.secrets.check()?;

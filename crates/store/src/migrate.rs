@@ -17,7 +17,7 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 21] = [
+pub const FUNCTIONS: [(&str, &str); 22] = [
     ("backlog", include_str!("../functions/backlog.sql")),
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
@@ -25,6 +25,7 @@ pub const FUNCTIONS: [(&str, &str); 21] = [
     ("event", include_str!("../functions/event.sql")),
     ("job", include_str!("../functions/job.sql")),
     ("work", include_str!("../functions/work.sql")),
+    ("retire", include_str!("../functions/retire.sql")),
     ("webhook", include_str!("../functions/webhook.sql")),
     ("ask", include_str!("../functions/ask.sql")),
     ("candidate", include_str!("../functions/candidate.sql")),

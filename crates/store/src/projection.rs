@@ -220,11 +220,6 @@ impl Store {
         Ok(self.one(sql!("workflow_queue_projection/reconcile"), &[&most]).await?.try_get(0)?)
     }
 
-    /// Deletes jobs that ended longer ago than `age`; answers how many.
-    pub async fn retire_jobs(&self, age: Duration, most: i32) -> Result<i32, Error> {
-        Ok(self.one(sql!("workflow_queue_projection/retire"), &[&age.as_secs_f64(), &most]).await?.try_get(0)?)
-    }
-
     /// How the table differs from its facts.
     pub async fn check_jobs(&self) -> Result<Difference, Error> {
         self.difference(sql!("workflow_queue_projection/check")).await

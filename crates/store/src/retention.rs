@@ -1,44 +1,155 @@
-//! Forgetting what ended long ago, a bounded number at a time.
+//! Deleting what ended long ago, one bounded slice at a time.
 //!
 //! Invariants
-//! - Only what has ended goes, with all that belongs to it, in one commit; never under a descendant
-//!   that lives, nor while its idempotency key must be remembered.
+//! - Only what has ended goes; never a root with a descendant that is open, nor an execution while its idempotency key must be
+//!   remembered.
+//! - A slice is one commit, bounded by the rows it looks at and by the rows it deletes. A crash between two slices leaves nothing that
+//!   a later walk does not find.
+//! - A walk goes on where its last slice ended: what is kept in front is passed once a walk, not once a slice.
 //! - The queue's own rows go only as dead letters.
 //!
 //! Not here: when, and how old is old (`server::retention`).
 
 use std::time::Duration;
 
-use kernel::ids::ExecutionId;
+use jiff::Timestamp;
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::sql::sql;
 use crate::{Error, Store};
 
-/// An idempotency key is remembered for at least so long.
+/// An idempotency key is remembered for at least this long.
 pub const KEYS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Rows that one slice of executions deletes beside the executions themselves, for each that it may look at.
+const ROWS_EACH: i32 = 10;
 
-/// What one call did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retired {
-    pub executions: i64,
-    /// Where to go on; none at the end.
-    pub next: Option<ExecutionId>,
+/// A kind of record with an age of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Section {
+    Executions,
+    Jobs,
+    Deliveries,
+    Schedules,
+    Activity,
 }
 
+impl Section {
+    pub const ALL: [Section; 5] =
+        [Section::Executions, Section::Jobs, Section::Deliveries, Section::Schedules, Section::Activity];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Section::Executions => "executions",
+            Section::Jobs => "jobs",
+            Section::Deliveries => "deliveries",
+            Section::Schedules => "schedules",
+            Section::Activity => "activity",
+        }
+    }
+}
+
+/// Where the next slice of a walk begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cursor(Place);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// At the oldest: what is deleted leaves the front to the next.
+    Oldest,
+    Id(Uuid),
+    Number(i64),
+    Delivery(Timestamp, Uuid),
+    /// Completed jobs come first, then failed ones.
+    Job {
+        status: &'static str,
+        from: Option<(Timestamp, Uuid)>,
+    },
+}
+
+const COMPLETED: &str = "completed";
+const FAILED: &str = "failed";
+
+/// What one slice did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slice {
+    /// Records of the section that were deleted.
+    pub retired: u64,
+    /// Where to go on; none: the walk is over.
+    pub next: Option<Cursor>,
+}
+
+const OVER: Slice = Slice { retired: 0, next: None };
+
 impl Store {
-    /// Deletes what ended longer ago than `age` among the next `most` executions behind `from`.
-    pub async fn retire(&self, age: Duration, from: Option<ExecutionId>, most: i64) -> Result<Retired, Error> {
-        let from = from.map_or(Uuid::nil(), |from| from.0);
-        let rows = self
-            .query(sql!("workflow_execution/retire"), &[&age.as_secs_f64(), &from, &most, &KEYS_KEPT.as_secs_f64()])
-            .await?;
-        let Some(row) = rows.first() else { return Ok(Retired { executions: 0, next: None }) };
-        Ok(Retired { executions: row.try_get("retired")?, next: Some(ExecutionId(row.try_get("last")?)) })
+    /// Deletes what ended longer ago than `age` among the next `most` records of a section. A cursor of another section counts as none.
+    pub async fn retire(
+        &self,
+        section: Section,
+        age: Duration,
+        from: Option<Cursor>,
+        most: i32,
+    ) -> Result<Slice, Error> {
+        let age = age.as_secs_f64();
+        match (section, from.map(|cursor| cursor.0)) {
+            (Section::Executions, Some(Place::Id(from))) => self.retire_executions(age, from, most).await,
+            (Section::Executions, _) => self.retire_executions(age, Uuid::nil(), most).await,
+            (Section::Jobs, Some(Place::Job { status, from })) => self.retire_jobs(age, status, from, most).await,
+            (Section::Jobs, _) => self.retire_jobs(age, COMPLETED, None, most).await,
+            (Section::Deliveries, Some(Place::Delivery(at, id))) => {
+                self.retire_deliveries(age, Some((at, id)), most).await
+            }
+            (Section::Deliveries, _) => self.retire_deliveries(age, None, most).await,
+            (Section::Schedules, _) => self.retire_schedules(age, most).await,
+            (Section::Activity, Some(Place::Number(from))) => self.retire_activity(age, from, most).await,
+            (Section::Activity, _) => self.retire_activity(age, i64::MIN, most).await,
+        }
     }
 
-    /// Deletes activity older than `age`; answers how much.
-    pub async fn retire_activity(&self, age: Duration, most: i64) -> Result<u64, Error> {
-        self.execute(sql!("activity/retire"), &[&age.as_secs_f64(), &most]).await
+    async fn retire_executions(&self, age: f64, from: Uuid, most: i32) -> Result<Slice, Error> {
+        let (keys, rows) = (KEYS_KEPT.as_secs_f64(), most.saturating_mul(ROWS_EACH));
+        let row = self.one(sql!("workflow_execution/retire"), &[&age, &keys, &from, &most, &rows]).await?;
+        let next: Option<Uuid> = row.try_get("next")?;
+        Ok(Slice { retired: retired(&row)?, next: next.map(|id| Cursor(Place::Id(id))) })
     }
+
+    async fn retire_jobs(
+        &self,
+        age: f64,
+        status: &'static str,
+        from: Option<(Timestamp, Uuid)>,
+        most: i32,
+    ) -> Result<Slice, Error> {
+        let (at, id) = (from.map(|from| from.0), from.map_or(Uuid::nil(), |from| from.1));
+        let rows = self.query(sql!("workflow_queue_projection/retire"), &[&age, &status, &at, &id, &most]).await?;
+        let Some(row) = rows.first() else {
+            let next = (status == COMPLETED).then_some(Cursor(Place::Job { status: FAILED, from: None }));
+            return Ok(Slice { next, ..OVER });
+        };
+        let from = Some((row.try_get("at")?, row.try_get("id")?));
+        Ok(Slice { retired: retired(row)?, next: Some(Cursor(Place::Job { status, from })) })
+    }
+
+    async fn retire_deliveries(&self, age: f64, from: Option<(Timestamp, Uuid)>, most: i32) -> Result<Slice, Error> {
+        let (at, id) = (from.map(|from| from.0), from.map_or(Uuid::nil(), |from| from.1));
+        let rows = self.query(sql!("webhook_delivery/retire"), &[&age, &i64::from(most), &at, &id]).await?;
+        let Some(row) = rows.first() else { return Ok(OVER) };
+        let next = Place::Delivery(row.try_get("at")?, row.try_get("id")?);
+        Ok(Slice { retired: retired(row)?, next: Some(Cursor(next)) })
+    }
+
+    async fn retire_schedules(&self, age: f64, most: i32) -> Result<Slice, Error> {
+        let retired = self.execute(sql!("schedule/retire"), &[&age, &i64::from(most)]).await?;
+        Ok(Slice { retired, next: (retired > 0).then_some(Cursor(Place::Oldest)) })
+    }
+
+    async fn retire_activity(&self, age: f64, from: i64, most: i32) -> Result<Slice, Error> {
+        let rows = self.query(sql!("activity/retire"), &[&age, &i64::from(most), &from]).await?;
+        let Some(row) = rows.first() else { return Ok(OVER) };
+        Ok(Slice { retired: retired(row)?, next: Some(Cursor(Place::Number(row.try_get("id")?))) })
+    }
+}
+
+fn retired(row: &Row) -> Result<u64, Error> {
+    Ok(row.try_get::<_, i64>("retired")?.unsigned_abs())
 }

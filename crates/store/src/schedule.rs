@@ -9,8 +9,6 @@
 
 pub mod fire;
 
-use std::time::Duration;
-
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
@@ -183,11 +181,6 @@ impl Store {
         let (at, by_hand) = before.unwrap_or((Timestamp::MAX, true));
         let rows = self.query(sql!("schedule_tick/list"), &[&id, &at, &by_hand, &limit]).await?;
         rows.iter().map(tick_of).collect()
-    }
-
-    /// Deletes schedules that ended longer ago than `age`, a bounded number; answers how many.
-    pub async fn retire_schedules(&self, age: Duration, most: i64) -> Result<u64, Error> {
-        self.execute(sql!("schedule/retire"), &[&age.as_secs_f64(), &most]).await
     }
 
     async fn changeable_schedule(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<(), Error> {

@@ -38,11 +38,11 @@ async fn three_days_ago(world: &World, id: &str, noted: &str) -> String {
 }
 
 /// Lets the time pass that a lease is kept at least, and starts a process that looks at once.
-async fn look_again(world: &World) -> crate::support::Server {
+async fn look_again(world: &World, settings: &[&str]) -> crate::support::Server {
     let first = "shedlock WHERE name = 'forebayRetention'";
     until("the first look is over", async || (world.count(first).await == 1).then_some(())).await;
     world.run_sql("UPDATE shedlock SET lock_until = locked_at WHERE name = 'forebayRetention'").await;
-    world.another(&DAYS).await
+    world.another(settings).await
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn what_ended_long_ago_is_forgotten_and_what_a_young_key_names_is_not() {
     assert_eq!(world.count(&of("workflow_execution_node", "execution_id", &plain)).await, 1);
     assert_eq!(world.count(&of("execution_queue", "id", &failed)).await, 1, "its dead letter");
 
-    let later = look_again(&world).await;
+    let later = look_again(&world, &DAYS).await;
     until("the old are gone", async || {
         let old = format!("workflow_execution WHERE id IN ('{plain}', '{failed}')");
         (world.count(&old).await == 0).then_some(())
@@ -98,5 +98,49 @@ async fn what_ended_long_ago_is_forgotten_and_what_a_young_key_names_is_not() {
     assert_eq!(tenant.status(&running).await, "RUNNING", "what has not ended stays");
     world.receiver.open();
     tenant.completed(&running).await;
+    drop(later);
+}
+
+#[tokio::test]
+async fn executions_that_wait_in_front_hold_up_nothing_that_ended_behind_them() {
+    let world = World::with(&DAYS).await;
+    let tenant = world.tenant("PRO").await;
+    let ended = tenant.start(&tenant.light().await).await;
+    tenant.completed(&ended).await;
+    // More than one pass ever looked at, a day older than the one that ended.
+    let waiting = "INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, deadline_at)
+        SELECT (lpad(to_hex((extract(epoch FROM now() - interval '4 days') * 1000)::bigint + n), 12, '0') || '70008000000000000000')::uuid,
+               e.workspace_id, e.workflow_definition_id, e.version_id, 'PENDING', e.semantics, now() + interval '1 day'
+          FROM workflow_execution e CROSS JOIN generate_series(1, 100500) n";
+    world.run_sql(waiting).await;
+    let ended = three_days_ago(&world, &ended, "3 days").await;
+    let later = look_again(&world, &DAYS).await;
+    until("it is deleted", async || {
+        (world.count(&format!("workflow_execution WHERE id = '{ended}'")).await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(world.count("workflow_execution").await, 100_500, "what waits stays");
+    drop(later);
+}
+
+#[tokio::test]
+async fn a_section_that_fails_stops_no_other() {
+    let world = World::with(&DAYS).await;
+    let tenant = world.tenant("PRO").await;
+    let ended = tenant.start(&tenant.light().await).await;
+    tenant.completed(&ended).await;
+    let ended = three_days_ago(&world, &ended, "3 days").await;
+    world
+        .run_sql(
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
+             CREATE TRIGGER keep BEFORE DELETE ON workflow_execution FOR EACH ROW EXECUTE FUNCTION keep()",
+        )
+        .await;
+    let later = look_again(&world, &DAYS).await;
+    until("old activity is gone", async || {
+        (world.count("activity WHERE at < now() - interval '2 days'").await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(world.count(&format!("workflow_execution WHERE id = '{ended}'")).await, 1, "its deletion failed");
     drop(later);
 }

@@ -87,7 +87,10 @@ pub const REASONS: &[(&str, &str)] = &[
     ("log.filter", "error, warn, info, debug, or a filter such as info,store=debug; unset: info, and warn for `dev`"),
     ("log.format", "text, or json: one object a line, for machines"),
     ("signals.sample_interval_ms", "how often depth, oldest and slots are looked at for /metrics"),
-    ("retention.execution_days", "executions that ended longer ago are deleted, with their nodes; 0 keeps them"),
+    (
+        "retention.execution_days",
+        "executions that ended longer ago are deleted, with their nodes; may be a fraction; 0 keeps them",
+    ),
     ("retention.activity_days", "who did what longer ago is deleted; 0 keeps it"),
     ("retention.job_days", "jobs of events that ended longer ago are deleted; their facts stay; 0 keeps them"),
     ("retention.delivery_days", "deliveries of webhooks that ended are deleted when they are older; 0 keeps them"),

@@ -289,7 +289,7 @@ impl Parts {
         let pruner = Pruner { store: self.work.clone() };
         self.spawn_loop("change log", feed::PRUNE_EVERY, Arc::new(pruner), |it| async move { it.pass().await });
         let (store, settings) = (self.work.clone(), self.settings.retention.clone());
-        let retention = Retention { store, settings, holder: holder() };
+        let retention = Retention::new(store, settings, holder(), self.stop.clone());
         self.spawn_loop("retention", retention::EVERY, Arc::new(retention), |it| async move { it.pass().await });
     }
 

@@ -1,2 +1,2 @@
--- Jobs that ended long ago: functions/work.sql.
-SELECT fb_jobs_retire_1($1::float8, $2::int)
+-- Jobs that ended long ago: functions/retire.sql.
+SELECT r.at, r.id, r.retired FROM fb_jobs_retire_2($1::float8, $2::text, coalesce($3::timestamptz, '-infinity'), $4::uuid, $5::int) r

@@ -202,11 +202,6 @@ impl Store {
     pub async fn oldest_delivery_s(&self) -> Result<f64, Error> {
         Ok(self.one(sql!("webhook_delivery/oldest"), &[]).await?.try_get(0)?)
     }
-
-    /// Deletes deliveries that are older than `age` and have ended; answers how many.
-    pub async fn retire_deliveries(&self, age: Duration, most: i64) -> Result<u64, Error> {
-        self.execute(sql!("webhook_delivery/retire"), &[&age.as_secs_f64(), &most]).await
-    }
 }
 
 async fn turn_off(transaction: &deadpool_postgres::Transaction<'_>, webhook: Uuid, reason: &str) -> Result<(), Error> {

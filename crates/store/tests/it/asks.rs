@@ -8,6 +8,7 @@ use kernel::ids::{NodeKey, WorkspaceId};
 use serde_json::{Value, json};
 use store::ask::{Ask, Call, Place, Standing, Token, Told, What};
 use store::process::beat;
+use store::retention::Section;
 use store::taken::Hold;
 
 use crate::support::{ENGINE, World, race};
@@ -374,7 +375,7 @@ async fn asks_and_tokens_go_with_their_execution() {
     mint(&world, &wait.place).await;
     world.finish(hold.execution, execution::Status::Completed).await;
     world.run_sql("UPDATE workflow_execution SET completed_at = now() - interval '40 days'", &[]).await;
-    let retired = world.store.retire(Duration::ZERO, None, 100).await.expect("retired");
-    assert_eq!(retired.executions, 1);
+    let retired = world.store.retire(Section::Executions, Duration::ZERO, None, 100).await.expect("retired");
+    assert_eq!(retired.retired, 1);
     assert_eq!((world.count("workflow_execution_ask").await, world.count("workflow_execution_token").await), (0, 0));
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use store::event::NewEvent;
 use store::projection::ours::{Begin, Begun, What};
 use store::projection::{Claim, Difference, End, Wanted};
+use store::retention::Section;
 use store::run::Ending;
 use store::{Error, new_id};
 use uuid::Uuid;
@@ -542,7 +543,8 @@ async fn what_was_lost_or_changed_is_rebuilt_from_its_facts_retention_included()
             .expect(statement);
     };
     damage(&past.replace("$1", &format!("'{}'", all[1]))).await;
-    assert_eq!(world.store.retire_jobs(Duration::from_secs(24 * 3600), 10).await.expect("a pass"), 1);
+    let slice = world.store.retire(Section::Jobs, Duration::from_secs(24 * 3600), None, 10).await.expect("a pass");
+    assert_eq!(slice.retired, 1);
     assert_eq!(facts(&world, all[1]).await, "pending claimed completed retired");
     assert_eq!(is_rebuilt_alike(&world).await, 7, "a retired job is not rebuilt");
     let before: Value =

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kernel::execution::Status;
 use kernel::ids::ExecutionId;
 use store::enqueue::Start;
+use store::retention::{Cursor, Section};
 use uuid::{NoContext, Timestamp, Uuid};
 
 use crate::support::{World, fact, record, start};
@@ -38,11 +39,16 @@ async fn ended_ago(world: &World, id: ExecutionId, days: u64) {
     world.run_sql(&sql, &[&id.0]).await;
 }
 
-async fn retire(world: &World, days: u32) -> i64 {
-    let (mut from, mut retired) = (None, 0);
-    for _ in 0..100 {
-        let done = world.store.retire(DAY * days, from, 2).await.expect("an answer");
-        retired += done.executions;
+async fn retire(world: &World, days: u32) -> u64 {
+    walk(world, Section::Executions, days, None, 2).await
+}
+
+/// Goes on with a walk to its end.
+async fn walk(world: &World, section: Section, days: u32, from: Option<Cursor>, most: i32) -> u64 {
+    let (mut from, mut retired) = (from, 0);
+    for _ in 0..1_000 {
+        let done = world.store.retire(section, DAY * days, from, most).await.expect("an answer");
+        retired += done.retired;
         match done.next {
             Some(next) => from = Some(next),
             None => return retired,
@@ -128,12 +134,80 @@ async fn activity_has_an_age_of_its_own_and_goes_a_bounded_number_at_a_time() {
     let world = World::new().await;
     world.tenant("PRO").await;
     let all = world.count("activity").await;
-    assert_eq!(world.store.retire_activity(DAY, 100).await.expect("an answer"), 0);
+    assert_eq!(walk(&world, Section::Activity, 1, None, 100).await, 0);
     world
         .run_sql("UPDATE activity SET at = at - interval '2 days' WHERE id = (SELECT min(id) FROM activity)", &[])
         .await;
-    assert_eq!(world.store.retire_activity(DAY, 100).await.expect("an answer"), 1);
+    assert_eq!(walk(&world, Section::Activity, 1, None, 100).await, 1);
     assert_eq!(world.count("activity").await, all - 1);
     world.run_sql("UPDATE activity SET at = at - interval '2 days'", &[]).await;
-    assert_eq!(world.store.retire_activity(DAY, 1).await.expect("an answer"), 1);
+    let slice = world.store.retire(Section::Activity, DAY, None, 1).await.expect("an answer");
+    assert!(slice.retired == 1 && slice.next.is_some(), "{slice:?}");
+    assert_eq!(walk(&world, Section::Activity, 1, slice.next, 1).await, all.unsigned_abs() - 2);
+}
+
+/// A root that ended long ago, so many descendants of it, and so many nodes of its own.
+async fn tree(world: &World, descendants: i32, nodes: i32) -> ExecutionId {
+    let root = ended(world, 40, 35, Status::Completed).await;
+    let below = "INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, completed_at,
+            deadline_at, parent, root, depth, parent_node, parent_iteration, parent_attempt)
+        SELECT (substr(replace($1::uuid::text, '-', ''), 1, 20) || lpad(to_hex(n + 281474900000000), 12, '0'))::uuid, e.workspace_id,
+               e.workflow_definition_id, e.version_id, 'COMPLETED', 1, now(), now(), $1, $1, 1, n::text, 0, 1
+          FROM workflow_execution e CROSS JOIN generate_series(1, $2::int) n WHERE e.id = $1";
+    world.run_sql(below, &[&root.0, &descendants]).await;
+    world.run_sql("UPDATE workflow_execution SET descendants = $2 WHERE id = $1", &[&root.0, &descendants]).await;
+    let own =
+        "INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, seq, completed_at)
+        SELECT e.id, 'loop', n, e.workspace_id, 'COMPLETED', n, now()
+          FROM workflow_execution e CROSS JOIN generate_series(1, $2::int) n WHERE e.id = $1";
+    world.run_sql(own, &[&root.0, &nodes]).await;
+    root
+}
+
+#[tokio::test]
+async fn a_large_tree_goes_in_slices_and_a_crash_between_two_leaves_nothing_behind() {
+    let world = World::new().await;
+    let (few, each) = (4, 40);
+    let root = tree(&world, 100, 1_000).await;
+    let rows = async || world.count("workflow_execution").await + world.count("workflow_execution_node").await;
+    let (mut from, mut before, mut slices) = (None, rows().await, 0);
+    while before > 0 {
+        let slice = world.store.retire(Section::Executions, DAY * 30, from, few).await.expect("an answer");
+        let after = rows().await;
+        assert!(before - after <= i64::from(few + each), "one slice deleted {} rows", before - after);
+        let half = is_there(&world, root).await && world.count("workflow_execution_node").await < 1_000;
+        assert!(!half, "nobody sees half of an execution");
+        // After every third slice the process dies, and its successor begins at the oldest.
+        slices += 1;
+        from = if slices % 3 == 0 { None } else { slice.next };
+        before = after;
+        assert!(slices < 1_000, "{before} rows are left");
+    }
+    assert_eq!(retire(&world, 30).await, 0);
+    assert_eq!(world.count("retired_execution").await, 0);
+}
+
+#[tokio::test]
+async fn a_walk_goes_on_where_its_last_slice_ended() {
+    let world = World::new().await;
+    for _ in 0..5 {
+        accepted(&world, 50, |_| {}).await;
+    }
+    let behind = ended(&world, 40, 35, Status::Completed).await;
+    let mut from = None;
+    for _ in 0..3 {
+        let slice = world.store.retire(Section::Executions, DAY * 30, from, 2).await.expect("an answer");
+        from = slice.next;
+    }
+    assert!(!is_there(&world, behind).await, "the third slice of two is behind the five that wait");
+    let end = world.store.retire(Section::Executions, DAY * 30, from, 2).await.expect("an answer");
+    assert_eq!(end.next, None);
+}
+
+#[tokio::test]
+async fn a_descendant_that_ends_after_its_root_was_deleted_is_found_by_a_later_walk() {
+    let world = World::new().await;
+    let root = tree(&world, 3, 1).await;
+    world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&root.0]).await;
+    assert_eq!(retire(&world, 30).await, 3);
 }

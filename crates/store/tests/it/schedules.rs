@@ -9,6 +9,7 @@ use kernel::schedule::{CatchUp, Overlap, Rule, Status, TickStatus, Timing};
 use serde_json::{Value, json};
 use store::definition::NewVersion;
 use store::enqueue::Accepted;
+use store::retention::Section;
 use store::schedule::fire::{Due, Fired, Triggered, Verdict};
 use store::workspace::Change;
 use store::{Error, new_id};
@@ -225,8 +226,11 @@ async fn a_pause_keeps_what_was_missed_and_a_single_time_ends_its_schedule() {
         (Status::Ended, None, Some("its time has come and gone"))
     );
     assert!(matches!(world.store.pause_schedule(once, None, true, "test").await, Err(Error::Conflict(_))));
-    assert_eq!(world.store.retire_schedules(Duration::from_secs(3600), 10).await.expect("none yet"), 0);
-    assert_eq!(world.store.retire_schedules(Duration::ZERO, 10).await.expect("it goes"), 1);
+    assert_eq!(
+        world.store.retire(Section::Schedules, Duration::from_secs(3600), None, 10).await.expect("none yet").retired,
+        0
+    );
+    assert_eq!(world.store.retire(Section::Schedules, Duration::ZERO, None, 10).await.expect("it goes").retired, 1);
 }
 
 #[tokio::test]

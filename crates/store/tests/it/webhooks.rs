@@ -9,6 +9,7 @@ use kernel::webhook::Verdict;
 use serde_json::json;
 use store::definition::NewVersion;
 use store::hook::Token;
+use store::retention::Section;
 use store::run::Record;
 use store::secret::Sealed;
 use store::webhook::delivery::{Claimed, Room, Told};
@@ -297,9 +298,13 @@ async fn deliveries_that_ended_are_forgotten_after_their_time() {
     end_some(&world, tenant, &[Status::Completed, Status::Completed]).await;
     settle(&world, &claim(&world).await[0], Verdict::Delivered).await;
     let week = Duration::from_secs(7 * 86_400);
-    assert_eq!(world.store.retire_deliveries(week, 10).await.expect("done"), 0, "too young");
+    assert_eq!(world.store.retire(Section::Deliveries, week, None, 10).await.expect("done").retired, 0, "too young");
     world.run_sql("UPDATE webhook_delivery SET created_at = now() - interval '8 days'", &[]).await;
-    assert_eq!(world.store.retire_deliveries(week, 10).await.expect("done"), 1, "the other has not ended");
+    assert_eq!(
+        world.store.retire(Section::Deliveries, week, None, 10).await.expect("done").retired,
+        1,
+        "the other has not ended"
+    );
 }
 
 /// A definition that is published with a hook of this rule.
