@@ -1442,6 +1442,7 @@ CREATE TABLE public.workflow_queue_job (
     claim_lease_s integer,
     event_id uuid,
     event_workspace_id uuid,
+    event_type text COLLATE pg_catalog."C",
     CONSTRAINT workflow_queue_job_check CHECK (((held IS DISTINCT FROM 'sql'::text) OR (claim_id IS NULL))),
     CONSTRAINT workflow_queue_job_check1 CHECK (((pending_since IS NULL) OR ((held IS NULL) AND (claim_id IS NULL) AND (retry_from IS NULL)))),
     CONSTRAINT workflow_queue_job_held_check CHECK ((held = ANY (ARRAY['sql'::text, 'api'::text, 'ours'::text])))
@@ -1649,12 +1650,12 @@ BEGIN
     IF TG_OP = 'INSERT' THEN
         -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
         -- the first with its id, stream and type.
-        INSERT INTO workflow_queue_job AS j (id, version, pending_since, event_id, event_workspace_id, workspace_id)
-        SELECT NEW.id, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
+        INSERT INTO workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
+        SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
           FROM (SELECT 1) one
           LEFT JOIN fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
           LEFT JOIN workspace ON workspace.id = event.workspace_id
-        ON CONFLICT (id) DO UPDATE SET version = j.version + 1
+        ON CONFLICT (id) DO UPDATE SET version = j.version + 1, event_type = excluded.event_type
         RETURNING * INTO v_job;
     ELSE
         v_job := fb_job_beside(OLD, NEW);
@@ -1743,6 +1744,39 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION public.fb_job_types_1(p_workspace uuid, p_types text[], p_most integer) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    v_asked text;
+    v_prefix text;
+    v_type text COLLATE "C";
+BEGIN
+    FOREACH v_asked IN ARRAY p_types LOOP
+        IF v_asked NOT LIKE '%.*' THEN
+            RETURN NEXT v_asked;
+            CONTINUE;
+        END IF;
+        v_prefix := left(v_asked, -1);
+        v_type := v_prefix;
+        FOR step IN 1..p_most LOOP
+            IF p_workspace IS NULL THEN
+                v_type := (SELECT j.event_type FROM workflow_queue_job j
+                            WHERE j.pending_since IS NOT NULL AND j.event_type > v_type ORDER BY j.event_type LIMIT 1);
+            ELSE
+                v_type := (SELECT j.event_type FROM workflow_queue_job j
+                            WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace AND j.event_type > v_type
+                            ORDER BY j.event_type LIMIT 1);
+            END IF;
+            EXIT WHEN v_type IS NULL OR NOT starts_with(v_type, v_prefix);
+            RETURN NEXT v_type;
+        END LOOP;
+    END LOOP;
+END $$;
+
 CREATE FUNCTION public.fb_jobs_bindings_1() RETURNS SETOF uuid
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
@@ -1758,7 +1792,7 @@ CREATE FUNCTION public.fb_jobs_bindings_1() RETURNS SETOF uuid
     SELECT w.binding_id FROM w WHERE w.binding_id IS NOT NULL
 $$;
 
-CREATE FUNCTION public.fb_jobs_claim_1(p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s integer, p_limit integer) RETURNS TABLE(job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamp with time zone)
+CREATE FUNCTION public.fb_jobs_claim_2(p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s integer, p_limit integer) RETURNS TABLE(job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamp with time zone)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1766,13 +1800,25 @@ CREATE FUNCTION public.fb_jobs_claim_1(p_workspace uuid, p_types text[], p_id uu
 #variable_conflict use_column
 DECLARE
     t record;
+    -- More than are asked for: other workers may hold the first ones at this moment.
+    v_candidates uuid[] := CASE
+        WHEN p_id IS NOT NULL THEN ARRAY[p_id]
+        WHEN p_types IS NOT NULL THEN ARRAY(SELECT fb_jobs_of_types_1(p_workspace, p_types, p_limit * 4 + 100)) END;
 BEGIN
     FOR t IN
         SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
-         WHERE j.pending_since IS NOT NULL AND p.status = 'pending' AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
+         WHERE v_candidates IS NULL AND j.pending_since IS NOT NULL AND p.status = 'pending'
+           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
+         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    LOOP
+        v_candidates := v_candidates || t.id;
+    END LOOP;
+    FOR t IN
+        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+         WHERE j.id = ANY (v_candidates) AND j.pending_since IS NOT NULL AND p.status = 'pending'
+           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
            AND (p_types IS NULL OR p.event_type = ANY (p_types)
                 OR EXISTS (SELECT 1 FROM unnest(p_types) AS t(type) WHERE t.type LIKE '%.*' AND starts_with(p.event_type, left(t.type, -1))))
-           AND (p_id IS NULL OR j.id = p_id)
          ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
         UPDATE workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
@@ -1875,6 +1921,31 @@ CREATE FUNCTION public.fb_jobs_folded_1() RETURNS SETOF public.workflow_queue_pr
      WHERE z.event_type <> 'workflow.queue.retired'
 $$;
 
+CREATE FUNCTION public.fb_jobs_of_types_1(p_workspace uuid, p_types text[], p_limit integer) RETURNS SETOF uuid
+    LANGUAGE plpgsql STABLE
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+BEGIN
+    IF p_workspace IS NULL THEN
+        RETURN QUERY
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(NULL, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
+                              WHERE j.pending_since IS NOT NULL AND j.event_type = asked.type COLLATE "C"
+                              ORDER BY j.pending_since, j.id LIMIT p_limit) pending
+         ORDER BY pending.pending_since, pending.id LIMIT p_limit;
+    ELSE
+        RETURN QUERY
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(p_workspace, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
+                              WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
+                                AND j.event_type = asked.type COLLATE "C"
+                              ORDER BY j.pending_since, j.id LIMIT p_limit) pending
+         ORDER BY pending.pending_since, pending.id LIMIT p_limit;
+    END IF;
+END $$;
+
 CREATE FUNCTION public.fb_jobs_rebuild_1() RETURNS TABLE(id uuid, how text)
     LANGUAGE plpgsql
     AS $$
@@ -1889,8 +1960,8 @@ BEGIN
     INSERT INTO workflow_queue_projection SELECT f.* FROM fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
     DELETE FROM workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.id = j.id);
     -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
-    INSERT INTO workflow_queue_job (id, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
-    SELECT p.id, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
+    INSERT INTO workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
+    SELECT p.id, p.event_type, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
            CASE WHEN p.status = 'processing' THEN 'sql' END,
            CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
            CASE WHEN p.status = 'failed' AND p.retry_count < 3 THEN p.failed_at END
@@ -1953,22 +2024,39 @@ BEGIN
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_retire_1(p_age_s double precision, p_limit integer) RETURNS integer
+CREATE FUNCTION public.fb_jobs_retire_2(p_age_s double precision, p_status text, p_from_at timestamp with time zone, p_from_id uuid, p_scan integer) RETURNS TABLE(at timestamp with time zone, id uuid, retired bigint)
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
+#variable_conflict use_column
 DECLARE
-    done int;
+    v_old timestamptz := clock_timestamp() - make_interval(secs => p_age_s);
+    v_ids uuid[];
+    v_last record;
+    v_retired bigint;
 BEGIN
+    WITH scanned AS MATERIALIZED (
+        SELECT p.id, p.created_at, coalesce(p.completed_at, p.failed_at) < v_old AND j.retry_from IS NULL AS due
+          FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+         WHERE p.status = p_status AND p.created_at < v_old AND p.created_at >= p_from_at
+           AND (p.created_at, p.id) > (p_from_at, p_from_id)
+         ORDER BY p.created_at, p.id LIMIT p_scan)
+    SELECT (array_agg(s.created_at ORDER BY s.created_at DESC, s.id DESC))[1] AS at,
+           (array_agg(s.id ORDER BY s.created_at DESC, s.id DESC))[1] AS id,
+           coalesce(array_agg(s.id) FILTER (WHERE s.due), '{}') AS due
+      INTO v_last FROM scanned s;
+    IF v_last.id IS NULL THEN
+        RETURN;
+    END IF;
+    v_ids := ARRAY(SELECT p.id FROM workflow_queue_projection p WHERE p.id = ANY (v_last.due) FOR UPDATE SKIP LOCKED);
     PERFORM set_config('forebay.projection', 'retention', true);
-    WITH t AS MATERIALIZED (
-        SELECT p.id FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
-         WHERE p.created_at < now() - make_interval(secs => p_age_s) AND p.status IN ('completed', 'failed')
-           AND coalesce(p.completed_at, p.failed_at) < now() - make_interval(secs => p_age_s) AND j.retry_from IS NULL
-         ORDER BY p.created_at LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
-    DELETE FROM workflow_queue_projection p USING t WHERE p.id = t.id AND p.status IN ('completed', 'failed');
-    GET DIAGNOSTICS done = ROW_COUNT;
+    DELETE FROM workflow_queue_projection p WHERE p.id = ANY (v_ids) AND p.status = p_status;
+    GET DIAGNOSTICS v_retired = ROW_COUNT;
     PERFORM set_config('forebay.projection', '', true);
-    RETURN done;
+    RETURN QUERY SELECT v_last.at, v_last.id, v_retired;
 END $$;
 
 CREATE FUNCTION public.fb_jobs_retry_1(p_waits double precision[], p_limit integer) RETURNS integer
@@ -2492,6 +2580,95 @@ BEGIN
     RETURN QUERY SELECT r.ord, r.outcome, r.execution, r.workspace, r.stage;
 END $$;
 
+CREATE FUNCTION public.fb_retire_1(p_age_s double precision, p_keys_kept_s double precision, p_from uuid, p_scan integer, p_rows integer) RETURNS TABLE(next uuid, retired bigint)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+DECLARE
+    v_old timestamptz := clock_timestamp() - make_interval(secs => p_age_s);
+    v_before uuid := (lpad(to_hex((extract(epoch FROM v_old) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid;
+    v_ids uuid[] := ARRAY(SELECT r.id FROM retired_execution r ORDER BY r.id LIMIT 100);
+    v_roots uuid[];
+    v_scanned uuid[];
+    v_left int;
+BEGIN
+    IF v_ids <> '{}' THEN
+        v_left := fb_retire_rows_1(v_ids, p_rows);
+        DELETE FROM retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT fb_retire_remains_1(r.id));
+        RETURN QUERY SELECT p_from, 0::bigint;
+        RETURN;
+    END IF;
+    -- The descendants of a root are looked at too: one call looks at p_rows of them, or at one whole tree.
+    v_scanned := ARRAY(
+        SELECT s.id FROM (
+            SELECT w.id, sum(1 + w.descendants) OVER (ORDER BY w.id) - w.descendants AS looked_at
+              FROM (SELECT e.id, e.descendants FROM workflow_execution e
+                     WHERE e.id > p_from AND e.id < v_before ORDER BY e.id LIMIT p_scan) w) s
+         WHERE s.looked_at <= p_rows ORDER BY s.id);
+    IF v_scanned = '{}' THEN
+        RETURN QUERY SELECT NULL::uuid, 0::bigint;
+        RETURN;
+    END IF;
+    v_roots := ARRAY(
+        SELECT e.id FROM workflow_execution e
+         WHERE e.id = ANY (v_scanned) AND e.parent IS NULL AND e.completed_at < v_old
+           AND (e.idempotency_key IS NULL OR e.created_at < clock_timestamp() - make_interval(secs => p_keys_kept_s))
+           AND NOT EXISTS (SELECT 1 FROM workflow_execution d WHERE d.root = e.id AND d.completed_at IS NULL)
+         ORDER BY e.id FOR UPDATE SKIP LOCKED);
+    v_ids := v_roots || ARRAY(
+        SELECT d.id FROM workflow_execution d
+         WHERE d.id = ANY (v_scanned) AND d.parent IS NOT NULL AND d.completed_at IS NOT NULL
+           AND (d.root = ANY (v_roots) OR NOT EXISTS (SELECT 1 FROM workflow_execution r WHERE r.id = d.root))
+         ORDER BY d.id FOR UPDATE SKIP LOCKED);
+    DELETE FROM execution_queue q WHERE q.id = ANY (v_ids) AND q.status = 'FAILED';
+    DELETE FROM workflow_execution e WHERE e.id = ANY (v_ids);
+    IF fb_retire_rows_1(v_ids, p_rows) = 0 THEN
+        INSERT INTO retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE fb_retire_remains_1(t.id)
+        ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN QUERY SELECT v_scanned[cardinality(v_scanned)], cardinality(v_ids)::bigint;
+END $$;
+
+CREATE FUNCTION public.fb_retire_remains_1(p_id uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    AS $$
+    SELECT EXISTS (SELECT 1 FROM workflow_execution_node n WHERE n.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM workflow_execution_ask a WHERE a.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM workflow_execution_token t WHERE t.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM workflow_execution_candidate c WHERE c.execution_id = p_id)
+$$;
+
+CREATE FUNCTION public.fb_retire_rows_1(p_ids uuid[], p_rows integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    v_left int := p_rows;
+    v_gone int;
+BEGIN
+    DELETE FROM workflow_execution_node n
+     WHERE n.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_node m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    v_left := v_left - v_gone;
+    DELETE FROM workflow_execution_ask a
+     WHERE a.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_ask m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    v_left := v_left - v_gone;
+    DELETE FROM workflow_execution_token t
+     WHERE t.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_token m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    v_left := v_left - v_gone;
+    DELETE FROM workflow_execution_candidate c
+     WHERE c.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_candidate m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    RETURN v_left - v_gone;
+END $$;
+
 CREATE FUNCTION public.fb_sample_1(p_shard smallint, p_most integer, p_workspaces integer) RETURNS TABLE(ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint, oldest_for_turn_s double precision, oldest_for_slot_s double precision)
     LANGUAGE plpgsql STABLE
     SET plan_cache_mode TO 'force_generic_plan'
@@ -2956,6 +3133,10 @@ CREATE TABLE public.process (
 )
 WITH (fillfactor='20');
 
+CREATE TABLE public.retired_execution (
+    id uuid NOT NULL
+);
+
 CREATE TABLE public.schedule (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
@@ -3326,6 +3507,9 @@ ALTER TABLE ONLY public.hook
 ALTER TABLE ONLY public.process
     ADD CONSTRAINT process_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.retired_execution
+    ADD CONSTRAINT retired_execution_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (id);
 
@@ -3411,15 +3595,21 @@ CREATE INDEX domain_events_by_workspace ON public.domain_events USING btree (wor
 
 CREATE INDEX domain_events_of_type ON public.domain_events USING btree (workspace_id, event_type, created_at, sequence) WHERE (stream_type <> 'workflow_queue'::text);
 
+CREATE INDEX domain_events_of_workspace_type ON public.domain_events USING btree (workspace_id, event_type, sequence);
+
 CREATE INDEX domain_events_to_fold ON public.domain_events USING btree (processing_failed_at) WHERE ("left"(processing_error, 2) = ANY (ARRAY['08'::text, '25'::text, '40'::text, '53'::text, '55'::text, '57'::text, '58'::text]));
 
 CREATE INDEX domain_events_trouble ON public.domain_events USING btree (sequence) WHERE (processing_error IS NOT NULL);
+
+CREATE INDEX domain_events_trouble_of_workspace ON public.domain_events USING btree (workspace_id, sequence) WHERE (processing_error IS NOT NULL);
 
 CREATE INDEX event_binding_of_definition ON public.event_binding USING btree (workflow_definition_id) WHERE (workflow_definition_id IS NOT NULL);
 
 CREATE INDEX event_binding_of_workspace ON public.event_binding USING btree (workspace_id, id);
 
 CREATE UNIQUE INDEX event_binding_type ON public.event_binding USING btree (event_type, workspace_id) NULLS NOT DISTINCT;
+
+CREATE INDEX execution_queue_claimed ON public.execution_queue USING btree (shard, id) WHERE (status = 'CLAIMED'::text);
 
 CREATE INDEX execution_queue_definition ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
 
@@ -3442,6 +3632,8 @@ CREATE INDEX execution_queue_letter_by_workspace ON public.execution_queue USING
 CREATE INDEX execution_queue_ready ON public.execution_queue USING btree (shard, workspace_id, rank, id) WHERE (stage = 0);
 
 CREATE INDEX execution_queue_slot ON public.execution_queue USING btree (shard, workspace_id) WHERE (stage = 5);
+
+CREATE INDEX execution_queue_slot_in_order ON public.execution_queue USING btree (id) WHERE (stage = 5);
 
 CREATE INDEX hook_of_workspace ON public.hook USING btree (workspace_id, id);
 
@@ -3509,7 +3701,7 @@ CREATE INDEX workflow_execution_candidate_turn ON public.workflow_execution_cand
 
 CREATE UNIQUE INDEX workflow_execution_child ON public.workflow_execution USING btree (parent, parent_node, parent_iteration, parent_attempt) WHERE (parent IS NOT NULL);
 
-CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btree (deadline_at) WHERE (completed_at IS NULL);
+CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btree (deadline_at) WHERE ((completed_at IS NULL) AND (owner IS NULL) AND (parent IS NULL));
 
 CREATE UNIQUE INDEX workflow_execution_idempotency ON public.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
@@ -3520,6 +3712,8 @@ CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING
 CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
 
 CREATE INDEX workflow_execution_open_child ON public.workflow_execution USING btree (parent) WHERE ((parent IS NOT NULL) AND (completed_at IS NULL));
+
+CREATE INDEX workflow_execution_owned ON public.workflow_execution USING btree (engine, owner) WHERE (owner IS NOT NULL);
 
 CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
 
@@ -3535,7 +3729,11 @@ CREATE INDEX workflow_queue_job_lease ON public.workflow_queue_job USING btree (
 
 CREATE INDEX workflow_queue_job_of_binding ON public.workflow_queue_job USING btree (binding_id, due_at, id) WHERE (pending_since IS NOT NULL);
 
+CREATE INDEX workflow_queue_job_of_type ON public.workflow_queue_job USING btree (event_type, pending_since, id) WHERE (pending_since IS NOT NULL);
+
 CREATE INDEX workflow_queue_job_of_workspace ON public.workflow_queue_job USING btree (workspace_id, id);
+
+CREATE INDEX workflow_queue_job_of_workspace_type ON public.workflow_queue_job USING btree (workspace_id, event_type, pending_since, id) WHERE (pending_since IS NOT NULL);
 
 CREATE INDEX workflow_queue_job_ours ON public.workflow_queue_job USING btree (id) WHERE (held = 'ours'::text);
 

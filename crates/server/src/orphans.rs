@@ -121,7 +121,7 @@ impl Orphans {
     /// Compares the runs this process owns with those it holds.
     async fn find_lost(&self, process: ProcessId) -> Result<(), store::Error> {
         let held = self.engine.held();
-        let owned = self.store.owned(process).await?;
+        let owned = self.store.owned(process, NAME).await?;
         let lacking: Vec<ExecutionId> = owned
             .into_iter()
             .filter(|(id, epoch)| held.get(id).is_none_or(|held| held < epoch))

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use engine::embedded::NAME;
 use store::Store;
 use tokio::sync::watch;
 
@@ -39,7 +40,7 @@ impl Processes {
             }
         }
         if self.is_time_to_forget() {
-            self.store.forget_processes().await?;
+            self.store.forget_processes(NAME).await?;
         }
         // While somebody is known to be dead, every moment counts.
         Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms) / 4))

@@ -144,12 +144,12 @@ BEGIN
     IF TG_OP = 'INSERT' THEN
         -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
         -- the first with its id, stream and type.
-        INSERT INTO workflow_queue_job AS j (id, version, pending_since, event_id, event_workspace_id, workspace_id)
-        SELECT NEW.id, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
+        INSERT INTO workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
+        SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
           FROM (SELECT 1) one
           LEFT JOIN fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
           LEFT JOIN workspace ON workspace.id = event.workspace_id
-        ON CONFLICT (id) DO UPDATE SET version = j.version + 1
+        ON CONFLICT (id) DO UPDATE SET version = j.version + 1, event_type = excluded.event_type
         RETURNING * INTO v_job;
     ELSE
         v_job := fb_job_beside(OLD, NEW);

@@ -208,22 +208,88 @@ CREATE OR REPLACE FUNCTION fb_failures_1(p_execution uuid, p_error jsonb) RETURN
            FROM workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
 $fn$;
 
+-- The types of pending jobs that these stand for (exact, or a prefix: order.*), of one workspace unless that is null. Hops from type to
+-- type within a prefix, at most p_most of them.
+CREATE OR REPLACE FUNCTION fb_job_types_1(p_workspace uuid, p_types text[], p_most int) RETURNS SETOF text
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+DECLARE
+    v_asked text;
+    v_prefix text;
+    v_type text COLLATE "C";
+BEGIN
+    FOREACH v_asked IN ARRAY p_types LOOP
+        IF v_asked NOT LIKE '%.*' THEN
+            RETURN NEXT v_asked;
+            CONTINUE;
+        END IF;
+        v_prefix := left(v_asked, -1);
+        v_type := v_prefix;
+        FOR step IN 1..p_most LOOP
+            IF p_workspace IS NULL THEN
+                v_type := (SELECT j.event_type FROM workflow_queue_job j
+                            WHERE j.pending_since IS NOT NULL AND j.event_type > v_type ORDER BY j.event_type LIMIT 1);
+            ELSE
+                v_type := (SELECT j.event_type FROM workflow_queue_job j
+                            WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace AND j.event_type > v_type
+                            ORDER BY j.event_type LIMIT 1);
+            END IF;
+            EXIT WHEN v_type IS NULL OR NOT starts_with(v_type, v_prefix);
+            RETURN NEXT v_type;
+        END LOOP;
+    END LOOP;
+END $fn$;
+
+-- The oldest p_limit pending jobs of these types, of one workspace unless that is null. Each type is read by itself: the backlog of
+-- other types, and of other workspaces, is not passed.
+CREATE OR REPLACE FUNCTION fb_jobs_of_types_1(p_workspace uuid, p_types text[], p_limit int) RETURNS SETOF uuid
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+BEGIN
+    IF p_workspace IS NULL THEN
+        RETURN QUERY
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(NULL, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
+                              WHERE j.pending_since IS NOT NULL AND j.event_type = asked.type COLLATE "C"
+                              ORDER BY j.pending_since, j.id LIMIT p_limit) pending
+         ORDER BY pending.pending_since, pending.id LIMIT p_limit;
+    ELSE
+        RETURN QUERY
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(p_workspace, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
+                              WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
+                                AND j.event_type = asked.type COLLATE "C"
+                              ORDER BY j.pending_since, j.id LIMIT p_limit) pending
+         ORDER BY pending.pending_since, pending.id LIMIT p_limit;
+    END IF;
+END $fn$;
+
 -- Pending jobs claimed for a worker of the API, the oldest first; of one workspace unless that is null, of these types (exact, or a
 -- prefix: order.*) and this id unless those are. Each under a claim of its own, which keeps the lease that was asked for.
-CREATE OR REPLACE FUNCTION fb_jobs_claim_1(
+CREATE OR REPLACE FUNCTION fb_jobs_claim_2(
     p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s int, p_limit int)
 RETURNS TABLE (job workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamptz)
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 #variable_conflict use_column
 DECLARE
     t record;
+    -- More than are asked for: other workers may hold the first ones at this moment.
+    v_candidates uuid[] := CASE
+        WHEN p_id IS NOT NULL THEN ARRAY[p_id]
+        WHEN p_types IS NOT NULL THEN ARRAY(SELECT fb_jobs_of_types_1(p_workspace, p_types, p_limit * 4 + 100)) END;
 BEGIN
     FOR t IN
         SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
-         WHERE j.pending_since IS NOT NULL AND p.status = 'pending' AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
+         WHERE v_candidates IS NULL AND j.pending_since IS NOT NULL AND p.status = 'pending'
+           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
+         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    LOOP
+        v_candidates := v_candidates || t.id;
+    END LOOP;
+    FOR t IN
+        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+         WHERE j.id = ANY (v_candidates) AND j.pending_since IS NOT NULL AND p.status = 'pending'
+           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
            AND (p_types IS NULL OR p.event_type = ANY (p_types)
                 OR EXISTS (SELECT 1 FROM unnest(p_types) AS t(type) WHERE t.type LIKE '%.*' AND starts_with(p.event_type, left(t.type, -1))))
-           AND (p_id IS NULL OR j.id = p_id)
          ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
         UPDATE workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
@@ -370,23 +436,6 @@ BEGIN
     RETURN done;
 END $fn$;
 
--- Deletes jobs that ended more than p_age_s ago and are not to be tried again, a bounded number, each with its fact.
-CREATE OR REPLACE FUNCTION fb_jobs_retire_1(p_age_s float8, p_limit int) RETURNS int LANGUAGE plpgsql AS $fn$
-DECLARE
-    done int;
-BEGIN
-    PERFORM set_config('forebay.projection', 'retention', true);
-    WITH t AS MATERIALIZED (
-        SELECT p.id FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
-         WHERE p.created_at < now() - make_interval(secs => p_age_s) AND p.status IN ('completed', 'failed')
-           AND coalesce(p.completed_at, p.failed_at) < now() - make_interval(secs => p_age_s) AND j.retry_from IS NULL
-         ORDER BY p.created_at LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
-    DELETE FROM workflow_queue_projection p USING t WHERE p.id = t.id AND p.status IN ('completed', 'failed');
-    GET DIAGNOSTICS done = ROW_COUNT;
-    PERFORM set_config('forebay.projection', '', true);
-    RETURN done;
-END $fn$;
-
 -- The projection as its facts tell it: the first of each stream for what never changes, the last for the rest.
 CREATE OR REPLACE FUNCTION fb_jobs_folded_1() RETURNS SETOF workflow_queue_projection LANGUAGE sql STABLE AS $fn$
     SELECT (jsonb_populate_record(NULL::workflow_queue_projection,
@@ -420,8 +469,8 @@ BEGIN
     INSERT INTO workflow_queue_projection SELECT f.* FROM fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
     DELETE FROM workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.id = j.id);
     -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
-    INSERT INTO workflow_queue_job (id, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
-    SELECT p.id, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
+    INSERT INTO workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
+    SELECT p.id, p.event_type, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
            CASE WHEN p.status = 'processing' THEN 'sql' END,
            CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
            CASE WHEN p.status = 'failed' AND p.retry_count < 3 THEN p.failed_at END

@@ -77,7 +77,7 @@ impl Store {
         rows.iter().map(|row| Ok(ExecutionId(row.try_get(0)?))).collect()
     }
 
-    /// How long until the next deadline of anything that has not ended.
+    /// How long until the next deadline of anything that has not ended and that nobody runs.
     pub async fn next_deadline(&self) -> Result<Option<Duration>, Error> {
         let row = self.one(sql!("workflow_execution/next_deadline"), &[]).await?;
         Ok(row.try_get::<_, Option<i64>>(0)?.map(millis))
@@ -102,9 +102,9 @@ impl Store {
         Ok(!rows.is_empty())
     }
 
-    /// The runs in slots that name this process as owner, with their epochs.
-    pub async fn owned(&self, process: ProcessId) -> Result<Vec<(ExecutionId, i64)>, Error> {
-        let rows = self.query(sql!("workflow_execution/owned"), &[&process.0]).await?;
+    /// The runs of this engine in slots that name this process as owner, with their epochs.
+    pub async fn owned(&self, process: ProcessId, engine: &str) -> Result<Vec<(ExecutionId, i64)>, Error> {
+        let rows = self.query(sql!("workflow_execution/owned"), &[&process.0, &engine]).await?;
         rows.iter().map(|row| Ok((ExecutionId(row.try_get(0)?), row.try_get(1)?))).collect()
     }
 

@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::page::Paged;
 use crate::sql::sql;
 use crate::workspace::audit;
-use crate::{Error, Store};
+use crate::{Error, Params, Store};
 
 /// How often an append that met another writer of its stream is tried again.
 const TRIES: usize = 5;
@@ -121,15 +122,19 @@ impl Store {
     }
 
     /// Events, the newest first.
-    pub async fn events(&self, which: &Which<'_>, limit: i64) -> Result<Vec<Stored>, Error> {
-        let (workspace, before) = (which.workspace.map(|id| id.0), which.before.unwrap_or(i64::MAX));
-        let rows = self
-            .query(
-                sql!("domain_events/list"),
-                &[&before, &workspace, &which.event_type, &which.stream_id, &which.stream_type, &which.failed, &limit],
-            )
-            .await?;
-        rows.iter().map(stored).collect()
+    pub async fn events(&self, which: &Which<'_>, limit: i64) -> Result<Paged<Stored>, Error> {
+        let before = which.before.unwrap_or(i64::MAX);
+        let Which { event_type, stream_id, stream_type, failed, .. } = which;
+        let page: Params<'_> = &[&before, event_type, stream_id, stream_type, failed, &limit];
+        let sql = match (which.workspace, failed, event_type) {
+            (None, ..) => return self.paged(sql!("domain_events/list"), page, stored).await,
+            (_, true, _) => sql!("domain_events/list_failed_of"),
+            (_, _, Some(_)) => sql!("domain_events/list_of_type"),
+            _ => sql!("domain_events/list_of"),
+        };
+        let workspace = which.workspace.map(|id| id.0);
+        let of: Params<'_> = &[&workspace];
+        self.paged(sql, &[page, of].concat(), stored).await
     }
 
     /// One event, if this workspace (none: any) may see it.

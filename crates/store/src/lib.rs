@@ -34,6 +34,7 @@ pub mod lease;
 pub mod letter;
 pub mod listing;
 pub mod migrate;
+pub mod page;
 pub mod process;
 pub mod projection;
 pub mod queue;

@@ -96,7 +96,7 @@ impl Store {
     }
 
     /// Forgets processes that ended long ago and hold nothing.
-    pub async fn forget_processes(&self) -> Result<u64, Error> {
-        self.execute(sql!("process/forget"), &[]).await
+    pub async fn forget_processes(&self, engine: &str) -> Result<u64, Error> {
+        self.execute(sql!("process/forget"), &[&engine]).await
     }
 }

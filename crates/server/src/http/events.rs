@@ -147,9 +147,9 @@ pub(crate) async fn list(
         failed: params.failed.unwrap_or_default(),
         before,
     };
-    let rows = api.store.events(&which, limit + 1).await?;
+    let found = api.store.events(&which, limit + 1).await?;
     let cursor = |row: &Stored| page::write(page::List::Events, &row.sequence.to_be_bytes());
-    Ok(Reply(page::page(rows, limit, cursor, wire)))
+    Ok(Reply(page::cut(found, limit, cursor, wire)))
 }
 
 /// One event.

@@ -8,6 +8,7 @@
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use store::listing::Place;
+use store::page::Paged;
 use uuid::Uuid;
 
 use super::{Code, Problem};
@@ -53,14 +54,15 @@ pub(crate) fn limit(asked: Option<i64>) -> Result<i64, Problem> {
 }
 
 /// A page of `limit` items from rows of which one more was asked for.
-pub(crate) fn page<R, T>(
-    mut rows: Vec<R>,
-    limit: i64,
-    cursor: impl Fn(&R) -> String,
-    wire: impl Fn(R) -> T,
-) -> Page<T> {
+pub(crate) fn page<R, T>(rows: Vec<R>, limit: i64, cursor: impl Fn(&R) -> String, wire: impl Fn(R) -> T) -> Page<T> {
+    cut(Paged { rows, cut: false }, limit, cursor, wire)
+}
+
+/// The same from rows of which fewer may have come because they are large.
+pub(crate) fn cut<R, T>(found: Paged<R>, limit: i64, cursor: impl Fn(&R) -> String, wire: impl Fn(R) -> T) -> Page<T> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = rows.len() > limit;
+    let Paged { mut rows, cut } = found;
+    let more = cut || rows.len() > limit;
     rows.truncate(limit);
     let next_cursor = rows.last().filter(|_| more).map(cursor);
     Page { items: rows.into_iter().map(wire).collect(), next_cursor }

@@ -1,16 +1,29 @@
 -- Runs in slots of these shards whose owner is dead: a new owner, epoch + 1. $3 silent for so long is dead,
 -- if the caller's own heartbeats were steady ($4); a process that ended is dead at once. The rows
 -- that a run left are read in a later statement, after this one has fenced its last owner.
-WITH s AS MATERIALIZED (
-    SELECT e.id, e.owner AS was FROM execution_queue q
-      JOIN workflow_execution e ON e.id = q.id
-     WHERE q.shard = ANY ($1::smallint[]) AND q.stage = 5 AND e.status = 'RUNNING' AND e.engine = $5::text AND e.owner IS NOT NULL
+-- Hops from owner to owner, so that runs of living owners and parked runs cost nothing.
+WITH RECURSIVE owners (id) AS (
+    (SELECT e.owner FROM workflow_execution e WHERE e.engine = $5::text AND e.owner IS NOT NULL ORDER BY e.owner LIMIT 1)
+    UNION ALL
+    SELECT (SELECT e.owner FROM workflow_execution e WHERE e.engine = $5::text AND e.owner > o.id ORDER BY e.owner LIMIT 1)
+      FROM owners o WHERE o.id IS NOT NULL),
+dead_owners AS MATERIALIZED (
+    SELECT o.id FROM owners o
+     WHERE o.id IS NOT NULL
+       AND coalesce((SELECT p.ended_at IS NOT NULL
+                         OR ($4::boolean AND p.seen_at < clock_timestamp() - make_interval(secs => $3::float8))
+                       FROM process p WHERE p.id = o.id), $4::boolean)),
+s AS MATERIALIZED (
+    SELECT e.id, e.owner AS was FROM dead_owners o
+      JOIN workflow_execution e ON e.engine = $5::text AND e.owner = o.id
+     WHERE e.status = 'RUNNING' AND e.semantics <= $7::int
+       -- A value, not EXISTS: a probe for each of these runs, never a join that begins with every slot.
+       AND (SELECT q.stage = 5 AND q.shard = ANY ($1::smallint[]) FROM execution_queue q WHERE q.id = e.id)
        -- A subquery, not a join: for a row that changed meanwhile it is asked again, of the new owner.
        -- A joined row is not, and a run that another has just adopted would look ownerless.
        AND coalesce((SELECT p.ended_at IS NOT NULL
                          OR ($4::boolean AND p.seen_at < clock_timestamp() - make_interval(secs => $3::float8))
                        FROM process p WHERE p.id = e.owner), $4::boolean)
-       AND e.semantics <= $7::int
      ORDER BY e.id LIMIT $6::bigint FOR UPDATE OF e SKIP LOCKED)
 UPDATE workflow_execution e
 SET owner = $2::uuid, owner_epoch = owner_epoch + 1, wake_at = NULL

@@ -272,7 +272,7 @@ async fn the_loops_see_roots_alone() {
     let late = "UPDATE workflow_execution SET deadline_at = now() - interval '1 second' WHERE parent IS NOT NULL";
     tree.world.run_sql(late, &[]).await;
     assert_eq!(store.overdue().await.expect("an answer"), [], "a child is its root's to end");
-    assert_eq!(store.owned(tree.world.me).await.expect("an answer"), [(tree.root.execution, tree.root.epoch)]);
+    assert_eq!(store.owned(tree.world.me, ENGINE).await.expect("an answer"), [(tree.root.execution, tree.root.epoch)]);
     let park = Record { park: Some(Duration::from_secs(60)), ..record(&tree.root, vec![]) };
     assert!(store.record(tree.world.me, &[park], "test").await.expect("an answer")[0].held);
     assert_eq!(store.wake(tree.world.me, ENGINE, 10).await.expect("an answer"), []);

@@ -42,7 +42,7 @@ async fn a_runner_claims_begins_and_dispatches_in_one_commit() {
     assert_eq!((stored.status, stored.engine.as_deref()), (Status::Running, Some(ENGINE)));
     assert_eq!((stored.version, stored.created_at), (begun.version, begun.created_at));
     assert_eq!(world.state(asked.execution).await, "RUNNING, DISPATCHED");
-    assert_eq!(world.store.owned(world.me).await.expect("owned"), [(asked.execution, 1)]);
+    assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned"), [(asked.execution, 1)]);
     let (short, long) = (Duration::from_secs(55), Duration::from_secs(60));
     assert!((short..=long).contains(&begun.deadline_in), "{:?}", begun.deadline_in);
 }
@@ -106,7 +106,7 @@ async fn begin_is_granted_once_and_again_to_the_same_process_only() {
     world.claim(workspace, 1).await;
     assert_eq!(begin(&world, execution, world.me).await, "granted");
     assert_eq!(begin(&world, execution, world.me).await, "granted", "a repeated call");
-    assert_eq!(world.store.owned(world.me).await.expect("owned"), [(execution, 1)], "under the same epoch");
+    assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned"), [(execution, 1)], "under the same epoch");
     assert_eq!(begin(&world, execution, stranger).await, "ended", "another has it");
     world.finish(execution, Status::Completed).await;
     assert_eq!(begin(&world, execution, world.me).await, "ended", "it is over");

@@ -173,7 +173,8 @@ async fn claims_of_other_shards_wait_for_nobody() {
     let transaction = changer.transaction().await.expect("begin");
     transaction.execute("UPDATE workspace SET paused = true WHERE id = $1", &[&held.0]).await.expect("a change");
     assert_eq!(world.run(quiet, 1).await.len(), 1);
-    let begun: Vec<ExecutionId> = world.store.owned(world.me).await.expect("owned").iter().map(|run| run.0).collect();
+    let begun: Vec<ExecutionId> =
+        world.store.owned(world.me, ENGINE).await.expect("owned").iter().map(|run| run.0).collect();
     assert_eq!(begun.len(), 1);
     transaction.rollback().await.expect("rollback");
 }

@@ -41,7 +41,7 @@ async fn an_id_and_a_stream_are_taken_for_their_own_workspace_only() {
     let asked = world.store.event(events[0].id, None).await;
     assert!(matches!(&asked, Err(Error::Conflict(why)) if why.contains("several workspaces")), "{asked:?}");
     let all = world.store.events(&Which { stream_id: Some(events[0].stream_id), ..Which::default() }, 10).await;
-    assert_eq!(all.expect("a list").len(), 4);
+    assert_eq!(all.expect("a list").rows.len(), 4);
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ async fn an_error_of_the_handler_is_the_events_own_and_is_tried_again_or_dismiss
     let good = event("order.placed");
     world.store.append(&[bad.clone(), good.clone()]).await.expect("both are kept");
     assert!(bound(&world, &good).await.is_some(), "the other has its job");
-    let failed = world.store.events(&Which { failed: true, ..Which::default() }, 10).await.expect("a list");
+    let failed = world.store.events(&Which { failed: true, ..Which::default() }, 10).await.expect("a list").rows;
     assert_eq!(failed.iter().map(|stored| stored.event.id).collect::<Vec<_>>(), [bad.id]);
     let trouble = failed[0].trouble.clone().expect("its error").0;
     assert!(trouble.starts_with("23514: ") && trouble.contains("nothing_new"), "{trouble}");
@@ -183,7 +183,7 @@ async fn stored_transient_errors_are_folded_again_once_and_in_turn() {
     .await;
     while world.store.fold_events(1).await.expect("a pass") > 0 {}
     assert_eq!(world.count("workflow_queue_projection").await, 3);
-    let left = world.store.events(&Which { failed: true, ..Which::default() }, 10).await.expect("a list");
+    let left = world.store.events(&Which { failed: true, ..Which::default() }, 10).await.expect("a list").rows;
     assert_eq!(left.iter().map(|stored| stored.event.id).collect::<Vec<_>>(), [ids[3]]);
 }
 

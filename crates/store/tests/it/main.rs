@@ -20,6 +20,7 @@ mod event_borders;
 mod events;
 mod explain;
 mod feed;
+mod flat;
 mod gates;
 mod grants;
 mod jobs;

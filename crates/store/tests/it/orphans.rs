@@ -34,7 +34,7 @@ async fn only_runs_of_the_dead_are_adopted() {
     assert!(adopt(&world.store, workspace, world.me, UNSTEADY).await.is_empty(), "the caller itself was away");
     let adopted = adopt(&world.store, workspace, world.me, STEADY).await;
     assert_eq!((adopted.len(), adopted[0].execution, adopted[0].epoch), (1, run.execution, run.epoch + 1));
-    assert_eq!(world.store.owned(world.me).await.expect("owned"), [(run.execution, run.epoch + 1)]);
+    assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned"), [(run.execution, run.epoch + 1)]);
     world.store.end_process(living).await.expect("it ends");
     let adopted = adopt(&world.store, workspace, world.me, UNSTEADY).await;
     assert_eq!((adopted.len(), adopted[0].execution), (1, other.execution), "one that ended is dead at once");

@@ -48,7 +48,7 @@ async fn a_parked_run_has_no_owner_keeps_its_slot_and_wakes_with_its_next_node()
     let world = World::new().await;
     let run = parked(&world).await;
     assert_eq!(world.state(run.execution).await, "RUNNING, DISPATCHED");
-    assert_eq!(world.store.owned(world.me).await.expect("owned"), []);
+    assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned"), []);
     let minutes = wake_in_minutes(&world, run.execution).await.expect("a time to wake");
     assert!((59.0..=60.0).contains(&minutes), "{minutes}");
     let next = world.store.next_wake().await.expect("a time").expect("a parked run");
@@ -80,7 +80,7 @@ async fn nothing_is_woken_before_its_time_and_then_by_epoch_plus_one() {
     assert_eq!(world.store.wake(world.me, "another engine", 10).await.expect("woken"), []);
     assert_eq!(world.store.wake(world.me, ENGINE, 0).await.expect("woken"), [], "no room");
     assert_eq!(world.store.wake(world.me, ENGINE, 10).await.expect("woken"), [run.execution]);
-    assert_eq!(world.store.owned(world.me).await.expect("owned"), [(run.execution, run.epoch + 2)]);
+    assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned"), [(run.execution, run.epoch + 2)]);
     assert_eq!(world.store.next_wake().await.expect("a time"), None);
     let loaded = world.store.load_runs(world.me, &[run.execution]).await.expect("loaded");
     let keys: Vec<&str> = loaded[0].nodes.as_ref().expect("readable").iter().map(|node| node.node.as_str()).collect();

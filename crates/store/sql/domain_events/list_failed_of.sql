@@ -1,0 +1,13 @@
+-- Events of one workspace ($7) whose handling failed, the newest first, before a sequence: of a type, or of a stream. $5 is true.
+SELECT e.id, e.sequence, e.workspace_id, e.stream_id, e.stream_type, e.stream_version, e.event_type, e.event_data, e.event_metadata,
+       e.created_at, e.processing_error, e.processing_failed_at
+FROM domain_events e
+WHERE e.workspace_id = $7::uuid
+  AND e.processing_error IS NOT NULL
+  AND e.sequence < $1::bigint
+  AND ($2::text IS NULL OR e.event_type = $2)
+  AND ($3::uuid IS NULL OR e.stream_id = $3)
+  AND ($4::text IS NULL OR e.stream_type = $4)
+  AND $5::boolean
+ORDER BY e.sequence DESC
+LIMIT $6::bigint
