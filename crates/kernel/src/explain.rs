@@ -67,6 +67,10 @@ pub enum EngineState {
         since: String,
         error: String,
     },
+    /// With one dispatcher at a time: no living process of ours is it.
+    NoDispatcher {
+        error: String,
+    },
 }
 
 /// The reason an item is not running.
@@ -89,6 +93,10 @@ pub enum Waiting {
     EngineOff,
     EngineUnavailable {
         since: String,
+        error: String,
+    },
+    /// No process dispatches now.
+    NoDispatcher {
         error: String,
     },
     KeyFull {
@@ -184,6 +192,7 @@ fn unavailable(engine: &EngineState) -> Option<Waiting> {
         EngineState::Unavailable { since, error } => {
             Some(Waiting::EngineUnavailable { since: since.clone(), error: error.clone() })
         }
+        EngineState::NoDispatcher { error } => Some(Waiting::NoDispatcher { error: error.clone() }),
         EngineState::Takes | EngineState::Off | EngineState::Full => None,
     }
 }
@@ -204,6 +213,7 @@ impl Waiting {
             Waiting::EngineUnavailable { since, error } => {
                 format!("the engine has been unavailable since {since}: {error}")
             }
+            Waiting::NoDispatcher { error } => format!("no process dispatches now: {error}"),
             Waiting::KeyFull { key, running, limit, .. } => {
                 format!("{running} of {limit} executions with concurrency key {key:?} are running")
             }

@@ -7,7 +7,7 @@
 //! - Everything the engine needs is committed before the engine is called, and no call is made
 //!   inside a transaction.
 //! - No more is claimed than the engine can hold; a full engine is busy, not unavailable. While the
-//!   engine is unavailable nothing is (`breaker`).
+//!   engine is unavailable nothing is (`breaker`), and room that dead processes' runs wait for is theirs (`reach`).
 //! - While a claim is under way the next turn gathers behind it: the busier the process, the fewer
 //!   commits an item costs. Only one that a slow claim kept waiting goes beside it; or, when turns are
 //!   as large as they may be, the other half of the ring.
@@ -18,18 +18,20 @@
 //! Not here: starting what was claimed (`starter`), the strict claim (`store::admission`), what an engine's answer means (`kernel::queue`).
 
 mod claims;
+mod reach;
 mod sweeps;
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use engine::say;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use kernel::ids::{DefinitionId, SHARDS, WorkspaceId};
+use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::ring::Ring;
 use kernel::signals::{events, metrics};
 use store::admission::Claims;
@@ -57,6 +59,8 @@ pub(crate) struct Dispatcher {
     in_the_way: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
     /// Whether dispatching is this process's to do.
     ours: lease::Turn,
+    /// Runs of dead processes that this one has no room for.
+    waiting_runs: Arc<AtomicUsize>,
     stop: CancellationToken,
     ring: Ring,
     batch: i32,
@@ -104,6 +108,7 @@ impl Dispatcher {
         alive: watch::Receiver<Option<Alive>>,
         in_the_way: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
         ours: lease::Turn,
+        waiting_runs: Arc<AtomicUsize>,
         stop: CancellationToken,
     ) -> Dispatcher {
         let batch = starter.settings.batch_min;
@@ -113,6 +118,7 @@ impl Dispatcher {
             alive,
             in_the_way,
             ours,
+            waiting_runs,
             stop,
             ring: Ring::default(),
             batch,
@@ -212,20 +218,6 @@ impl Dispatcher {
         }
     }
 
-    /// What was known of shards that are another's now is theirs to know.
-    fn forget_others(&mut self) {
-        let shards = self.shards();
-        self.full.retain(|workspace, _| shards.contains(&workspace.shard()));
-    }
-
-    /// The shards to look at: this process's share, or all of them if nobody else may.
-    fn shards(&self) -> Arc<[i16]> {
-        if self.ours.is_exclusive() {
-            return if self.ours.is_held() { (0..SHARDS).collect() } else { Arc::default() };
-        }
-        self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default()
-    }
-
     /// Brings workspaces that nobody hinted at into the ring: of a few shards that are due.
     fn sweep(&mut self, sweeps: &mut Sweeps) {
         if self.sweeping {
@@ -254,7 +246,7 @@ impl Dispatcher {
     /// One turn of the ring: who is asked next. What waits for a claim of its shard holds up nobody
     /// else; apart from that, the turn before is on its way. True if somebody is to be asked.
     fn turn(&mut self) -> bool {
-        let room = i32::try_from(self.starter.room()).unwrap_or(i32::MAX).saturating_sub(self.outstanding);
+        let room = self.room();
         let on_its_way = self.next.keys().all(|shard| self.claiming.contains(shard));
         let free = self.may_claim() && self.alive.borrow().is_some() && self.ours.is_held();
         if !on_its_way || !free || self.ring.is_empty() || room <= 0 {
@@ -276,14 +268,9 @@ impl Dispatcher {
         match done {
             Done::Sweep { found } => {
                 self.sweeping = false;
-                for (workspace, weight) in found {
-                    self.full.remove(&workspace);
-                    if self.asked.contains(&workspace) {
-                        self.again.insert(workspace);
-                    } else {
-                        self.ring.add(workspace, weight);
-                    }
-                }
+                // A look that finds nothing is a run too: an idle dispatcher is not one that stands still.
+                ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
+                self.found(found);
             }
             Done::Claim { alone, mut planned, answer } => {
                 *if alone { &mut self.waiting } else { &mut self.claims } -= 1;

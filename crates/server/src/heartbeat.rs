@@ -9,10 +9,14 @@
 //! - A process that cannot show a recent heartbeat drops its runs and comes back under a new id;
 //!   others may own them by then.
 //! - Only a process whose own heartbeats succeeded without a gap may call another dead.
+//! - A process that dispatches looks after its share of the shards, full or not. Whether it has room only decides
+//!   whether it also claims for full owners.
 //!
 //! Not here: taking runs over (`orphans`, `takeover`), stopping a call about to be sent (`engine::pulse`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::Engine;
@@ -23,7 +27,7 @@ use kernel::ids::ProcessId;
 use kernel::signals::{events, metrics};
 use store::admission::Silence;
 use store::connect::Target;
-use store::process::{News, Registration, beat, end, register};
+use store::process::{News, Registration, Standing, beat, end, register};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +38,12 @@ use crate::pass::keep;
 #[derive(Clone, Debug)]
 pub(crate) struct Alive {
     pub(crate) process: ProcessId,
+    /// The shards it looks after.
     pub(crate) shards: Arc<[i16]>,
+    /// The shards it claims for: its own, and with room a part of those whose owner is full.
+    pub(crate) claim_shards: Arc<[i16]>,
+    /// Runs of dead processes that no process has had room for yet. They come before new claims.
+    pub(crate) waiting: usize,
     /// Since when heartbeats have succeeded without a gap.
     pub(crate) steady_since: Instant,
     /// Processes that are silent or ended lately.
@@ -57,6 +66,8 @@ pub(crate) struct Heartbeat {
     pub(crate) engine: Option<Arc<dyn Engine>>,
     /// The engine, if this process itself is the one that runs.
     pub(crate) embedded: Option<Embedded>,
+    /// Runs of dead processes that this one has no room for.
+    pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) alive: watch::Sender<Option<Alive>>,
     /// Wakes the background loops when somebody turns out to be dead.
     pub(crate) rouse: Arc<Notify>,
@@ -149,7 +160,7 @@ impl Heartbeat {
             }
             let connection = client.as_ref().ok_or(())?;
             let (lease, dead) = (ms(self.settings.shards_after_ms), ms(self.settings.claims_after_ms));
-            beat(connection, self.registration.id, self.has_room(), lease, dead).await.map_err(drop)
+            beat(connection, self.registration.id, self.standing(), lease, dead).await.map_err(drop)
         };
         let answer = tokio::time::timeout(timeout, call).await.unwrap_or(Err(()));
         if answer.is_err() {
@@ -158,9 +169,12 @@ impl Heartbeat {
         answer
     }
 
-    /// A process without room lets its shards go to those that have some.
-    fn has_room(&self) -> bool {
-        self.dispatches && self.engine.as_ref().is_some_and(|engine| engine.capacity() > 0)
+    fn standing(&self) -> Standing {
+        Standing {
+            dispatches: self.dispatches && self.engine.is_some(),
+            has_room: self.engine.as_ref().is_some_and(|engine| engine.capacity() > 0),
+            waiting: self.waiting.load(Ordering::Relaxed),
+        }
     }
 
     fn publish(&self, news: News, steady_since: Instant) {
@@ -173,7 +187,15 @@ impl Heartbeat {
             }
         }
         let (process, dead) = (self.registration.id, news.dead.len());
-        let alive = Alive { process, shards: news.shards.into(), steady_since, dead };
+        let claim_shards = news.shards.iter().chain(&news.claim_shards).copied().collect::<BTreeSet<_>>();
+        let alive = Alive {
+            process,
+            shards: news.shards.into(),
+            claim_shards: claim_shards.into_iter().collect(),
+            waiting: news.waiting,
+            steady_since,
+            dead,
+        };
         let before = self.alive.send_replace(Some(alive));
         if before.is_some_and(|before| before.dead < dead) {
             self.rouse.notify_waiters();

@@ -33,11 +33,20 @@ pub(crate) enum Hint {
     Sweep,
 }
 
+/// What the dispatchers of other processes may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remote {
+    /// This workspace may have something ready.
+    Ready(WorkspaceId),
+    /// It has, and this process has no room for it.
+    NoRoom(WorkspaceId),
+}
+
 /// Where hints go: to this process's dispatcher if it has one, else to the others'.
 #[derive(Clone, Debug)]
 pub(crate) struct Hints {
     local: Option<mpsc::UnboundedSender<Hint>>,
-    remote: Option<mpsc::UnboundedSender<WorkspaceId>>,
+    remote: Option<mpsc::UnboundedSender<Remote>>,
 }
 
 const CHANNEL: &str = "forebay_hint";
@@ -55,7 +64,7 @@ const MOST: usize = 200;
 impl Hints {
     pub(crate) fn new(
         local: Option<mpsc::UnboundedSender<Hint>>,
-        remote: Option<mpsc::UnboundedSender<WorkspaceId>>,
+        remote: Option<mpsc::UnboundedSender<Remote>>,
     ) -> Hints {
         Hints { local, remote }
     }
@@ -70,6 +79,14 @@ impl Hints {
         self.tell(workspace, Hint::Enqueued(workspace));
     }
 
+    /// Something of these workspaces is ready, and this process has no room for it: others may.
+    pub(crate) fn no_room(&self, workspaces: impl Iterator<Item = WorkspaceId>) {
+        let Some(remote) = &self.remote else { return };
+        for workspace in workspaces.take(MOST) {
+            let _stopping = remote.send(Remote::NoRoom(workspace));
+        }
+    }
+
     /// This process may claim again.
     pub(crate) fn room(&self) {
         if let Some(local) = &self.local {
@@ -80,25 +97,22 @@ impl Hints {
     fn tell(&self, workspace: WorkspaceId, hint: Hint) {
         match (&self.local, &self.remote) {
             (Some(local), _) => drop(local.send(hint).is_ok()),
-            (None, Some(remote)) => drop(remote.send(workspace).is_ok()),
+            (None, Some(remote)) => drop(remote.send(Remote::Ready(workspace)).is_ok()),
             (None, None) => {}
         }
     }
 }
 
 /// Sends hints to other processes until told to stop.
-pub(crate) async fn send(target: Target, mut inbox: mpsc::UnboundedReceiver<WorkspaceId>, stop: CancellationToken) {
+pub(crate) async fn send(target: Target, mut inbox: mpsc::UnboundedReceiver<Remote>, stop: CancellationToken) {
     let mut client = None;
     while let Some(first) = tokio::select! { got = inbox.recv() => got, () = stop.cancelled() => None } {
         tokio::time::sleep(GATHER).await;
-        let mut workspaces = BTreeSet::from([first]);
+        let mut gathered = vec![first];
         while let Ok(more) = inbox.try_recv() {
-            workspaces.insert(more);
+            gathered.push(more);
         }
-        let payload = match workspaces.len() {
-            1..=MOST => workspaces.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-            _ => "*".to_owned(),
-        };
+        let payload = payload(&gathered);
         if client.is_none() {
             client = target.connect().await.ok();
         }
@@ -107,6 +121,23 @@ pub(crate) async fn send(target: Target, mut inbox: mpsc::UnboundedReceiver<Work
             client = None;
         }
     }
+}
+
+/// What others are told: the workspaces by name, or to look everywhere if there are too many. What a process only has no
+/// room for never makes the others look everywhere: they would find it again, and tell it again.
+fn payload(gathered: &[Remote]) -> String {
+    let (mut ready, mut no_room) = (BTreeSet::new(), BTreeSet::new());
+    for told in gathered {
+        match told {
+            Remote::Ready(workspace) => ready.insert(*workspace),
+            Remote::NoRoom(workspace) => no_room.insert(*workspace),
+        };
+    }
+    if ready.len() > MOST {
+        return "*".to_owned();
+    }
+    let some = no_room.difference(&ready).take(MOST - ready.len());
+    ready.iter().chain(some).map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Where what other processes say goes.
@@ -203,5 +234,30 @@ pub(crate) async fn goodbye(target: &Target) {
     };
     if !matches!(tokio::time::timeout(Duration::from_secs(1), told).await, Ok(Some(_))) {
         tracing::debug!("Nobody could be told of the goodbye; the next heartbeats find it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn workspace(n: usize) -> WorkspaceId {
+        WorkspaceId(Uuid::from_u128(n as u128 + 1))
+    }
+
+    #[test]
+    fn too_many_ready_workspaces_are_told_as_a_sweep_and_those_without_room_never_are() {
+        let ready = |many: usize| (0..many).map(|n| Remote::Ready(workspace(n)));
+        let no_room = |many: usize| (0..many).map(|n| Remote::NoRoom(workspace(n + 1_000)));
+        let names = |told: Vec<Remote>| match payload(&told).as_str() {
+            "*" => None,
+            list => Some(list.split(',').count()),
+        };
+        assert_eq!(names(ready(MOST).collect()), Some(MOST));
+        assert_eq!(names(ready(MOST + 1).collect()), None);
+        assert_eq!(names(no_room(MOST + 1).collect()), Some(MOST));
+        assert_eq!(names(ready(5).chain(no_room(MOST)).collect()), Some(MOST));
+        assert_eq!(names(vec![Remote::Ready(workspace(1)), Remote::NoRoom(workspace(1))]), Some(1));
     }
 }

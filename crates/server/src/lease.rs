@@ -2,11 +2,13 @@
 //!
 //!     free ──lock──▶ held ──extend, well before it is over──▶ held ──stop──▶ given back
 //!      ▲                └──lost, or not extended in time──▶ free
-//!      └── taken: skip, and ask again at the next poll
+//!      └── taken: skip, and ask again at the next poll; at each heartbeat while a process is known to be dead
 //!
 //! Invariants
 //! - `is_held` is never true for longer than the lease lasts: what was sent before the answer counts
 //!   from when it was sent, by the monotonic clock.
+//! - A holder is named by its process id, so that others may take the lease as soon as that process is known to be dead.
+//!   One that comes back under a new id holds nothing.
 //! - Nothing that must be exact relies on it: two who believe to hold it do no harm, only work twice.
 //!
 //! Not here: the table (`store::lease`).
@@ -14,11 +16,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use kernel::ids::ProcessId;
 use kernel::signals::metrics;
 use store::Store;
-use store::lease::Lease;
+use store::lease::{HeldBy, Lease};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::heartbeat::Alive;
 
 /// Handing waiting items to the engine, as the source documents name and time it.
 pub(crate) const DISPATCH: Lease =
@@ -73,28 +78,75 @@ impl Turn {
 pub(crate) struct Holder {
     pub(crate) store: Store,
     pub(crate) lease: Lease,
-    /// Who holds it: another at each start, so that nobody takes a dead one's for its own.
-    pub(crate) name: String,
+    /// Where this process runs: the first part of its name as a holder.
+    pub(crate) host: String,
     pub(crate) turn: Turn,
     pub(crate) poll: Duration,
+    /// A process that was silent for this long is dead.
+    pub(crate) dead_after: Duration,
+    pub(crate) alive: watch::Receiver<Option<Alive>>,
     pub(crate) stop: CancellationToken,
 }
 
 impl Holder {
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
+        let mut held_as = None;
         while !self.stop.is_cancelled() {
-            let pause = match self.turn.is_held() {
-                true => self.extend().await,
-                false => self.lock().await,
+            let alive = self.alive.borrow_and_update().clone();
+            let process = alive.as_ref().map(|alive| alive.process);
+            if held_as.is_some() && held_as != process {
+                self.turn.set(None);
+                held_as = None;
+            }
+            let pause = match &alive {
+                None => self.poll,
+                Some(alive) if self.turn.is_held() => self.extend(&self.name(alive.process)).await,
+                Some(alive) => self.lock(&self.name(alive.process), alive).await,
             };
-            tokio::select! { () = tokio::time::sleep(pause) => {}, () = self.stop.cancelled() => {} }
+            if self.turn.is_held() {
+                held_as = process;
+            }
+            self.wait(pause, process).await;
         }
-        self.give_back().await;
+        if let Some(process) = held_as {
+            self.give_back(&self.name(process)).await;
+        }
     }
 
-    async fn lock(&self) -> Duration {
+    fn name(&self, process: ProcessId) -> String {
+        format!("{}/{process}", self.host)
+    }
+
+    /// Waits that long, or until something is to be done sooner: this process has another id, or it might take over from
+    /// a process that died.
+    async fn wait(&mut self, pause: Duration, process: Option<ProcessId>) {
+        let sleep = tokio::time::sleep(pause);
+        tokio::pin!(sleep);
+        loop {
+            tokio::select! {
+                () = &mut sleep => return,
+                () = self.stop.cancelled() => return,
+                changed = self.alive.changed() => {
+                    let alive = self.alive.borrow_and_update();
+                    let other = alive.as_ref().map(|alive| alive.process) != process;
+                    let somebody_died = alive.as_ref().is_some_and(|alive| alive.dead > 0);
+                    if changed.is_err() || other || (somebody_died && !self.turn.is_held()) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn lock(&self, name: &str, alive: &Alive) -> Duration {
         let sent = Instant::now();
-        match self.store.lock(self.lease, &self.name).await {
+        let taken = async {
+            if self.store.lock(self.lease, name).await? {
+                return Ok(true);
+            }
+            self.store.lock_of_dead(self.lease, name, alive.silence(self.dead_after)).await
+        };
+        match taken.await {
             Ok(true) => {
                 tracing::info!(lease = self.lease.name, "This process holds the lease");
                 self.turn.set(Some(sent + self.lease.at_most));
@@ -109,15 +161,16 @@ impl Holder {
         self.poll
     }
 
-    async fn extend(&self) -> Duration {
+    async fn extend(&self, name: &str) -> Duration {
         let sent = Instant::now();
-        match self.store.extend(self.lease, &self.name).await {
+        match self.store.extend(self.lease, name).await {
             Ok(true) => {
                 self.turn.set(Some(sent + self.lease.at_most));
                 self.lease.at_most / 3
             }
             Ok(false) => {
                 tracing::warn!(lease = self.lease.name, "The lease was lost");
+                ::metrics::counter!(metrics::LOCK_FAILURES.name).increment(1);
                 self.turn.set(None);
                 self.poll
             }
@@ -129,13 +182,28 @@ impl Holder {
         }
     }
 
-    async fn give_back(&self) {
+    async fn give_back(&self, name: &str) {
         if !self.turn.is_held() {
             return;
         }
         self.turn.set(None);
-        if let Err(error) = self.store.unlock(self.lease, &self.name).await {
+        if let Err(error) = self.store.unlock(self.lease, name).await {
             tracing::warn!(lease = self.lease.name, error = %error, "The lease was not given back; it ends by itself");
         }
+    }
+}
+
+/// Why nobody dispatches, if nobody does who can be told of: by who holds the lease.
+pub(crate) fn trouble(held_by: Option<&HeldBy>) -> Option<String> {
+    let name = DISPATCH.name;
+    match held_by {
+        None => Some(format!("no process holds the lease {name} yet; one takes it at its next poll")),
+        Some(HeldBy { name: by, dead: true, .. }) => {
+            Some(format!("{by}, which held the lease {name}, is gone; another process takes over within 15 s"))
+        }
+        Some(HeldBy { name: by, ours: false, .. }) => {
+            Some(format!("the lease {name} is held by {by}, which is no process of this service"))
+        }
+        Some(_) => None,
     }
 }

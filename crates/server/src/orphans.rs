@@ -5,10 +5,14 @@
 //! - A death is counted before the run is resumed, so that the next one finds it; a run that keeps
 //!   killing its processes is put alone, and in the end given up (`kernel::crash`).
 //! - What this process owns in the database but does not hold (a lost answer) is resumed too.
+//! - Runs of the dead come before new claims: what this process has no room for is counted in `waiting`, and while any
+//!   wait, no process claims the room that they need.
 //!
 //! Not here: who is dead (`processes`), claimed items that never began (`takeover`), parked runs (`waker`).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use engine::embedded::{Embedded, NAME};
@@ -34,32 +38,45 @@ pub(crate) struct Orphans {
     pub(crate) settings: Process,
     pub(crate) alive: watch::Receiver<Option<Alive>>,
     pub(crate) hints: Hints,
+    /// Runs in this process's shards that it has no room for: its heartbeat tells the others.
+    pub(crate) waiting: Arc<AtomicUsize>,
 }
+
+/// The most waiting runs that are counted.
+const MOST_WAITING: usize = 10_000;
 
 impl Orphans {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
         let silence = alive.silence(ms(self.settings.runs_after_ms));
-        let mut trouble = None;
-        let mut groups = VecDeque::from([&alive.shards[..]]);
+        let (mut trouble, mut is_full) = (None, false);
+        // A full owner's runs are adopted by those with room.
+        let mut groups = VecDeque::from([&alive.claim_shards[..]]);
         while let Some(shards) = groups.pop_front() {
             let room = self.engine.room();
             if room == 0 {
+                is_full = true;
                 break;
             }
             match self.adopt_from(shards, &alive, silence, room).await {
-                Ok(()) => {}
+                Ok(adopted) => is_full |= adopted >= room,
                 // One shard's trouble keeps no other's runs waiting.
                 Err(_) if shards.len() > 1 => groups.extend(shards.chunks(1)),
                 Err(error) => trouble = Some(error),
             }
         }
+        let waiting = match is_full {
+            true => self.store.count_orphans(&alive.shards, silence, NAME, MOST_WAITING).await?,
+            false => 0,
+        };
+        self.waiting.store(waiting, Ordering::Relaxed);
         self.find_lost(alive.process).await?;
         if let Some(error) = trouble {
             return Err(error);
         }
-        // While somebody is known to be dead, every moment counts.
-        Ok((alive.dead > 0).then(|| ms(self.settings.heartbeat_ms) / 4))
+        // While somebody is known to be dead, or a run waits for an owner, every moment counts.
+        let hurry = alive.dead > 0 || alive.waiting > 0 || waiting > 0;
+        Ok(hurry.then(|| ms(self.settings.heartbeat_ms) / 4))
     }
 
     async fn adopt_from(
@@ -68,13 +85,15 @@ impl Orphans {
         alive: &Alive,
         silence: Silence,
         room: usize,
-    ) -> Result<(), store::Error> {
+    ) -> Result<usize, store::Error> {
         let mut trouble = None;
-        for orphan in self.store.adopt_orphans(shards, alive.process, silence, NAME, room).await? {
+        let orphans = self.store.adopt_orphans(shards, alive.process, silence, NAME, room).await?;
+        let adopted = orphans.len();
+        for orphan in orphans {
             // Every one is this process's by now: each has its death counted, whatever becomes of another.
             trouble = self.adopt(alive.process, orphan).await.err().or(trouble);
         }
-        trouble.map_or(Ok(()), Err)
+        trouble.map_or(Ok(adopted), Err)
     }
 
     async fn adopt(&self, process: ProcessId, orphan: Orphan) -> Result<(), store::Error> {

@@ -3,6 +3,7 @@
 //! Invariants
 //! - Each process samples the shards it looks after, so every shard is told of by one process at a
 //!   time; sums over processes are right but for a moment while shards move.
+//! - Nothing is told of a shard that another process looks after by the time the sample is complete.
 //! - A sample is bounded; it never competes with claims for long.
 //!
 //! Not here: the look itself (`store::sample`).
@@ -24,13 +25,18 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
-        let shards = self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default();
-        let mut all = Sample::default();
-        for shard in shards.iter().copied() {
-            all = all.and(self.store.sample(shard).await?);
+        let mut samples = Vec::new();
+        for shard in self.shards().iter().copied() {
+            samples.push((shard, self.store.sample(shard).await?));
         }
-        tell(&all);
+        let owned = self.shards();
+        let owned = samples.into_iter().filter(|(shard, _)| owned.contains(shard));
+        tell(&owned.fold(Sample::default(), |all, (_, sample)| all.and(sample)));
         Ok(None)
+    }
+
+    fn shards(&self) -> Arc<[i16]> {
+        self.alive.borrow().as_ref().map(|alive| Arc::clone(&alive.shards)).unwrap_or_default()
     }
 }
 

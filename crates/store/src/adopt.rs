@@ -69,6 +69,20 @@ impl Store {
         rows.iter().map(orphan).collect()
     }
 
+    /// How many runs of dead owners wait in these shards; no more than `most` are counted.
+    pub async fn count_orphans(
+        &self,
+        shards: &[i16],
+        silence: Silence,
+        engine: &str,
+        most: usize,
+    ) -> Result<usize, Error> {
+        let (dead_after, most) = (silence.dead_after.as_secs_f64(), i64::try_from(most).unwrap_or(i64::MAX));
+        let sql = sql!("workflow_execution/count_orphans");
+        let row = self.one(sql, &[&shards, &dead_after, &silence.steady, &engine, &most, &kernel::SEMANTICS]).await?;
+        Ok(usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0))
+    }
+
     /// Takes parked runs whose time has come, at most `room` of them.
     pub async fn wake(&self, process: ProcessId, engine: &str, room: usize) -> Result<Vec<ExecutionId>, Error> {
         let room = i64::try_from(room).unwrap_or(i64::MAX);

@@ -30,13 +30,29 @@ pub struct Registration {
 pub struct News {
     /// The process was declared dead: it must stop its work and come back under a new id.
     pub gone: bool,
+    /// The shards it looks after.
     pub shards: Vec<i16>,
+    /// Shards whose owner is full: it claims for them as well.
+    pub claim_shards: Vec<i16>,
+    /// Runs of dead processes that no process has had room for yet, in all shards.
+    pub waiting: usize,
     /// Own runs that somebody wants to end.
     pub cancel: Vec<ExecutionId>,
     /// Own runs that something came for.
     pub wake: Vec<ExecutionId>,
     /// Other processes that are over, or have been silent too long.
     pub dead: Vec<ProcessId>,
+}
+
+/// What a process says of itself with each heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// It looks after a share of the shards.
+    pub dispatches: bool,
+    /// It has room for new work.
+    pub has_room: bool,
+    /// Runs of dead processes in its shards that it has no room for.
+    pub waiting: usize,
 }
 
 /// A process announces itself, on the connection that carries its heartbeat.
@@ -56,19 +72,23 @@ pub async fn end(client: &Client, process: ProcessId) -> Result<(), Error> {
 pub async fn beat(
     client: &Client,
     process: ProcessId,
-    dispatches: bool,
+    standing: Standing,
     shard_lease: Duration,
     dead_after: Duration,
 ) -> Result<News, Error> {
-    let rows = client
-        .query(sql!("process/beat"), &[&process.0, &dispatches, &shard_lease.as_secs_f64(), &dead_after.as_secs_f64()])
-        .await?;
+    let Standing { dispatches, has_room, waiting } = standing;
+    let waiting = i32::try_from(waiting).unwrap_or(i32::MAX);
+    let (lease, dead) = (shard_lease.as_secs_f64(), dead_after.as_secs_f64());
+    let rows =
+        client.query(sql!("process/beat"), &[&process.0, &dispatches, &has_room, &waiting, &lease, &dead]).await?;
     let mut news = News::default();
     for row in &rows {
         let id = || row.try_get::<_, Uuid>("id");
         match row.try_get("what")? {
             "gone" => news.gone = true,
             "shard" => news.shards.push(row.try_get("shard")?),
+            "claim" => news.claim_shards.push(row.try_get("shard")?),
+            "waiting" => news.waiting = usize::try_from(row.try_get::<_, i64>("runs")?).unwrap_or(0),
             "cancel" => news.cancel.push(ExecutionId(id()?)),
             "wake" => news.wake.push(ExecutionId(id()?)),
             "dead" => news.dead.push(ProcessId(id()?)),

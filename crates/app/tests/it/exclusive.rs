@@ -2,7 +2,10 @@
 //!
 //! Not here: the lease itself (`store`'s tests).
 
+use std::time::{Duration, Instant};
+
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::support::{Server, World, until};
 
@@ -57,4 +60,58 @@ async fn one_of_two_dispatches_for_both_and_the_other_goes_on_when_it_stops() {
     // It stays taken for the least time, however soon it was given back.
     tenant.completed(&id).await;
     assert!(holds(&other, "processExecutionQueue"));
+}
+
+#[tokio::test]
+async fn the_standby_takes_over_from_a_dispatcher_that_was_killed_and_says_so_meanwhile() {
+    let mut world = World::with(&[EXCLUSIVE]).await;
+    until("the first holds it", async || holds(&world.server, "processExecutionQueue").then_some(())).await;
+    let other = world.another(&[EXCLUSIVE, "dispatch.hints=false"]).await;
+    let tenant = world.tenant("PRO").await.at(&other.base);
+    let definition = tenant.light().await;
+    let check = async || other.anonymous().get("/readyz").await.body["checks"]["dispatch"].clone();
+    until("the standby is well", async || (check().await == json!("ok")).then_some(())).await;
+    world.server.process.sigkill();
+    let killed = Instant::now();
+    let id = tenant.start(&definition).await;
+    let (mut told, mut reason) = (json!(null), json!(null));
+    until("the standby takes over", async || {
+        let (now, item) = (check().await, tenant.queue(&id).await);
+        if now != json!("ok") {
+            told = now;
+        }
+        if item["waiting"]["reason"] == json!("no_dispatcher") {
+            reason = item["waiting"]["message"].clone();
+        }
+        holds(&other, "processExecutionQueue").then_some(())
+    })
+    .await;
+    tenant.completed(&id).await;
+    assert!(killed.elapsed() < Duration::from_secs(15), "it took {:?}", killed.elapsed());
+    for told in [told, reason] {
+        assert!(told.as_str().unwrap_or_default().contains("is gone"), "{told}");
+    }
+    until("the standby is well again", async || (check().await == json!("ok")).then_some(())).await;
+}
+
+#[tokio::test]
+async fn an_idle_pair_counts_its_passes_so_that_a_standby_is_no_alarm() {
+    let world = World::with(&[EXCLUSIVE]).await;
+    until("the first holds it", async || holds(&world.server, "processExecutionQueue").then_some(())).await;
+    let other = world.another(&[EXCLUSIVE]).await;
+    let metric = async |server: &Server, name: &str| {
+        let text = server.anonymous().get("/metrics").await.text;
+        let line = text.lines().find(|line| line.starts_with(name) && !line.contains('{')).map(str::to_owned);
+        assert!(!text.contains(&format!("{name}{{")), "it has no labels: {text}");
+        line.and_then(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    until("the standby is told that it is taken", async || {
+        (metric(&other, "shedlock_acquisition_failures").await > 0).then_some(())
+    })
+    .await;
+    let before = metric(&world.server, "queue_processing_runs_total").await;
+    until("the holder goes on looking", async || {
+        (metric(&world.server, "queue_processing_runs_total").await > before + 10).then_some(())
+    })
+    .await;
 }

@@ -12,6 +12,7 @@ mod bulk;
 mod canary;
 mod cli;
 mod control;
+mod crowded;
 mod deploy;
 mod dev;
 mod dispatch;

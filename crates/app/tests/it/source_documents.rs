@@ -71,7 +71,8 @@ async fn an_empty_queue_does_nothing_and_logs_nothing() {
     until("a second passes", async || (seen().await >= first + 1_000).then_some(())).await;
     assert_eq!(world.server.process.stderr.all()[told..], [] as [String; 0]);
     let metrics = world.server.anonymous().get("/metrics").await.text;
-    assert!(metrics.contains("queue_processing_runs_total 0\n"), "{metrics}");
+    assert!(!metrics.contains("queue_processing_runs_total 0\n"), "every pass is counted: {metrics}");
+    assert!(metrics.contains("queue_processing_batch_size_count 0\n"), "and none claimed anything: {metrics}");
 }
 
 #[tokio::test]

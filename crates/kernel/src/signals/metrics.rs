@@ -20,8 +20,8 @@ macro_rules! table {
 
 table! {
     PROCESSING_RUNS: "queue_processing_runs_total" Counter, [],
-        "Turns of the dispatcher that claimed something.",
-        "None while queue_depth{stage=\"ready\"} is above 0 and slots are free: look at the dispatchers' logs and at /readyz.";
+        "Passes of the dispatcher: turns and sweeps, whether or not they found something.",
+        "None anywhere: no process dispatches; look at the dispatchers' logs and at /readyz.";
     BATCH_SIZE: "queue_processing_batch_size" Histogram(SIZES), [],
         "Items claimed in one turn.",
         "Always at dispatch.batch_max with items waiting: raise dispatch.batch_max, or add a process.";
@@ -52,7 +52,7 @@ table! {
     LOCK_FAILURES: "shedlock_acquisition_failures" Counter, [],
         "Times that a lock of the shedlock table was somebody else's, or could not be had.",
         "With dispatch.exclusive every process but one counts here. Without a holder anywhere: look for a stale row with a lock_until far ahead.";
-    RECONCILED: "engine_runs_reconciled_total" Counter, [],
+    RECONCILED: "engine_runs_reconciled_total" Counter, ["verdict"],
         "Runs of an engine elsewhere that were ended here because that engine said so.",
         "A few are right. Steady: workers end runs without telling; look at their logs.";
     STUCK: "engine_runs_stuck" Gauge, ["why"],

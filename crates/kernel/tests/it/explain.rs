@@ -81,6 +81,7 @@ fn each_state_of_things_has_its_reason() {
             ("engine off", engine(EngineState::Off)),
             ("engine unavailable", engine(unavailable())),
             ("engine unavailable, claimed", Facts { status: Status::Claimed, ..engine(unavailable()) }),
+            ("nobody dispatches", engine(EngineState::NoDispatcher { error: "a is gone".to_owned() })),
             ("engine full", engine(EngineState::Full)),
             ("key full", at(Stage::WaitsForKey)),
             ("definition full", at(Stage::WaitsForDefinition)),
@@ -101,6 +102,7 @@ fn each_state_of_things_has_its_reason() {
             engine off: the workflow engine is turned off (workflow.engine.enabled = false)
             engine unavailable: the engine has been unavailable since noon: connection refused
             engine unavailable, claimed: the engine has been unavailable since noon: connection refused
+            nobody dispatches: no process dispatches now: a is gone
             engine full: the engine holds as many runs as it can
             key full: 2 of 2 executions with concurrency key "k" are running
             definition full: 1 of 1 executions of its definition are running

@@ -54,11 +54,11 @@ impl Turn {
 
     /// Tells of the turn; answers how much the next may ask for.
     pub(super) fn answered(&self, settings: &Dispatch) -> i32 {
+        ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
         if self.claimed > 0 {
             self.span.record("batch_size", self.claimed);
             say!(events::PROCESSING; self.claimed, batch_size = self.claimed);
             ::metrics::histogram!(metrics::BATCH_SIZE.name).record(self.claimed);
-            ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
             ::metrics::histogram!(metrics::PROCESSING_DURATION.name).record(self.began.elapsed());
         }
         // Full workspaces free their slots as fast as they took them: they ask for no smaller turns.

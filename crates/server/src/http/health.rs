@@ -31,6 +31,9 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
     let alive = api.pulse.is_fresh();
     checks.insert("heartbeat".to_owned(), if alive { "ok" } else { "no recent heartbeat" }.to_owned());
     checks.insert("engine".to_owned(), engine(&api));
+    if api.settings.dispatch.exclusive && database {
+        checks.insert("dispatch".to_owned(), dispatch(&api).await);
+    }
     if api.engine.as_ref().is_some_and(|engine| engine.place().is_some()) {
         let found = api.findings.trouble().unwrap_or_else(|| "ok".to_owned());
         checks.insert("reconciler".to_owned(), found);
@@ -52,10 +55,19 @@ fn engine(api: &Api) -> String {
         EngineState::Off => "off: items wait (workflow.engine.enabled = false)".to_owned(),
         EngineState::Full => "full".to_owned(),
         EngineState::Unavailable { since, error } => format!("unavailable since {since}: {error}"),
+        EngineState::NoDispatcher { error } => error,
         EngineState::Takes if api.engine.is_none() => {
             api.findings.trouble().map_or_else(|| "elsewhere".to_owned(), |trouble| format!("elsewhere: {trouble}"))
         }
         EngineState::Takes => "ok".to_owned(),
+    }
+}
+
+/// Who dispatches, of processes of which one does at a time.
+async fn dispatch(api: &Api) -> String {
+    match api.dispatch_state().await {
+        EngineState::NoDispatcher { error } => error,
+        _ => "ok".to_owned(),
     }
 }
 

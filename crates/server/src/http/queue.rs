@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::{Extension, Json as Reply};
 use engine::Described;
 use jiff::Timestamp;
-use kernel::explain::{self, Stuck};
+use kernel::explain::{self, EngineState, Stuck};
 use kernel::ids::QueueItemId;
 use kernel::queue::Status;
 
@@ -18,8 +18,9 @@ use store::queue::Ticket;
 
 use super::auth::Caller;
 use super::body::Id;
-use super::{Api, Problem};
+use super::{Api, ApiParts, Problem};
 use crate::config::ms;
+use crate::lease;
 use crate::wire::{QueueItem, WaitingReason};
 
 /// The ticket if there still is one; after its end the execution answers.
@@ -53,7 +54,7 @@ pub(crate) async fn get(
     if let Some(ticket) = api.store.ticket(id).await? {
         let mut facts = ticket.facts.clone();
         facts.begun = execution.started_at.is_some();
-        facts.engine = api.engine_state();
+        facts.engine = api.dispatch_state().await;
         facts.stuck = stuck(&api, &ticket).await;
         item.status = facts.status;
         item.position = explain::position(&facts);
@@ -64,6 +65,25 @@ pub(crate) async fn get(
         item.dispatched_at = ticket.dispatched_at;
     }
     Ok(Reply(item))
+}
+
+impl ApiParts {
+    /// What the engine can do; and, with one dispatcher at a time, whether there is one.
+    pub(crate) async fn dispatch_state(&self) -> EngineState {
+        let state = self.engine_state();
+        let dispatch = &self.settings.dispatch;
+        if !dispatch.exclusive || matches!(state, EngineState::Off | EngineState::Unavailable { .. }) {
+            return state;
+        }
+        let dead_after = ms(self.settings.process.claims_after_ms);
+        match self.store.lease_holder(lease::DISPATCH, dead_after).await {
+            Ok(held_by) => match lease::trouble(held_by.as_ref()) {
+                Some(error) => EngineState::NoDispatcher { error },
+                None => state,
+            },
+            Err(_) => state,
+        }
+    }
 }
 
 /// How long an engine may take to say how a run is doing.

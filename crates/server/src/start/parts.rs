@@ -7,6 +7,7 @@ mod asks;
 mod jobs;
 mod webhooks;
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ pub(super) struct Parts {
     hints: Hints,
     local: Option<mpsc::UnboundedReceiver<hints::Hint>>,
     local_send: mpsc::UnboundedSender<hints::Hint>,
-    remote: Option<mpsc::UnboundedReceiver<kernel::ids::WorkspaceId>>,
+    remote: Option<mpsc::UnboundedReceiver<hints::Remote>>,
     waiters: Waiters,
     engine: Option<Arc<dyn Engine>>,
     told: Option<Arc<dyn Engine>>,
@@ -74,6 +75,8 @@ pub(super) struct Parts {
     breaker: Breaker,
     findings: Findings,
     pub(super) starts: TaskTracker,
+    /// Runs of dead processes that this one has no room for.
+    waiting: Arc<AtomicUsize>,
     rouse: Arc<Notify>,
     beat: Arc<Notify>,
     /// There may be jobs to take.
@@ -101,8 +104,7 @@ impl Parts {
         let listens = settings.dispatch.hints;
         // With one dispatcher at a time, the one that may is told, wherever it is.
         let here = duties.dispatches && !settings.dispatch.exclusive;
-        let hints =
-            Hints::new((here && listens).then(|| local_send.clone()), (!here && listens).then_some(remote_send));
+        let hints = Hints::new((here && listens).then(|| local_send.clone()), listens.then_some(remote_send));
         let pulse = Arc::new(Pulse::new(ms(settings.process.claims_after_ms)));
         let waiters = Waiters::default();
         let of = engines::Parts {
@@ -139,6 +141,7 @@ impl Parts {
             breaker: Breaker::new(),
             findings: Findings::default(),
             starts: TaskTracker::new(),
+            waiting: Arc::default(),
             rouse: Arc::new(Notify::new()),
             beat: Arc::new(Notify::new()),
             jobs: Arc::new(Notify::new()),
@@ -175,6 +178,7 @@ impl Parts {
             pulse: Arc::clone(&self.pulse),
             engine: self.engine.clone(),
             embedded: self.embedded.clone(),
+            waiting: Arc::clone(&self.waiting),
             alive: self.alive.0.clone(),
             rouse: Arc::clone(&self.rouse),
             now: Arc::clone(&self.beat),
@@ -225,8 +229,8 @@ impl Parts {
         let (in_the_way, met) = mpsc::unbounded_channel();
         if let Some(inbox) = self.local.take() {
             let ours = self.turn(lease::DISPATCH);
-            let dispatcher =
-                Dispatcher::new(starter.clone(), inbox, self.alive.1.clone(), in_the_way, ours, stop.clone());
+            let (starter, alive, waiting) = (starter.clone(), self.alive.1.clone(), Arc::clone(&self.waiting));
+            let dispatcher = Dispatcher::new(starter, inbox, alive, in_the_way, ours, waiting, stop.clone());
             self.starts.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
         }
         if self.settings.dispatch.hints {
@@ -261,9 +265,11 @@ impl Parts {
         let holder = lease::Holder {
             store: self.work.clone(),
             lease,
-            name: holder(),
+            host: short_host(),
             turn: turn.clone(),
             poll: ms(self.settings.dispatch.poll_interval_ms),
+            dead_after: ms(self.settings.process.claims_after_ms),
+            alive: self.alive.1.clone(),
             stop: self.stop.clone(),
         };
         // With the starts: it is given back before the goodbye.
@@ -316,6 +322,7 @@ impl Parts {
             settings: self.settings.process.clone(),
             alive: self.alive.1.clone(),
             hints: self.hints.clone(),
+            waiting: Arc::clone(&self.waiting),
         };
         self.spawn_loop("orphans", poll, Arc::new(orphans), |it| async move { it.pass().await });
     }
@@ -365,12 +372,11 @@ impl Parts {
         }
     }
 
-    /// Tells dispatchers elsewhere of what this process accepted or ended.
+    /// Tells dispatchers elsewhere of what this process accepted or ended, or has no room for.
     pub(super) fn spawn_hints(&mut self, api: bool) {
         self.spawn_calls(api);
-        let dispatch = &self.settings.dispatch;
-        let elsewhere = (!self.duties.dispatches || dispatch.exclusive) && (api || self.duties.works);
-        if let (true, true, Some(inbox)) = (elsewhere, dispatch.hints, self.remote.take()) {
+        let tells = api || self.duties.works || self.duties.dispatches;
+        if let (true, true, Some(inbox)) = (tells, self.settings.dispatch.hints, self.remote.take()) {
             self.tasks.spawn(hints::send(self.targets.direct.clone(), inbox, self.stop.clone()));
         }
     }
@@ -378,7 +384,11 @@ impl Parts {
 
 /// A name to hold a lease by: another each time, so that nobody takes a dead one's for its own.
 fn holder() -> String {
-    format!("{}/{}", host().chars().take(200).collect::<String>(), store::new_id())
+    format!("{}/{}", short_host(), store::new_id())
+}
+
+fn short_host() -> String {
+    host().chars().take(200).collect()
 }
 
 fn host() -> String {

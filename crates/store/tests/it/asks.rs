@@ -257,7 +257,8 @@ async fn an_answer_wakes_a_parked_run_and_calls_an_owned_one_by_its_heartbeat() 
     let (hold, workspace) = held(&world).await;
     let news = async || {
         let (lease, dead) = (Duration::from_secs(3), Duration::from_secs(10));
-        beat(&world.client, world.me, false, lease, dead).await.expect("a beat").wake
+        let standing = store::process::Standing { dispatches: false, has_room: false, waiting: 0 };
+        beat(&world.client, world.me, standing, lease, dead).await.expect("a beat").wake
     };
     let wait = wait(hold, workspace, None);
     ask(&world, hold, &wait).await;

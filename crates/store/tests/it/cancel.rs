@@ -71,7 +71,8 @@ async fn what_runs_is_asked_to_end_and_its_owner_hears_of_it() {
     assert!(stored.cancel_requested_at.is_some());
     assert_eq!(world.count("workflow_execution WHERE wake_at <= clock_timestamp()").await, 1);
     let lease = Duration::from_secs(3);
-    let news = store::process::beat(&world.client, world.me, false, lease, lease).await.expect("a beat");
+    let standing = store::process::Standing { dispatches: false, has_room: false, waiting: 0 };
+    let news = store::process::beat(&world.client, world.me, standing, lease, lease).await.expect("a beat");
     assert_eq!(news.cancel, [run.execution]);
     world.finish(run.execution, Status::Canceled).await;
     let told = world.store.cancel(run.execution, workspace, "test").await.expect("an answer");

@@ -3,14 +3,22 @@
 use std::time::Duration;
 
 use kernel::ids::ProcessId;
-use store::process::News;
+use store::process::{News, Standing};
 
 use crate::support::{DEAD_AFTER, ENGINE, UNSTEADY, World};
 
 const LEASE: Duration = Duration::from_secs(3);
 
+const WITH_ROOM: Standing = Standing { dispatches: true, has_room: true, waiting: 0 };
+const FULL: Standing = Standing { dispatches: true, has_room: false, waiting: 0 };
+const API_ONLY: Standing = Standing { dispatches: false, has_room: false, waiting: 0 };
+
 async fn beat(world: &World, process: ProcessId) -> News {
-    store::process::beat(&world.client, process, true, LEASE, DEAD_AFTER).await.expect("a beat")
+    beat_as(world, process, WITH_ROOM).await
+}
+
+async fn beat_as(world: &World, process: ProcessId, standing: Standing) -> News {
+    store::process::beat(&world.client, process, standing, LEASE, DEAD_AFTER).await.expect("a beat")
 }
 
 /// Beats in turn, as often as it takes to share the shards out.
@@ -61,8 +69,54 @@ async fn one_process_looks_after_every_shard() {
 #[tokio::test]
 async fn a_process_that_does_not_dispatch_gets_no_shard() {
     let world = World::new().await;
-    let news = store::process::beat(&world.client, world.me, false, LEASE, DEAD_AFTER).await.expect("a beat");
-    assert_eq!(news, News::default());
+    assert_eq!(beat_as(&world, world.me, API_ONLY).await, News::default());
+}
+
+#[tokio::test]
+async fn full_processes_look_after_every_shard() {
+    let world = World::new().await;
+    let other = world.process().await;
+    settle(&world, &[world.me, other]).await;
+    let mut owned = Vec::new();
+    for process in [world.me, other] {
+        let news = beat_as(&world, process, FULL).await;
+        assert!(news.claim_shards.is_empty(), "a full process claims for nobody else");
+        owned.extend(news.shards);
+    }
+    owned.sort_unstable();
+    assert_eq!(owned, (0..64).collect::<Vec<i16>>());
+}
+
+#[tokio::test]
+async fn the_shards_of_full_owners_are_claimed_for_once_each_by_those_with_room() {
+    let world = World::new().await;
+    let (full, other) = (world.process().await, world.process().await);
+    settle(&world, &[world.me, full, other]).await;
+    let owned = beat_as(&world, full, FULL).await.shards;
+    assert!(owned.len() >= 20, "{owned:?}");
+    let mut claimed_for = Vec::new();
+    for process in [world.me, other] {
+        let news = beat(&world, process).await;
+        assert!(news.claim_shards.len() >= owned.len() / 4, "shared out: {:?}", news.claim_shards);
+        claimed_for.extend(news.claim_shards);
+    }
+    claimed_for.sort_unstable();
+    let mut expected = owned.clone();
+    expected.sort_unstable();
+    assert_eq!(claimed_for, expected);
+    assert_eq!(beat(&world, full).await.shards.len(), owned.len(), "it has kept them all");
+    assert!(beat(&world, world.me).await.claim_shards.is_empty(), "and claims for them itself again");
+}
+
+#[tokio::test]
+async fn every_process_learns_how_many_runs_of_dead_processes_wait_for_room() {
+    let world = World::new().await;
+    let (other, dead) = (world.process().await, world.process().await);
+    beat_as(&world, world.me, Standing { waiting: 3, ..FULL }).await;
+    beat_as(&world, dead, Standing { waiting: 50, ..FULL }).await;
+    world.silence(dead).await;
+    assert_eq!(beat_as(&world, other, Standing { waiting: 4, ..FULL }).await.waiting, 7);
+    assert_eq!(beat(&world, world.me).await.waiting, 4, "what it has adopted no longer waits");
 }
 
 #[tokio::test]
