@@ -9,6 +9,7 @@
 
 mod api;
 mod asking;
+pub mod crowded;
 pub mod durable;
 mod journal;
 mod judge;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use bench::chaos::mutant::Mutant;
-use bench::chaos::{Outcome, Request, durable, long, mixed, outage, poison, short, soak, strict, temporal};
+use bench::chaos::{Outcome, Request, crowded, durable, long, mixed, outage, poison, short, soak, strict, temporal};
 use bench::cluster;
 use bench::report::{figures, say};
 use clap::error::ErrorKind;
@@ -60,6 +60,8 @@ enum Name {
     MixedWorkers,
     /// Children, loops, approvals and tasks, while servers and workers die: each ends once, as it was planned to.
     Long,
+    /// Every process is full and one after the other is killed: their runs and a quiet workspace do not wait.
+    Crowded,
     /// A short form of each, and of each mutant.
     Short,
     /// One of the workers that `mixed-workers` starts.
@@ -79,6 +81,7 @@ impl Name {
             Name::Temporal => &Mutant::OF_TEMPORAL,
             Name::MixedWorkers => &Mutant::OF_MIXED,
             Name::Long => &Mutant::OF_LONG,
+            Name::Crowded => &Mutant::OF_CROWDED,
             Name::Durable | Name::Poison | Name::Soak | Name::Short | Name::JobWorker | Name::TaskWorker => &[],
         }
     }
@@ -126,6 +129,7 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
             Name::MixedWorkers => mixed::run(&request, args.mutant).await,
             Name::Short => short::run(&request).await,
             Name::Long => long::run(&request, args.mutant).await,
+            Name::Crowded => crowded::run(&request, args.mutant).await,
             Name::JobWorker | Name::TaskWorker => anyhow::bail!("a worker is no run"),
         }
     })?;

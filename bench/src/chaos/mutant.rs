@@ -55,6 +55,8 @@ pub enum Mutant {
     UnfencedTask,
     /// A node that is performed again makes another child.
     TwinChildren,
+    /// A full process lets its shards go.
+    FullLetsGo,
 }
 
 impl Mutant {
@@ -78,6 +80,9 @@ impl Mutant {
     pub const OF_LONG: [Mutant; 4] =
         [Mutant::ForgottenItems, Mutant::ManyAnswers, Mutant::UnfencedTask, Mutant::TwinChildren];
 
+    /// Those that `crowded` must find.
+    pub const OF_CROWDED: [Mutant; 1] = [Mutant::FullLetsGo];
+
     pub fn name(self) -> &'static str {
         match self {
             Mutant::NoLock => "no-lock",
@@ -97,6 +102,7 @@ impl Mutant {
             Mutant::ManyAnswers => "many-answers",
             Mutant::UnfencedTask => "unfenced-task",
             Mutant::TwinChildren => "twin-children",
+            Mutant::FullLetsGo => "full-lets-go",
         }
     }
 
@@ -126,6 +132,7 @@ impl Mutant {
             Mutant::TwinChildren => {
                 format!("DROP INDEX workflow_execution_child;\n{}", replaced("child", &[FOUND_CHILD])?)
             }
+            Mutant::FullLetsGo => replaced("beat", &[DISPATCHES, TAKES_SHARDS])?,
             // The database knows nothing of it.
             Mutant::RefusalOnOutage | Mutant::AllowDuplicates => String::new(),
         };
@@ -233,6 +240,8 @@ const FOUND_CHILD: (&str, &str) = (
     "AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;",
     "AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt AND p_definition IS NULL;",
 );
+const DISPATCHES: (&str, &str) = ("dispatching = p_dispatches,", "dispatching = p_dispatches AND p_has_room,");
+const TAKES_SHARDS: (&str, &str) = ("IF p_dispatches THEN", "IF p_dispatches AND p_has_room THEN");
 const GRANTED: &str = "WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'";
 
 /// A function's text with each needle replaced; each must be there exactly once.
@@ -270,5 +279,6 @@ mod tests {
         replaced("ask", &[STILL_OPEN, STILL_OPEN_ROW, USED]).expect("the ask");
         replaced("task", &[SHOWN_CLAIM, SHOWN_CLAIM_ROW]).expect("the task");
         replaced("child", &[FOUND_CHILD]).expect("the child");
+        replaced("beat", &[DISPATCHES, TAKES_SHARDS]).expect("the beat");
     }
 }

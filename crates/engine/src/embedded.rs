@@ -215,6 +215,22 @@ impl Embedded {
         self.shared.leave(begun.execution, begun.epoch, left);
     }
 
+    /// Drops runs whose execution somebody deleted: what this process does for them is broken off, and gone, before their
+    /// slots are freed.
+    pub async fn drop_missing(&self, runs: &[ExecutionId]) {
+        for id in runs {
+            let held = {
+                let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+                runs.held.remove(id)
+            };
+            let Some(held) = held else { continue };
+            held.task.abort();
+            held.gone.cancelled().await;
+            let left = self.shared.unless_missing(*id, Left::Lost).await;
+            self.shared.leave(*id, held.epoch, left);
+        }
+    }
+
     /// From now on this process lives under that id: runs are taken in for it, and for no other.
     pub fn assume(&self, process: ProcessId) {
         self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).process = Some(process);
@@ -275,6 +291,7 @@ impl Embedded {
                 Ok(_turn) => shared.clone().hold(process, begun, stored, canceling, receive).await,
                 Err(left) => left,
             };
+            let left = shared.unless_missing(id, left).await;
             shared.leave(id, epoch, left);
             if left == Left::Lost {
                 engine.take_up(process, id).await;

@@ -178,7 +178,9 @@ impl Heartbeat {
     }
 
     fn publish(&self, news: News, steady_since: Instant) {
-        if let Some(engine) = &self.engine {
+        // What a process owns runs in it, whatever the engine for new work is.
+        let embedded = self.embedded.as_ref().map(|embedded| embedded as &dyn Engine);
+        if let Some(engine) = embedded.or(self.engine.as_deref()) {
             for execution in &news.cancel {
                 engine.cancel(*execution);
             }

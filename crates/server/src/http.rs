@@ -82,6 +82,7 @@ use crate::feed::Feed;
 use crate::hints::Hints;
 use crate::places::Places;
 use crate::reconciler::Findings;
+use crate::strays::Foreign;
 use crate::waiters::Waiters;
 
 pub use problem::{Code, Problem};
@@ -112,6 +113,7 @@ pub(crate) struct ApiParts {
     pub(crate) polls: Option<Arc<AtomicBool>>,
     pub(crate) breaker: Breaker,
     pub(crate) findings: Findings,
+    pub(crate) foreign: Foreign,
     /// How many questions about single runs an engine elsewhere is asked at once.
     pub(crate) asked: Semaphore,
     pub(crate) pulse: Arc<Pulse>,
@@ -168,8 +170,7 @@ pub(crate) fn keys(root: Option<Secret>) -> auth::Keys {
     auth::Keys::new(root)
 }
 
-/// What needs no key; the address of a hook or an answer holds a secret of its own. Here and in `v1` a handler says its method, path and types itself, so that what is
-/// served is what `openapi` describes.
+/// What needs no key; a hook's or answer's address holds a secret. A handler says its method, path and types itself: what is served is what `openapi` describes.
 fn open() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(openapi::get))

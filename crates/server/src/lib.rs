@@ -34,6 +34,7 @@ pub mod secrets;
 mod start;
 mod starter;
 mod statistics;
+mod strays;
 mod takeover;
 mod waiters;
 mod waker;

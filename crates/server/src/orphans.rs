@@ -4,7 +4,8 @@
 //! - The ownership update fences the last owner before the run's rows are read.
 //! - A death is counted before the run is resumed, so that the next one finds it; a run that keeps
 //!   killing its processes is put alone, and in the end given up (`kernel::crash`).
-//! - What this process owns in the database but does not hold (a lost answer) is resumed too.
+//! - What this process owns in the database but does not hold (a lost answer) is resumed too. What it holds and somebody
+//!   deleted is dropped.
 //! - Runs of the dead come before new claims: what this process has no room for is counted in `waiting`, and while any
 //!   wait, no process claims the room that they need.
 //!
@@ -141,6 +142,8 @@ impl Orphans {
     async fn find_lost(&self, process: ProcessId) -> Result<(), store::Error> {
         let held = self.engine.held();
         let owned = self.store.owned(process, NAME).await?;
+        let missing = self.store.missing(&held.keys().copied().collect::<Vec<_>>()).await?;
+        self.engine.drop_missing(&missing).await;
         let lacking: Vec<ExecutionId> = owned
             .into_iter()
             .filter(|(id, epoch)| held.get(id).is_none_or(|held| held < epoch))

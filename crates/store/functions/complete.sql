@@ -4,8 +4,8 @@
 -- p_from says which statuses the caller means to end (null: any that is not terminal), p_claims
 -- the claim a dispatcher must still hold (null: the run itself, or a person, decides).
 -- First the execution, guarded; then, in the same transaction, what follows. Zero rows changed means
--- it had already ended: its outcome stands, but a terminal execution never keeps a ticket. Nor does
--- one that is missing: its ticket is removed, and `applied` is null.
+-- it had already ended: its outcome stands, but a terminal execution never keeps a ticket. The ticket of one that is
+-- missing becomes a dead letter, and `applied` is null.
 --
 -- Lock order: execution rows in id order, then queue rows.
 CREATE OR REPLACE FUNCTION fb_complete_1(
@@ -53,7 +53,7 @@ BEGIN
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
       JOIN fb_left_3(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
     UNION ALL
-    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
+    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_2(p_ids, p_claims, p_actor) m;
 END $fn$;
 
 -- What follows the end of executions, each named once, in the transaction that ended them: open nodes settled (those that may be
@@ -189,27 +189,36 @@ AS $fn$
     SELECT EXISTS (SELECT 1 FROM workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
 $fn$;
 
--- Removes tickets whose execution is missing.
-CREATE OR REPLACE FUNCTION fb_missing_1(p_ids uuid[], p_claims uuid[])
+-- Makes dead letters of tickets whose execution is missing, with their audit rows, and frees their slots. p_claims: the
+-- claim that must still hold the item; null for none.
+CREATE OR REPLACE FUNCTION fb_missing_2(p_ids uuid[], p_claims uuid[], p_actor text)
 RETURNS TABLE (id uuid, workspace_id uuid, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    z record;
+    v_reason constant text := 'its execution row is missing: somebody deleted it';
+    failed record;
 BEGIN
-    WITH m AS (
-        DELETE FROM execution_queue q USING unnest(p_ids, p_claims) AS t(id, claim)
+    WITH missing AS (
+        UPDATE execution_queue q SET status = 'FAILED', stage = 9, last_error = v_reason
+          FROM unnest(p_ids, p_claims) AS t(id, claim)
          WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
            AND NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = t.id)
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed)
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
+    audited AS (
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT m.workspace_id, p_actor, 'queue_item.fail', 'queue_item', m.id,
+               jsonb_build_object('type', 'EXECUTION_GONE', 'message', v_reason)
+          FROM missing m)
     SELECT coalesce(array_agg(m.id), '{}') AS ids, array_agg(m.workspace_id) AS of, array_agg(m.freed) AS freed,
-           array_agg(m.workspace_id) FILTER (WHERE m.gated) AS ws,
-           array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS def,
-           array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS key
-      INTO z FROM m;
-    IF z.ws IS NOT NULL THEN
-        PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+           array_agg(m.workspace_id) FILTER (WHERE m.gated) AS workspaces,
+           array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS definitions,
+           array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS keys
+      INTO failed FROM missing m;
+    IF failed.workspaces IS NOT NULL THEN
+        PERFORM fb_open_1(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
+                          failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
     END IF;
-    RETURN QUERY SELECT * FROM unnest(z.ids, z.of, z.freed);
+    RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
 END $fn$;

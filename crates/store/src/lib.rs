@@ -46,6 +46,7 @@ pub mod schedule;
 pub mod secret;
 mod sql;
 mod statistics;
+pub mod stray;
 pub mod taken;
 pub mod takeover;
 pub mod task;

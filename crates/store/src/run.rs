@@ -230,12 +230,19 @@ impl Store {
             )
             .await?;
         all_answered(&rows, records)?;
-        rows.iter().map(recorded).collect()
+        let told: Vec<Recorded> = rows.iter().map(recorded).collect::<Result<_, _>>()?;
+        for (record, told) in records.iter().zip(&told) {
+            // A root that runs has an item in a slot; a child has none.
+            if told.ended && told.freed.is_none() && record.execution == record.holder {
+                tracing::warn!(execution_id = %record.execution, "The queue item of an execution was missing when it ended");
+            }
+        }
+        Ok(told)
     }
 
     /// Ends executions. `from` narrows which status is meant; what had ended already is answered
     /// with `applied` false, and what the claim no longer holds is not answered at all. A ticket whose
-    /// execution is missing is removed and counts as recorded.
+    /// execution is missing becomes a dead letter.
     pub async fn complete(
         &self,
         endings: &[Ending],
@@ -254,7 +261,7 @@ impl Store {
         let told: Vec<Ended> = rows.iter().map(ended).collect::<Result<_, _>>()?;
         for ended in told.iter().filter(|ended| ended.ticket && !ended.applied) {
             let (execution_id, workspace_id) = (ended.execution, ended.workspace);
-            tracing::warn!(%execution_id, %workspace_id, "A ticket was removed whose execution is missing or had ended");
+            tracing::warn!(%execution_id, %workspace_id, "A ticket was taken from an execution that is missing or had ended");
         }
         Ok(told)
     }

@@ -288,6 +288,10 @@ impl Kit {
         };
         self.runs.forget(hold.execution);
         if !recorded.held {
+            // Somebody may have deleted its row: the workflow is over either way, and the slot is freed.
+            for workspace in self.store.lose(&[hold.execution], "engine").await.map_err(again)? {
+                (self.on_left)(hold.execution, Left::Ended { freed: Some(workspace) });
+            }
             return Ok(None);
         }
         ending::counted(status, class);

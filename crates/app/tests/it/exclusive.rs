@@ -66,11 +66,16 @@ async fn one_of_two_dispatches_for_both_and_the_other_goes_on_when_it_stops() {
 async fn the_standby_takes_over_from_a_dispatcher_that_was_killed_and_says_so_meanwhile() {
     let mut world = World::with(&[EXCLUSIVE]).await;
     until("the first holds it", async || holds(&world.server, "processExecutionQueue").then_some(())).await;
-    let other = world.another(&[EXCLUSIVE, "dispatch.hints=false"]).await;
-    let tenant = world.tenant("PRO").await.at(&other.base);
+    // The standby calls a process dead after three seconds, the one that is asked after one.
+    let patient = ["process.claims_after_ms=3000", "process.runs_after_ms=4000"];
+    let other = world.another(&[EXCLUSIVE, patient[0], patient[1]]).await;
+    let settings = world.receiver.allowed(&[EXCLUSIVE]);
+    let mut asked = Server::spawn_as("api", &world.database.url, world.server.root_key(), &settings);
+    asked.ready().await;
+    let tenant = world.tenant("PRO").await.at(&asked.base);
     let definition = tenant.light().await;
-    let check = async || other.anonymous().get("/readyz").await.body["checks"]["dispatch"].clone();
-    until("the standby is well", async || (check().await == json!("ok")).then_some(())).await;
+    let check = async || asked.anonymous().get("/readyz").await.body["checks"]["dispatch"].clone();
+    until("somebody dispatches", async || (check().await == json!("ok")).then_some(())).await;
     world.server.process.sigkill();
     let killed = Instant::now();
     let id = tenant.start(&definition).await;
@@ -91,7 +96,7 @@ async fn the_standby_takes_over_from_a_dispatcher_that_was_killed_and_says_so_me
     for told in [told, reason] {
         assert!(told.as_str().unwrap_or_default().contains("is gone"), "{told}");
     }
-    until("the standby is well again", async || (check().await == json!("ok")).then_some(())).await;
+    until("somebody dispatches again", async || (check().await == json!("ok")).then_some(())).await;
 }
 
 #[tokio::test]

@@ -40,6 +40,7 @@ mod signals;
 mod source_documents;
 mod ssrf;
 mod story;
+mod strays;
 mod support;
 mod temporal;
 mod temporal_builds;

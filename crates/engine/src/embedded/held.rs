@@ -86,6 +86,18 @@ impl Shared {
         }
     }
 
+    /// A run that is lost because its execution is missing has ended: its slot is freed, with a warning.
+    pub(super) async fn unless_missing(&self, id: ExecutionId, left: Left) -> Left {
+        if left != Left::Lost {
+            return left;
+        }
+        match self.store.lose(&[id], "engine").await {
+            Ok(freed) => freed.first().map_or(left, |workspace| Left::Ended { freed: Some(*workspace) }),
+            // The next look for strays finds it.
+            Err(_) => left,
+        }
+    }
+
     async fn broke(&self, process: ProcessId, begun: &Begun) -> Left {
         tracing::error!(execution_id = %begun.execution, "A run panicked");
         let reason = "the run broke off unexpectedly: a fault of Forebay's".to_owned();

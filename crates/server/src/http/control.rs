@@ -18,6 +18,7 @@ use store::control::Terminated;
 use super::auth::Caller;
 use super::body::Id;
 use super::{Api, Code, Problem, definitions, executions, workspaces};
+use crate::strays;
 use crate::wire;
 
 /// Starts nothing of a workspace any more; what runs goes on. Needs a root key.
@@ -145,6 +146,17 @@ pub(crate) async fn terminate(
         Terminated::AtOnce(ended) => {
             if ended.freed {
                 api.hints.ready(ended.workspace);
+            }
+            api.waiters.wake(id);
+            Status::Canceled
+        }
+        Terminated::Fenced(_) if api.foreign.trouble_of(execution.engine.as_deref()).is_some() => {
+            // It is fenced off, and its engine is not there to confirm that it is over.
+            let ending = strays::terminated(id);
+            for ended in api.store.complete(&[ending], Some(Status::Running), &caller.actor).await? {
+                if ended.freed {
+                    api.hints.ready(ended.workspace);
+                }
             }
             api.waiters.wake(id);
             Status::Canceled

@@ -38,6 +38,9 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
         let found = api.findings.trouble().unwrap_or_else(|| "ok".to_owned());
         checks.insert("reconciler".to_owned(), found);
     }
+    if let Some(trouble) = api.foreign.trouble() {
+        checks.insert("other engine".to_owned(), trouble);
+    }
     if let Some(polls) = &api.polls {
         let polls = polls.load(Ordering::Relaxed);
         let found = if polls { "ok" } else { "Temporal cannot be reached: nothing is picked up here" };

@@ -55,7 +55,10 @@ pub(crate) async fn get(
         let mut facts = ticket.facts.clone();
         facts.begun = execution.started_at.is_some();
         facts.engine = api.dispatch_state().await;
-        facts.stuck = stuck(&api, &ticket).await;
+        facts.stuck = match api.foreign.trouble_of(execution.engine.as_deref()) {
+            Some(trouble) => Some(Stuck::Idle(trouble)),
+            None => stuck(&api, &ticket).await,
+        };
         item.status = facts.status;
         item.position = explain::position(&facts);
         item.waiting = explain::explain(&facts).map(|reason| WaitingReason { message: reason.message(), reason });

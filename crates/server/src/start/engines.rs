@@ -48,6 +48,8 @@ pub(super) struct Engines {
     pub(super) told: Option<Arc<dyn Engine>>,
     /// The same, if this process itself is the one that runs.
     pub(super) embedded: Option<Embedded>,
+    /// An engine that is not the configured one, for runs that it still has: it gets nothing new.
+    pub(super) other: Option<Arc<dyn Engine>>,
     /// A worker of an engine elsewhere.
     pub(super) worker: Worker,
     /// The guard that it calls out through, if it calls from here.
@@ -84,15 +86,11 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
     match &settings.engine.kind {
         EngineKind::Embedded if !duties.dispatches => Ok(Engines::default()),
         EngineKind::Embedded => {
-            let limits =
-                embedded::Settings { max_runs: settings.engine.max_runs, max_calls: settings.engine.max_calls };
-            let (store, pulse) = (parts.store.clone(), Arc::clone(parts.pulse));
-            let keys = secrets::keys(settings)?;
             let outbound = outbound(settings)?;
-            let embedded = Embedded::new(store, outbound.clone(), keys, limits, pulse, on_left(parts, duties));
-            let hints = parts.hints.clone();
-            embedded.on_ready(Arc::new(move |workspace| hints.ready(workspace)));
-            Ok(Engines { embedded: Some(embedded.clone()), outbound: Some(outbound), ..serving(Arc::new(embedded)) })
+            let embedded = embedded(parts, duties, outbound.clone())?;
+            let other = other(parts, duties);
+            let serving = serving(Arc::new(embedded.clone()));
+            Ok(Engines { embedded: Some(embedded), outbound: Some(outbound), other, ..serving })
         }
         #[cfg(feature = "test-engine")]
         EngineKind::Test(_) if !duties.dispatches => Ok(Engines::default()),
@@ -105,6 +103,28 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
         EngineKind::Temporal => temporal::make(parts, duties),
         #[cfg(not(feature = "temporal"))]
         EngineKind::Temporal => Ok(Engines::default()),
+    }
+}
+
+fn embedded(parts: &Parts<'_>, duties: Duties, outbound: Outbound) -> Result<Embedded, StartError> {
+    let settings = parts.settings;
+    let limits = embedded::Settings { max_runs: settings.engine.max_runs, max_calls: settings.engine.max_calls };
+    let (store, pulse) = (parts.store.clone(), Arc::clone(parts.pulse));
+    let keys = secrets::keys(settings)?;
+    let embedded = Embedded::new(store, outbound, keys, limits, pulse, on_left(parts, duties));
+    let hints = parts.hints.clone();
+    embedded.on_ready(Arc::new(move |workspace| hints.ready(workspace)));
+    Ok(embedded)
+}
+
+/// Temporal, where runs may be left that began before the engine was changed. It is connected to only if there are any.
+fn other(parts: &Parts<'_>, duties: Duties) -> Option<Arc<dyn Engine>> {
+    #[cfg(feature = "temporal")]
+    return temporal::client(parts, duties).ok();
+    #[cfg(not(feature = "temporal"))]
+    {
+        let _unused = (parts, duties);
+        None
     }
 }
 
@@ -149,12 +169,13 @@ mod temporal {
     use crate::config::{Invalid, ms};
 
     pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartError> {
+        let client = client(parts, duties)?;
         let settings = settings(parts.settings)?;
-        let client: Arc<dyn Engine> =
-            Arc::new(Temporal::new(settings.clone(), parts.store.clone(), on_left(parts, duties)));
         let mut made = Engines { told: Some(Arc::clone(&client)), ..Engines::default() };
         if duties.dispatches {
             made.engine = Some(client);
+            // For runs that began before the engine was changed: resumed here, and nothing new.
+            made.embedded = Some(super::embedded(parts, duties, outbound(parts.settings)?)?);
         }
         if duties.works {
             let (outbound, hints) = (outbound(parts.settings)?, parts.hints.clone());
@@ -170,6 +191,11 @@ mod temporal {
             made.worker.inner = Some(Worker::start(settings, hands).map_err(StartError::Thread)?);
         }
         Ok(made)
+    }
+
+    pub(super) fn client(parts: &Parts<'_>, duties: Duties) -> Result<Arc<dyn Engine>, StartError> {
+        let settings = settings(parts.settings)?;
+        Ok(Arc::new(Temporal::new(settings, parts.store.clone(), on_left(parts, duties))))
     }
 
     fn settings(all: &crate::config::Settings) -> Result<Settings, StartError> {

@@ -5,6 +5,7 @@
 mod api;
 mod asks;
 mod jobs;
+mod strays;
 mod webhooks;
 
 use std::sync::atomic::AtomicUsize;
@@ -26,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use super::engines::{self, Duties, Engines, Worker};
 use super::{Options, StartError};
 use crate::breaker::Breaker;
-use crate::config::{Settings, ms};
+use crate::config::{EngineKind, Settings, ms};
 use crate::deadlines::Deadlines;
 use crate::dispatcher::Dispatcher;
 use crate::feed::{self, Pruner};
@@ -37,12 +38,13 @@ use crate::orphans::Orphans;
 use crate::pass::{keep, repeat};
 use crate::processes::Processes;
 use crate::promoter::Promoter;
-use crate::reconciler::{Findings, Reconciler};
+use crate::reconciler::Findings;
 use crate::retention::{self, Retention};
 use crate::role::Role;
 use crate::sampler::Sampler;
 use crate::starter::{Line, Starter};
 use crate::statistics::{self, Statistics};
+use crate::strays::Foreign;
 use crate::takeover::Takeover;
 use crate::waiters::Waiters;
 use crate::waker::Waker;
@@ -71,6 +73,9 @@ pub(super) struct Parts {
     engine: Option<Arc<dyn Engine>>,
     told: Option<Arc<dyn Engine>>,
     pub(super) embedded: Option<Embedded>,
+    /// An engine that is not the configured one, for runs that it still has.
+    other: Option<Arc<dyn Engine>>,
+    foreign: Foreign,
     pub(super) worker: Worker,
     breaker: Breaker,
     findings: Findings,
@@ -115,12 +120,14 @@ impl Parts {
             hints: &hints,
             waiters: &waiters,
         };
-        let Engines { engine, told, embedded, worker, outbound } = match settings.workflow.engine.enabled {
+        let Engines { engine, told, embedded, other, worker, outbound } = match settings.workflow.engine.enabled {
             true => engines::make(&of, duties)?,
             false => Engines::default(),
         };
         let teller = webhooks::teller(&settings, &work, duties, outbound)?;
         Ok(Parts {
+            foreign: Foreign::new(&settings.engine.kind),
+            other,
             settings,
             targets,
             work,
@@ -217,10 +224,13 @@ impl Parts {
         self.spawn_asks();
         let engine = Arc::clone(&starter.engine);
         self.spawn_recovery(starter);
-        match self.embedded.clone() {
-            Some(embedded) => self.spawn_runs(embedded),
-            None => self.spawn_reconciler(engine),
+        if let Some(embedded) = self.embedded.clone() {
+            self.spawn_runs(embedded);
         }
+        if self.settings.engine.kind != EngineKind::Embedded {
+            self.spawn_reconciler_of(engine, self.breaker.clone(), self.findings.clone());
+        }
+        self.spawn_strays();
     }
 
     /// From waiting to claimed.
@@ -325,23 +335,6 @@ impl Parts {
             waiting: Arc::clone(&self.waiting),
         };
         self.spawn_loop("orphans", poll, Arc::new(orphans), |it| async move { it.pass().await });
-    }
-
-    /// The runs of an engine elsewhere.
-    fn spawn_reconciler(&self, engine: Arc<dyn Engine>) {
-        let reconciler = Reconciler {
-            store: self.work.clone(),
-            engine,
-            breaker: self.breaker.clone(),
-            after: ms(self.settings.engine.reconcile_after_ms),
-            alive: self.alive.1.clone(),
-            hints: self.hints.clone(),
-            waiters: self.waiters.clone(),
-            findings: self.findings.clone(),
-            place: Mutex::default(),
-        };
-        let poll = ms(self.settings.dispatch.poll_interval_ms);
-        self.spawn_loop("reconciler", poll, Arc::new(reconciler), |it| async move { it.pass().await });
     }
 
     fn spawn_loop<T, P, F>(&self, name: &'static str, every: Duration, it: Arc<T>, pass: P)

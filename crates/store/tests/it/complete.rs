@@ -193,7 +193,7 @@ async fn endings_of_the_same_executions_in_opposite_orders_do_not_deadlock() {
 }
 
 #[tokio::test]
-async fn a_ticket_without_its_execution_is_removed_and_frees_its_slot() {
+async fn a_ticket_without_its_execution_becomes_a_dead_letter_and_frees_its_slot() {
     let world = World::new().await;
     let (workspace, accepted) = waiting(&world, 2).await;
     let execution = accepted[0];
@@ -205,6 +205,22 @@ async fn a_ticket_without_its_execution_is_removed_and_frees_its_slot() {
     let own = Ending { execution, claim: Some(claim), end: end(Status::Failed) };
     let told = world.store.complete(&[own], None, "test").await.expect("an answer");
     assert_eq!(told, [Ended { execution, applied: false, ticket: true, workspace, freed: true }]);
-    assert_eq!(world.finish(execution, Status::Failed).await, [], "there is nothing left of it");
-    assert_eq!(world.stages(workspace).await, "ready 1", "and nothing of the other is changed");
+    assert_eq!(world.finish(execution, Status::Failed).await, [], "it is settled");
+    let audited = format!(
+        "activity WHERE subject_id = '{execution}' AND action = 'queue_item.fail' AND detail ->> 'type' = 'EXECUTION_GONE'"
+    );
+    assert_eq!(world.count(&audited).await, 1);
+    let letter =
+        format!("execution_queue WHERE id = '{execution}' AND status = 'FAILED' AND last_error LIKE '%missing%'");
+    assert_eq!(world.count(&letter).await, 1);
+    assert_eq!(
+        world.count(&format!("execution_queue WHERE workspace_id = '{workspace}' AND stage = 5")).await,
+        0,
+        "its slot is free"
+    );
+    assert_eq!(
+        world.count(&format!("execution_queue WHERE workspace_id = '{workspace}' AND stage = 0")).await,
+        1,
+        "and nothing of the other is changed"
+    );
 }

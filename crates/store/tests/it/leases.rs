@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use store::lease::Lease;
+use store::lease::{HeldBy, Lease};
 use store::migrate::{MigrateError, migrate};
 use store::testing::Database;
 use tokio_postgres::Client;
 
-use crate::support::World;
+use crate::support::{DEAD_AFTER, STEADY, UNSTEADY, World};
 
 const LEASE: Lease =
     Lease { name: "processExecutionQueue", at_most: Duration::from_secs(240), at_least: Duration::from_secs(10) };
@@ -188,4 +188,25 @@ async fn a_table_with_another_layout_is_refused_and_left_alone() {
         let tables: i64 = client.query_one(made, &[]).await.expect("a catalogue").get(0);
         assert_eq!(tables, 1, "nothing was made beside it");
     }
+}
+
+#[tokio::test]
+async fn the_lease_of_a_dead_process_is_taken_before_it_is_over_and_nobody_elses() {
+    let world = World::new().await;
+    let holder = world.process().await;
+    let (theirs, ours) = (format!("a/{holder}"), format!("b/{}", world.me));
+    let take = async |silence| world.store.lock_of_dead(LEASE, &ours, silence).await.expect("an answer");
+    let held_by = async || world.store.lease_holder(LEASE, DEAD_AFTER).await.expect("an answer");
+    assert_eq!(held_by().await, None);
+    assert!(world.store.lock(LEASE, &theirs).await.expect("an answer"));
+    assert!(!take(STEADY).await, "its holder lives");
+    world.silence(holder).await;
+    assert_eq!(held_by().await, Some(HeldBy { name: theirs.clone(), ours: true, dead: true }));
+    assert!(!take(UNSTEADY).await, "the caller itself was away");
+    assert!(take(STEADY).await && !take(STEADY).await, "once");
+    assert_eq!(held_by().await, Some(HeldBy { name: ours.clone(), ours: true, dead: false }));
+    assert!(!world.store.extend(LEASE, &theirs).await.expect("an answer"), "the dead one has lost it");
+    world.run_sql("UPDATE shedlock SET locked_by = 'java'", &[]).await;
+    assert!(!take(STEADY).await, "another program's is never touched");
+    assert_eq!(held_by().await, Some(HeldBy { name: "java".to_owned(), ours: false, dead: false }));
 }

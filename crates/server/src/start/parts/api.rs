@@ -62,6 +62,7 @@ impl Parts {
             polls: self.worker.polls(),
             breaker: self.breaker.clone(),
             findings: self.findings.clone(),
+            foreign: self.foreign.clone(),
             asked: Semaphore::new(ASKED_AT_ONCE),
             pulse: Arc::clone(&self.pulse),
             rouse: Arc::clone(&self.rouse),

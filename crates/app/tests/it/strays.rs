@@ -1,0 +1,106 @@
+//! Rows that somebody deleted by hand, and an engine that was changed: slots are freed, and it is told.
+
+use serde_json::json;
+
+use crate::support::temporal::server;
+use crate::support::tenant::text;
+use crate::support::{World, until};
+
+#[tokio::test]
+async fn a_deleted_execution_frees_its_slot_and_leaves_a_dead_letter() {
+    let world = World::new().await;
+    let tenant = world.tenant("FREE").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let (lost, next) = (tenant.start(&held).await, tenant.start(&held).await);
+    world.receiver.until_called("/hold/a", 1).await;
+    world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{lost}'")).await;
+    until("the next one has the slot", async || (tenant.status(&next).await == "RUNNING").then_some(())).await;
+    let letter = format!("execution_queue WHERE id = '{lost}' AND status = 'FAILED' AND last_error LIKE '%missing%'");
+    assert_eq!(world.count(&letter).await, 1);
+    assert_eq!(world.count(&format!("activity WHERE subject_id = '{lost}' AND action = 'queue_item.fail'")).await, 1);
+    let told = |text: &str| world.server.process.stderr.contain(text);
+    assert!(told("The row of an execution is missing") && !told("another process's by now"));
+}
+
+#[tokio::test]
+async fn a_deleted_execution_is_noticed_by_the_record_of_its_run() {
+    let world = World::with(&["dispatch.poll_interval_ms=60000"]).await;
+    let tenant = world.tenant("FREE").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let lost = tenant.start(&held).await;
+    world.receiver.until_called("/hold/a", 1).await;
+    world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{lost}'")).await;
+    world.receiver.open();
+    tenant.completed(&tenant.start(&held).await).await;
+    assert!(world.server.process.stderr.contain("The row of an execution is missing"));
+}
+
+#[tokio::test]
+async fn an_item_whose_execution_is_missing_at_its_start_is_a_dead_letter() {
+    let world = World::with(&["workflow.engine.enabled=false"]).await;
+    let tenant = world.tenant("FREE").await;
+    let light = tenant.light().await;
+    let lost = tenant.start(&light).await;
+    world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{lost}'")).await;
+    let _enabled = world.another(&[]).await;
+    tenant.completed(&tenant.start(&light).await).await;
+    let audited = format!("activity WHERE subject_id = '{lost}' AND action = 'queue_item.fail'");
+    until("it is told", async || (world.count(&audited).await == 1).then_some(())).await;
+    assert_eq!(world.count(&format!("execution_queue WHERE id = '{lost}' AND status = 'FAILED'")).await, 1);
+}
+
+#[tokio::test]
+async fn a_missing_queue_item_is_told_when_its_execution_ends() {
+    let world = World::new().await;
+    let tenant = world.tenant("FREE").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let id = tenant.start(&held).await;
+    world.receiver.until_called("/hold/a", 1).await;
+    world.run_sql(&format!("DELETE FROM execution_queue WHERE id = '{id}'")).await;
+    world.receiver.open();
+    tenant.completed(&id).await;
+    until("it is told", async || {
+        world.server.process.stderr.contain("The queue item of an execution was missing").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_of_an_engine_that_was_changed_is_told_of_and_a_forced_end_frees_its_slot() {
+    let world = World::with(&["engine.temporal.address=http://127.0.0.1:9"]).await;
+    let tenant = world.tenant("FREE").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let id = tenant.start(&held).await;
+    world.receiver.until_called("/hold/a", 1).await;
+    // As a run on Temporal looks: its owner is no process.
+    let sql = format!(
+        "UPDATE workflow_execution SET engine = 'temporal', engine_where = 'elsewhere', owner = gen_random_uuid(), \
+                       owner_epoch = owner_epoch + 1 WHERE id = '{id}'"
+    );
+    world.run_sql(&sql).await;
+    until("readiness tells", async || {
+        let ready = world.server.anonymous().get("/readyz").await;
+        let told = ready.body["checks"]["other engine"].as_str().unwrap_or_default().to_owned();
+        (told.contains("1 runs are on the engine temporal") && told.contains("cannot be reached")).then_some(())
+    })
+    .await;
+    let item = tenant.queue(&id).await;
+    assert!(text(&item["waiting"]["message"]).contains("changed to embedded"), "{item}");
+    let ended = tenant.api.post(&format!("workflow/executions/{id}/terminate"), json!({})).await.expect(200);
+    assert_eq!(ended["status"], "CANCELED");
+    assert_eq!(world.count("execution_queue WHERE stage = 5").await, 0);
+}
+
+#[tokio::test]
+async fn a_run_of_the_embedded_engine_goes_on_after_the_engine_was_changed_to_temporal() {
+    let mut world = World::new().await;
+    let tenant = world.tenant("FREE").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let id = tenant.start(&held).await;
+    world.receiver.until_called("/hold/a", 1).await;
+    world.server.process.sigkill();
+    let address = format!("engine.temporal.address={}", server());
+    let changed = world.another(&["engine.kind=temporal", &address]).await;
+    world.receiver.open();
+    assert_eq!(tenant.at(&changed.base).completed(&id).await["engine"], "embedded");
+}
