@@ -30,6 +30,7 @@ mod hooks;
 mod keys;
 mod letters;
 mod logs;
+mod measure;
 mod openapi;
 mod page;
 mod problem;
@@ -50,11 +51,10 @@ mod workspaces;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::HeaderMap;
+use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use engine::Engine;
@@ -62,16 +62,12 @@ use engine::pulse::Pulse;
 use engine::vault::Vault;
 use engine::versions::Versions;
 use kernel::explain::EngineState;
-use kernel::signals::{metrics, spans};
-use kernel::trace::TraceParent;
 use store::Store;
 use store::key::Secret;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
-use tracing::Instrument as _;
-use tracing::field::Empty;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -344,7 +340,7 @@ fn finished(router: Router<Api>, api: Api) -> Router {
             Problem::of(Code::Internal).into_response()
         }))
         .layer(from_fn_with_state(Arc::clone(&api), limit_time))
-        .layer(from_fn(measure))
+        .layer(from_fn(measure::measure))
         .with_state(api)
 }
 
@@ -365,36 +361,4 @@ async fn limit_time(State(api): State<Api>, request: Request, next: Next) -> Res
             Problem { retry_after_s: Some(2), ..problem }.into_response()
         }
     }
-}
-
-/// Counts and times requests by route, never by address: an id is no label.
-async fn measure(request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
-    let method = request.method().to_string();
-    let span = span(&request, &route, &method);
-    let response = next.run(request).instrument(span.clone()).await;
-    let status = response.status().as_u16();
-    span.record("status", status);
-    let status = status.to_string();
-    ::metrics::histogram!(metrics::HTTP_DURATION.name, "route" => route, "method" => method, "status" => status)
-        .record(started.elapsed());
-    response
-}
-
-/// A span for a request to the API, a hook or an answer, below the caller's. Probes and scrapes have none.
-fn span(request: &Request, route: &str, method: &str) -> tracing::Span {
-    if !["/api/", "/hooks/", "/answers/"].iter().any(|top| route.starts_with(top)) {
-        return tracing::Span::none();
-    }
-    let span = tracing::info_span!(parent: None, spans::HTTP_REQUEST.name, method, route, status = Empty, otel.kind = "server");
-    if let Some(parent) = traceparent(request.headers()) {
-        engine::trace::put_below(&span, parent);
-    }
-    span
-}
-
-/// The context that a caller gave.
-fn traceparent(headers: &HeaderMap) -> Option<TraceParent> {
-    headers.get("traceparent").and_then(|value| TraceParent::parse(value.to_str().ok()?))
 }

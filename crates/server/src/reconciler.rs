@@ -176,7 +176,7 @@ impl Reconciler {
             if ended.applied {
                 tracing::warn!(execution_id = %run.execution, workspace_id = %run.workspace, ?verdict, outcome,
                     "An execution was ended as the engine says");
-                ::metrics::counter!(metrics::RECONCILED.name, "verdict" => format!("{verdict:?}")).increment(1);
+                ::metrics::counter!(metrics::RECONCILED.name).increment(1);
             }
             if ended.freed {
                 self.hints.ready(ended.workspace);

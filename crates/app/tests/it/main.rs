@@ -40,6 +40,7 @@ mod signals;
 mod source_documents;
 mod ssrf;
 mod story;
+mod strangers;
 mod strays;
 mod support;
 mod temporal;

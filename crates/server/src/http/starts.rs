@@ -64,7 +64,7 @@ fn sorted(value: &Value) -> Value {
 
 /// The trace a request belongs to.
 pub(crate) fn trace(headers: &HeaderMap) -> Option<TraceParent> {
-    engine::trace::of(&tracing::Span::current()).or_else(|| super::traceparent(headers))
+    engine::trace::of(&tracing::Span::current()).or_else(|| super::measure::traceparent(headers))
 }
 
 /// A start as its body asks for it.
