@@ -7,19 +7,20 @@
 //! Not here: where values come from (`app` reads flags, environment and file, in that order).
 
 mod engine_kind;
+mod http;
 mod origins;
 mod reasons;
 mod retention;
 mod secrets;
 mod temporal;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use engine::outbound::Allow;
 use serde::{Deserialize, Serialize};
 
 pub use engine_kind::EngineKind;
+pub use http::Http;
 pub use reasons::REASONS;
 pub use retention::Retention;
 pub use secrets::Secrets;
@@ -43,19 +44,6 @@ pub struct Settings {
     pub signals: Signals,
     pub retention: Retention,
     pub projection: Projection,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Http {
-    pub listen: SocketAddr,
-    pub signals_listen: Option<SocketAddr>,
-    pub public_url: Option<String>,
-    pub max_body_bytes: usize,
-    pub request_timeout_ms: u64,
-    pub max_waits_per_key: usize,
-    pub max_streams_per_key: usize,
-    pub cors_origins: Vec<String>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -163,21 +151,6 @@ pub struct Projection {
 impl Default for Projection {
     fn default() -> Self {
         Projection { retry_after_ms: 10_000 }
-    }
-}
-
-impl Default for Http {
-    fn default() -> Self {
-        Http {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7400)),
-            signals_listen: None,
-            public_url: None,
-            max_body_bytes: 1 << 20,
-            request_timeout_ms: 60_000,
-            max_waits_per_key: 256,
-            max_streams_per_key: 256,
-            cors_origins: Vec::new(),
-        }
     }
 }
 
@@ -301,8 +274,7 @@ impl Settings {
             return fail("engine.max_runs", "must be at least 1, as must engine.max_calls");
         }
         self.retention.check()?;
-        origins::check(&self.http.cors_origins)?;
-        origins::check_base(self.http.public_url.as_deref())?;
+        self.http.check()?;
         self.secrets.check()?;
         self.engine.temporal.check()
     }

@@ -11,6 +11,7 @@ mod asks;
 mod breaker;
 mod calls;
 pub mod config;
+mod connection;
 mod deadlines;
 mod dispatcher;
 mod feed;

@@ -494,7 +494,7 @@ async fn requests_that_http_itself_refuses() {
     };
     for (name, head) in [
         ("1,000 headers", request(&many(1_000))),
-        ("a header of a megabyte", request(&format!("x: {}\r\n", "a".repeat(1_000_000)))),
+        ("a header of 100 kB", request(&format!("x: {}\r\n", "a".repeat(100_000)))),
         ("a header without a name", request(": x\r\n")),
         ("a NUL in a header", request("x: a\0b\r\n")),
         ("two lengths", post("content-length: 5\r\ncontent-length: 6\r\n\r\n{}")),
@@ -509,7 +509,7 @@ async fn requests_that_http_itself_refuses() {
     assert_eq!(world.everything().await, before);
     for (name, head) in [
         ("90 headers", request(&many(90))),
-        ("a header of 100 kB", request(&format!("x: {}\r\n", "a".repeat(100_000)))),
+        ("a header of 50 kB", request(&format!("x: {}\r\n", "a".repeat(50_000)))),
         ("one length", post("content-length: 12\r\n\r\n{\"name\":\"k\"}")),
         ("one chunk", post("transfer-encoding: chunked\r\n\r\nc\r\n{\"name\":\"k\"}\r\n0\r\n\r\n")),
     ] {

@@ -103,6 +103,12 @@ table! {
     HTTP_DURATION: "http_request_duration_seconds" Histogram(SECONDS), ["route", "method", "status"],
         "Requests by route, method and status; their count is the request rate.",
         "Status 503: the database. 500: a fault of ours; the log has it. ?wait= makes reads of an execution long on purpose.";
+    HTTP_CONNECTIONS: "http_connections" Gauge, [],
+        "Connections of clients, those of streams and sockets included.",
+        "Near http.max_connections: see http_connections_closed_total; raise the limit of open files, or add a process.";
+    HTTP_CLOSED: "http_connections_closed_total" Counter, ["reason"],
+        "Connections that this process closed: the bound is reached and every connection has a request under way (total; address, for those of one address), a newcomer took the place of one without a request (replaced), no request came in time (head, idle), the client did not read its answer (unread).",
+        "address: a client opens too many, or a proxy is missing in http.trusted_proxies. head or replaced rising: slow clients, or somebody holds connections open on purpose. total: raise the limit of open files.";
     POOL_CONNECTIONS: "database_pool_connections" Gauge, ["pool", "state"],
         "Connections of a pool: in_use, idle, max.",
         "in_use at max with database_pool_waiting above 0: raise database.api_connections or database.work_connections, if the database has room.";

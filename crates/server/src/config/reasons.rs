@@ -14,6 +14,23 @@ pub const REASONS: &[(&str, &str)] = &[
     ("http.max_waits_per_key", "requests of one key that may wait for an end (?wait=) at once, in this process"),
     ("http.max_streams_per_key", "event streams and sockets of one key that may be open at once, in this process"),
     (
+        "http.max_connections",
+        "connections of clients at once; not set: what the limit of open files (ulimit -n) leaves beside the database's \
+         connections and engine.max_calls. A new client takes the place of the connection that has been without a request longest",
+    ),
+    (
+        "http.max_connections_per_address",
+        "of these, from one address (IPv6: one /64); not set: half. See http.trusted_proxies",
+    ),
+    (
+        "http.trusted_proxies",
+        "networks of proxies and load balancers in front (10.0.0.0/8): their connections carry many clients, so no bound per \
+         address applies to them",
+    ),
+    ("http.header_timeout_ms", "a client that has not sent the whole head of its request by then is disconnected"),
+    ("http.idle_timeout_ms", "a connection without a request is closed after that time"),
+    ("http.write_timeout_ms", "a client that reads nothing of its answer for that long is disconnected"),
+    (
         "http.cors_origins",
         "pages of these origins (https://app.example.com) may read event streams and /rest/v1 in a browser; none named: \
          streams by no page, /rest/v1 by any that has a key",

@@ -41,6 +41,17 @@ impl Server {
         Server::spawn_in(database_url, root_key, settings, &[])
     }
 
+    /// Starts one that may have only so many descriptors open, and waits until it is ready.
+    pub(crate) async fn start_with_files(files: usize, database_url: &str, settings: &[String]) -> Server {
+        let mut command = std::process::Command::new("sh");
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]);
+        command.arg(env!("CARGO_BIN_EXE_forebay")).arg("serve");
+        let mut server = Server::run(command, database_url, &Secret::generate().expect("randomness"), settings);
+        server.ready().await;
+        server
+    }
+
     /// Starts one with these roles, and does not wait.
     pub(crate) fn spawn_as(roles: &str, database_url: &str, root_key: &Secret, settings: &[String]) -> Server {
         let mut command = forebay();

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use axum::serve::ListenerExt as _;
 use engine::vault::Vault;
 use engine::versions::Versions;
 use store::Store;
@@ -14,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::super::StartError;
 use super::Parts;
+use crate::connection::{self, Bounds};
 use crate::feed::{Feed, Source};
 use crate::http;
 use crate::pass::keep;
@@ -78,14 +78,7 @@ impl Parts {
         });
         let stop = self.stop.clone();
         let router = if whole { http::router(api) } else { http::signals(api) };
-        self.tasks.spawn(async move {
-            // What is told must not wait for more to go with it; a socket that cannot be told so is already gone.
-            let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
-            let serve = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-            if let Err(error) = serve.await {
-                tracing::error!(error = &error as &dyn std::error::Error, "The API stopped");
-            }
-        });
+        self.tasks.spawn(connection::serve(listener, router, Bounds::of(&self.settings), stop));
         Ok(())
     }
 }
