@@ -9,7 +9,7 @@
 //! Not here: heartbeats, taking over runs of the dead, waking (`server`'s loops call `resume`).
 
 mod held;
-mod permits;
+pub(crate) mod permits;
 mod run;
 mod suspects;
 mod writer;

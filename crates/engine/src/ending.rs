@@ -16,6 +16,7 @@ use serde_json::Value;
 use store::run::End;
 
 use crate::versions::Version;
+use crate::{compute, nodes};
 
 /// The end that an outcome means. `failure` tells why a node failed.
 pub fn end(
@@ -58,7 +59,8 @@ fn outputs(version: &Version, scope: &Scope) -> Result<Option<Value>, Failure> {
         return Ok(None);
     }
     let unreadable = || Failure::new(Class::ValidationError, "outputs cannot be read");
-    Ok(Some(Template::parse(outputs).map_err(|_| unreadable())?.resolve(scope)?))
+    let resolve = || Ok(Some(Template::parse(outputs).map_err(|_| unreadable())?.resolve(scope)?));
+    if nodes::texts(outputs) { compute::in_place(resolve) } else { resolve() }
 }
 
 /// Counts an end once it is stored.

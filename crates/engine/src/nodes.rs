@@ -14,11 +14,13 @@ mod http_request;
 use std::panic::AssertUnwindSafe;
 
 use kernel::definition;
-use kernel::expression::Scope;
+use kernel::expression::{self, Scope};
 use kernel::failure::{Class, Failure};
-use kernel::ids::Label;
+use kernel::ids::{Label, WorkspaceId};
 use kernel::kind::{self, Config};
 use serde_json::{Value, json};
+
+use crate::compute;
 
 pub use emit_event::{Emit, perform as emit_event};
 pub use http_request::{Call, Prepared, perform as http_request, timeout};
@@ -88,6 +90,34 @@ fn make_ready(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), F
     let input = kind::resolve(spec.kind, &spec.with, scope)?;
     let work = work(kind::prepare(spec.kind, input.clone())?, scope)?;
     Ok((input, work))
+}
+
+/// May [`ready`] take long for this node? Then it is computed apart (`compute`).
+pub fn may_take_long(spec: &definition::Node) -> bool {
+    spec.condition.as_deref().is_some_and(expression::may_take_long) || texts(&spec.with)
+}
+
+/// Does a text in here hold an expression that may take long?
+pub(crate) fn texts(value: &Value) -> bool {
+    match value {
+        Value::String(text) => expression::may_take_long(text),
+        Value::Array(items) => items.iter().any(texts),
+        Value::Object(fields) => fields.values().any(texts),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// [`ready`], apart from the reactor's threads where it may take long.
+pub async fn ready_apart(
+    workspace: WorkspaceId,
+    spec: &definition::Node,
+    scope: &Scope,
+) -> Result<(Value, Work), Failure> {
+    if !may_take_long(spec) {
+        return ready(spec, scope);
+    }
+    let (spec, scope) = (spec.clone(), scope.clone());
+    compute::run(workspace, move || ready(&spec, &scope)).await
 }
 
 /// Does what can be done at once, and says what cannot.

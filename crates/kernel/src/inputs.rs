@@ -8,22 +8,29 @@
 //!   refuses is a problem at publishing.
 //! - All problems of an input are told at once, each with a pointer into it, and no message repeats a value.
 //! - A declaration that an older build took and this one cannot read asks for nothing: what is published can be started.
-//! - Work is bounded: patterns are linear and small, problems are counted.
+//! - Work is bounded: all that is compared and matched is charged to one budget, problems are counted.
 //!
 //! Not here: who may start (`server::http::starts`); a start by SQL is not judged, as PostgreSQL cannot ask here.
 
 mod declare;
 mod judge;
 
-use regex::Regex;
 use serde_json::{Map, Value};
 
+use crate::expression::{Budget, meter};
+use crate::pattern::Pattern;
 use crate::problem::{Code, Problem};
 
 /// The most fields that may be declared, in all.
 pub const MAX_FIELDS: usize = 500;
 /// The longest pattern.
 pub const MAX_PATTERN_LEN: usize = 500;
+/// The steps of judging one input, or all that one version declares: see `expression::Budget`.
+const MAX_STEPS: u64 = 200_000;
+/// The steps that are taken at once, where the caller has other things to do.
+const CHEAP_STEPS: u64 = 1_000;
+/// The largest input that is judged at once, as JSON.
+const SMALL_INPUT: usize = 32 << 10;
 /// The most problems of one input that are told.
 const MAX_TOLD: usize = 100;
 
@@ -102,7 +109,7 @@ struct Schema {
     exclusive_maximum: Option<f64>,
     min_length: Option<u64>,
     max_length: Option<u64>,
-    pattern: Option<Regex>,
+    pattern: Option<Pattern>,
     format: Option<Format>,
     items: Option<Box<Schema>>,
     min_items: Option<u64>,
@@ -121,6 +128,11 @@ struct Schema {
 pub struct Inputs {
     /// Nothing if the author declared nothing: then anything is taken.
     declared: Option<Schema>,
+}
+
+/// What judging may take.
+fn work() -> Budget {
+    Budget::new(MAX_STEPS, 0)
 }
 
 /// What is wrong with the declarations, with pointers from `inputs`.
@@ -151,8 +163,23 @@ impl Inputs {
         self.declared.is_none()
     }
 
+    /// [`Inputs::apply`], unless that takes more than a moment.
+    pub fn apply_cheaply(&self, input: &Option<Value>) -> Option<Result<Option<Value>, Vec<Problem>>> {
+        let small = input.as_ref().is_none_or(|input| meter::weigh(input, SMALL_INPUT).is_some());
+        if self.takes_anything() || !small {
+            return self.takes_anything().then(|| Ok(input.clone()));
+        }
+        let mut work = Budget::new(CHEAP_STEPS, 0);
+        let applied = self.apply_within(input.clone(), &mut work);
+        (!work.is_spent()).then_some(applied)
+    }
+
     /// The input with its defaults filled in, or all that is wrong with it.
     pub fn apply(&self, input: Option<Value>) -> Result<Option<Value>, Vec<Problem>> {
+        self.apply_within(input, &mut work())
+    }
+
+    fn apply_within(&self, input: Option<Value>, work: &mut Budget) -> Result<Option<Value>, Vec<Problem>> {
         let Some(schema) = &self.declared else { return Ok(input) };
         let mut input = input.unwrap_or(Value::Null);
         if input.is_null() {
@@ -164,7 +191,7 @@ impl Inputs {
         }
         judge::fill(schema, &mut input);
         let mut problems = Vec::new();
-        judge::judge(schema, &input, &mut String::new(), &mut problems);
+        judge::judge(schema, &input, &mut String::new(), work, &mut problems);
         if problems.is_empty() { Ok(Some(input)) } else { Err(problems) }
     }
 }

@@ -24,6 +24,7 @@ pub mod inputs;
 pub mod kind;
 pub mod node;
 pub mod parse;
+mod pattern;
 pub mod plan;
 pub mod problem;
 pub mod queue;

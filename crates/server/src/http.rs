@@ -13,6 +13,7 @@
 mod access;
 mod activity;
 mod answers;
+mod apart;
 mod auth;
 mod bindings;
 mod body;
@@ -153,7 +154,12 @@ impl ApiParts {
 
 /// What the versions declare that this process has seen: nothing yet.
 pub(crate) fn declared() -> declared::Declared {
-    declared::Declared::default()
+    declared::Declared::new(declared::Turn::Workspace)
+}
+
+/// The same for a background loop: it must not wait behind what a workspace asks for over HTTP.
+pub(crate) fn declared_by_loops() -> declared::Declared {
+    declared::Declared::new(declared::Turn::Service)
 }
 
 /// What hooks of this process took lately: nothing yet.

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 /// The permits of one process. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Permits {
+pub(crate) struct Permits {
     state: Arc<Mutex<State>>,
 }
 
@@ -32,14 +32,14 @@ struct State {
 
 /// The right to call out; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(crate) struct Permit {
     state: Option<Arc<Mutex<State>>>,
     workspace: WorkspaceId,
 }
 
 impl Permits {
     /// `size` permits in all, of which one workspace may hold a quarter.
-    pub(super) fn new(size: usize) -> Permits {
+    pub(crate) fn new(size: usize) -> Permits {
         let share = (size / 4).max(1);
         let state = State { free: size, share, held: BTreeMap::new(), turn: VecDeque::new(), waiting: BTreeMap::new() };
         Permits { state: Arc::new(Mutex::new(state)) }
@@ -51,8 +51,14 @@ impl Permits {
         state.take(workspace).then(|| Permit { state: Some(Arc::clone(&self.state)), workspace })
     }
 
+    /// How many of a workspace wait.
+    pub(crate) fn waiting(&self, workspace: WorkspaceId) -> usize {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting.get(&workspace).map_or(0, VecDeque::len)
+    }
+
     /// Waits for this workspace's turn.
-    pub(super) async fn acquire(&self, workspace: WorkspaceId) -> Permit {
+    pub(crate) async fn acquire(&self, workspace: WorkspaceId) -> Permit {
         let turn = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if state.take(workspace) {

@@ -259,7 +259,8 @@ impl Driver {
                 return;
             }
             if let Some((at, attempt)) = self.ready.pop_front() {
-                self.perform(at, attempt);
+                let computed = self.compute_apart(at).await;
+                self.perform(at, attempt, computed);
             }
             // A graph that only computes must not keep a thread from everybody else's.
             tokio::task::yield_now().await;

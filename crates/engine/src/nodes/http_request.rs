@@ -33,6 +33,7 @@ use store::admission::Begun;
 use zeroize::Zeroizing;
 
 use super::Done;
+use crate::compute;
 use crate::insist::Pauses;
 use crate::mask::Mask;
 use crate::outbound::{self, Outbound, Request, Response};
@@ -96,7 +97,7 @@ impl Unrevealed {
             let mask = Mask::new(secrets.values());
             Failure { message: mask.text(&failure.message).unwrap_or_else(|| failure.message.clone()), ..failure }
         };
-        let resolved = self.template.resolve_revealing(&self.scope, &secrets);
+        let resolved = compute::in_place(|| self.template.resolve_revealing(&self.scope, &secrets));
         let (input, revealed) = resolved.map_err(|error| veiled(error.into()))?;
         let mask = Mask::new(secrets.values().chain(revealed.iter().map(|text| text.as_str())));
         match kind::prepare(Kind::HttpRequest, input) {

@@ -59,7 +59,12 @@ impl Budget {
         self.max_bytes - self.bytes
     }
 
-    pub(super) fn step(&mut self, count: usize) -> Result<(), EvalError> {
+    /// Was more asked for than there is?
+    pub(crate) fn is_spent(&self) -> bool {
+        self.steps == 0
+    }
+
+    pub(crate) fn step(&mut self, count: usize) -> Result<(), EvalError> {
         match self.steps.checked_sub(count as u64) {
             Some(left) => self.steps = left,
             None => {
@@ -71,7 +76,7 @@ impl Budget {
     }
 
     /// For looking through so much text once.
-    pub(super) fn read(&mut self, bytes: usize) -> Result<(), EvalError> {
+    pub(crate) fn read(&mut self, bytes: usize) -> Result<(), EvalError> {
         self.step(bytes / TEXT_STEP)
     }
 

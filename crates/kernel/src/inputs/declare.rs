@@ -6,18 +6,29 @@
 //!
 //! Not here: judging values (`judge`).
 
-use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value, json};
 
 use super::{Format, MAX_FIELDS, MAX_PATTERN_LEN, Schema, Type, judge};
-use crate::expression::type_name;
+use crate::expression::{Budget, type_name};
 use crate::fields::{Code, Fields, Problem, Stage, child};
 use crate::ids::NodeKey;
+use crate::pattern::{Pattern, Refused};
 
 /// How deep declarations may nest.
 const MAX_NESTING: usize = 16;
 /// The largest program that a pattern may become, in bytes.
 const MAX_PATTERN_SIZE: usize = 1 << 20;
+/// The largest programs of all patterns of one version together, in bytes.
+const MAX_PATTERNS_SIZE: usize = 4 << 20;
+
+/// What was read so far, of all declarations of a version.
+struct Read {
+    fields: usize,
+    /// The bytes that patterns may still take.
+    patterns: usize,
+    /// For judging what declarations name themselves: defaults, examples.
+    work: Budget,
+}
 
 const WORDS: &[&str] = &[
     "type",
@@ -85,27 +96,28 @@ pub(super) fn schema() -> Value {
 /// Reads the fields of `inputs`: each says of itself whether it is required.
 pub(super) fn fields(inputs: &Value, problems: &mut Vec<Problem>) -> Schema {
     let mut schema = Schema::default();
-    let mut count = 0;
+    let mut read = Read { fields: 0, patterns: MAX_PATTERNS_SIZE, work: super::work() };
     for (name, declared) in inputs.as_object().into_iter().flatten() {
         let at = child("", name);
         if let Err(bad) = NodeKey::new(name) {
             problems.push(Problem::new(Code::BadName, at.as_str(), bad.to_string()).of_key());
         }
-        let (field, is_required) = field(declared, &at, 1, &mut count, problems);
+        let (field, is_required) = field(declared, &at, 1, &mut read, problems);
         if is_required {
             schema.required.push(name.clone());
         }
         schema.fields.push((name.clone(), field));
     }
-    if count > MAX_FIELDS {
-        problems.push(Problem::new(Code::TooLarge, "", format!("declares {count} fields, more than {MAX_FIELDS}")));
+    if read.fields > MAX_FIELDS {
+        let message = format!("declares {} fields, more than {MAX_FIELDS}", read.fields);
+        problems.push(Problem::new(Code::TooLarge, "", message));
     }
     schema
 }
 
 /// One declaration, and whether it says `required: true`.
-fn field(value: &Value, at: &str, depth: usize, count: &mut usize, problems: &mut Vec<Problem>) -> (Schema, bool) {
-    *count += 1;
+fn field(value: &Value, at: &str, depth: usize, read: &mut Read, problems: &mut Vec<Problem>) -> (Schema, bool) {
+    read.fields += 1;
     let mut schema = Schema::default();
     // `name: string` is short for `name: {type: string}`.
     if let Some(short) = value.as_str() {
@@ -115,7 +127,7 @@ fn field(value: &Value, at: &str, depth: usize, count: &mut usize, problems: &mu
         }
         return (schema, false);
     }
-    if depth > MAX_NESTING || *count > MAX_FIELDS {
+    if depth > MAX_NESTING || read.fields > MAX_FIELDS {
         if depth > MAX_NESTING {
             let message = format!("declarations nest deeper than {MAX_NESTING}");
             problems.push(Problem::new(Code::TooDeep, at, message));
@@ -125,11 +137,11 @@ fn field(value: &Value, at: &str, depth: usize, count: &mut usize, problems: &mu
     let Some(mut fields) = Fields::open(value, at, WORDS, Stage::Run, problems) else { return (schema, false) };
     schema.types = types(&mut fields);
     limits(&mut fields, &mut schema);
-    texts(&mut fields, &mut schema);
+    texts(&mut fields, &mut schema, &mut read.patterns);
     let is_required = required(&mut fields, &mut schema);
     misplaced(&mut fields, &schema);
-    inner(&mut fields, &mut schema, depth, count);
-    values(&mut fields, &mut schema, is_required);
+    inner(&mut fields, &mut schema, depth, read);
+    values(&mut fields, &mut schema, is_required, &mut read.work);
     (schema, is_required)
 }
 
@@ -194,12 +206,12 @@ fn number(fields: &mut Fields<'_, '_>, name: &str) -> Option<f64> {
     value.as_f64()
 }
 
-fn texts(fields: &mut Fields<'_, '_>, schema: &mut Schema) {
+fn texts(fields: &mut Fields<'_, '_>, schema: &mut Schema, left: &mut usize) {
     for name in ["description", "title"] {
         fields.text(name);
     }
     if let Some(text) = fields.text("pattern") {
-        match pattern(text) {
+        match pattern(text, left) {
             Ok(pattern) => schema.pattern = Some(pattern),
             Err(message) => fields.refuse(Code::BadInputs, "pattern", message),
         }
@@ -207,20 +219,27 @@ fn texts(fields: &mut Fields<'_, '_>, schema: &mut Schema) {
     schema.format = fields.choice("format", &Format::ALL);
 }
 
-fn pattern(text: &str) -> Result<Regex, String> {
+/// Reads a pattern, and takes what its program costs from what is left for all. One that is refused for its size took
+/// as much work as its limit.
+fn pattern(text: &str, left: &mut usize) -> Result<Pattern, String> {
+    let beside = || "is too much beside the other patterns: repeat less".to_owned();
     if text.len() > MAX_PATTERN_LEN {
         return Err(format!("is longer than {MAX_PATTERN_LEN} bytes"));
     }
-    let mut builder = RegexBuilder::new(text);
-    builder.size_limit(MAX_PATTERN_SIZE).dfa_size_limit(MAX_PATTERN_SIZE).nest_limit(50);
-    builder.build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => "becomes too large: repeat less".to_owned(),
-        // Its own words draw on several lines; the last says what is wrong.
-        other => {
-            let text = other.to_string();
-            let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            format!("is not a pattern: {last}")
-        }
+    let limit = MAX_PATTERN_SIZE.min(*left);
+    if limit == 0 {
+        return Err(beside());
+    }
+    let pattern = Pattern::new(text, limit);
+    *left -= match &pattern {
+        Ok(pattern) => pattern.size().min(*left),
+        Err(Refused::TooLarge) => limit,
+        Err(Refused::Unreadable(_)) => 0,
+    };
+    pattern.map_err(|refused| match refused {
+        Refused::TooLarge if limit < MAX_PATTERN_SIZE => beside(),
+        Refused::TooLarge => "becomes too large: repeat less".to_owned(),
+        Refused::Unreadable(why) => format!("is not a pattern: {why}"),
     })
 }
 
@@ -258,14 +277,14 @@ fn misplaced(fields: &mut Fields<'_, '_>, schema: &Schema) {
 }
 
 /// The declarations inside: of items, of an object's fields, of its other fields.
-fn inner(fields: &mut Fields<'_, '_>, schema: &mut Schema, depth: usize, count: &mut usize) {
+fn inner(fields: &mut Fields<'_, '_>, schema: &mut Schema, depth: usize, read: &mut Read) {
     if let Some(items) = fields.get("items") {
         let at = fields.pointer("items");
-        schema.items = Some(Box::new(field(items, &at, depth + 1, count, fields.problems).0));
+        schema.items = Some(Box::new(field(items, &at, depth + 1, read, fields.problems).0));
     }
     let at = fields.pointer("properties");
     for (name, value) in fields.object("properties").into_iter().flatten() {
-        let (inner, is_required) = field(value, &child(&at, name), depth + 1, count, fields.problems);
+        let (inner, is_required) = field(value, &child(&at, name), depth + 1, read, fields.problems);
         if is_required && !schema.required.contains(name) {
             schema.required.push(name.clone());
         }
@@ -276,27 +295,27 @@ fn inner(fields: &mut Fields<'_, '_>, schema: &mut Schema, depth: usize, count: 
         Some(Value::Bool(open)) => schema.closed = !open,
         Some(other) => {
             let at = fields.pointer("additionalProperties");
-            schema.others = Some(Box::new(field(other, &at, depth + 1, count, fields.problems).0));
+            schema.others = Some(Box::new(field(other, &at, depth + 1, read, fields.problems).0));
         }
     }
 }
 
 /// What is allowed, and what stands for a field that is missing: both must fit what else is declared.
-fn values(fields: &mut Fields<'_, '_>, schema: &mut Schema, is_required: bool) {
+fn values(fields: &mut Fields<'_, '_>, schema: &mut Schema, is_required: bool, work: &mut Budget) {
     match fields.get("enum") {
         None => {}
         Some(Value::Array(list)) if !list.is_empty() => {
-            fit(fields, "enum", list, true, schema);
+            fit(fields, "enum", list, true, schema, work);
             schema.allowed = Some(list.clone());
         }
         Some(_) => fields.refuse(Code::BadInputs, "enum", "must be a list with at least one value"),
     }
     if let Some(only) = fields.get("const") {
-        fit(fields, "const", std::slice::from_ref(only), false, schema);
+        fit(fields, "const", std::slice::from_ref(only), false, schema, work);
         schema.allowed = Some(vec![only.clone()]);
     }
     if let Some(default) = fields.get("default") {
-        fit(fields, "default", std::slice::from_ref(default), false, schema);
+        fit(fields, "default", std::slice::from_ref(default), false, schema, work);
         if is_required {
             fields.refuse(Code::BadInputs, "default", "a required input is always given: it needs no default");
         }
@@ -304,7 +323,7 @@ fn values(fields: &mut Fields<'_, '_>, schema: &mut Schema, is_required: bool) {
     }
     match fields.get("examples") {
         None => {}
-        Some(Value::Array(list)) => fit(fields, "examples", list, true, schema),
+        Some(Value::Array(list)) => fit(fields, "examples", list, true, schema, work),
         Some(other) => {
             fields.refuse(Code::WrongType, "examples", format!("must be a list, not {}", type_name(other)));
         }
@@ -312,12 +331,12 @@ fn values(fields: &mut Fields<'_, '_>, schema: &mut Schema, is_required: bool) {
 }
 
 /// Each value that a declaration names must be one that it takes.
-fn fit(fields: &mut Fields<'_, '_>, name: &str, values: &[Value], is_list: bool, schema: &Schema) {
+fn fit(fields: &mut Fields<'_, '_>, name: &str, values: &[Value], is_list: bool, schema: &Schema, work: &mut Budget) {
     let at = fields.pointer(name);
     for (place, value) in values.iter().enumerate() {
         let at = if is_list { child(&at, &place.to_string()) } else { at.clone() };
         let mut found = Vec::new();
-        judge::judge(schema, value, &mut String::new(), &mut found);
+        judge::judge(schema, value, &mut String::new(), work, &mut found);
         let found = found.into_iter().map(|found| Problem { code: Code::BadInputs, ..found }.below(&at));
         fields.problems.extend(found);
     }

@@ -3,15 +3,20 @@
 //! Invariants
 //! - A message names the field and what it must be, never the value: an input may hold a secret.
 //! - No more problems are told than anyone reads, and looking stops there.
+//! - Work is charged: a pattern's, and that of comparing with every value or field that was declared. When it is used up,
+//!   that is a problem of the input, and looking stops.
 //!
 //! Not here: reading declarations (`declare`).
 
 use serde_json::Value;
 
 use super::{Format, MAX_TOLD, Schema, Type};
-use crate::expression::type_name;
+use crate::expression::{Budget, EvalError, type_name};
 use crate::problem::{Code, Problem};
 use crate::template::push_segment;
+
+/// Comparing with so many values or names is one step.
+const COMPARED: usize = 32;
 
 /// Puts defaults where fields are missing, in objects that are there.
 pub(super) fn fill(schema: &Schema, value: &mut Value) {
@@ -38,29 +43,47 @@ pub(super) fn fill(schema: &Schema, value: &mut Value) {
 }
 
 /// Adds whatever is wrong with a value.
-pub(super) fn judge(schema: &Schema, value: &Value, at: &mut String, problems: &mut Vec<Problem>) {
-    if problems.len() >= MAX_TOLD {
+pub(super) fn judge(schema: &Schema, value: &Value, at: &mut String, work: &mut Budget, problems: &mut Vec<Problem>) {
+    if problems.len() >= MAX_TOLD || work.is_spent() {
         return;
     }
+    if let Err(EvalError::Steps { .. }) = look(schema, value, at, work, problems) {
+        let message =
+            "takes too much work to check: send less, or simplify the pattern, enum or properties of this input";
+        problems.push(Problem::new(Code::TooLarge, at.as_str(), message));
+    }
+}
+
+/// Looks at one value and what is inside; an error if the work is used up.
+fn look(
+    schema: &Schema,
+    value: &Value,
+    at: &mut String,
+    work: &mut Budget,
+    problems: &mut Vec<Problem>,
+) -> Result<(), EvalError> {
+    work.step(1)?;
     if !schema.types.is_empty() && !schema.types.iter().any(|kind| kind.has(value)) {
         let names: Vec<&str> = schema.types.iter().map(|kind| kind.name()).collect();
         let message = format!("must be {}, not {}", names.join(" or "), type_name(value));
         problems.push(Problem::new(Code::WrongType, at.as_str(), message));
-        return;
+        return Ok(());
     }
-    if let Some(allowed) = &schema.allowed
-        && !allowed.contains(value)
-    {
-        let shown: Vec<String> = allowed.iter().take(20).map(Value::to_string).collect();
-        problems.push(Problem::new(Code::BadValue, at.as_str(), format!("must be one of {}", shown.join(", "))));
+    if let Some(allowed) = &schema.allowed {
+        work.step(allowed.len() / COMPARED)?;
+        if !allowed.contains(value) {
+            let shown: Vec<String> = allowed.iter().take(20).map(Value::to_string).collect();
+            problems.push(Problem::new(Code::BadValue, at.as_str(), format!("must be one of {}", shown.join(", "))));
+        }
     }
     match value {
         Value::Number(_) => number(schema, value, at, problems),
-        Value::String(text) => self::text(schema, text, at, problems),
-        Value::Array(items) => list(schema, items, at, problems),
-        Value::Object(fields) => object(schema, fields, at, problems),
+        Value::String(text) => self::text(schema, text, at, work, problems)?,
+        Value::Array(items) => list(schema, items, at, work, problems),
+        Value::Object(fields) => object(schema, fields, at, work, problems)?,
         Value::Null | Value::Bool(_) => {}
     }
+    Ok(())
 }
 
 fn number(schema: &Schema, value: &Value, at: &str, problems: &mut Vec<Problem>) {
@@ -78,7 +101,14 @@ fn number(schema: &Schema, value: &Value, at: &str, problems: &mut Vec<Problem>)
     }
 }
 
-fn text(schema: &Schema, text: &str, at: &str, problems: &mut Vec<Problem>) {
+fn text(
+    schema: &Schema,
+    text: &str,
+    at: &str,
+    work: &mut Budget,
+    problems: &mut Vec<Problem>,
+) -> Result<(), EvalError> {
+    work.read(text.len())?;
     let length = text.chars().count() as u64;
     let mut refuse = |message: String| problems.push(Problem::new(Code::BadValue, at, message));
     if let Some(least) = schema.min_length.filter(|least| length < *least) {
@@ -87,16 +117,19 @@ fn text(schema: &Schema, text: &str, at: &str, problems: &mut Vec<Problem>) {
     if let Some(most) = schema.max_length.filter(|most| length > *most) {
         refuse(format!("must have at most {most} characters"));
     }
-    if let Some(pattern) = schema.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
+    if let Some(pattern) = &schema.pattern
+        && !pattern.is_match(text, work)?
+    {
         refuse(format!("must match {pattern}"));
     }
     if let Some(format) = schema.format.filter(|format| !format.has(text)) {
         let name = Format::ALL.iter().find(|(_, known)| *known == format).map_or("", |(name, _)| name);
         refuse(format!("must be a {name}"));
     }
+    Ok(())
 }
 
-fn list(schema: &Schema, items: &[Value], at: &mut String, problems: &mut Vec<Problem>) {
+fn list(schema: &Schema, items: &[Value], at: &mut String, work: &mut Budget, problems: &mut Vec<Problem>) {
     let count = items.len() as u64;
     if let Some(least) = schema.min_items.filter(|least| count < *least) {
         problems.push(Problem::new(Code::BadValue, at.as_str(), format!("must have at least {least} items")));
@@ -106,19 +139,26 @@ fn list(schema: &Schema, items: &[Value], at: &mut String, problems: &mut Vec<Pr
     }
     if let Some(schema) = &schema.items {
         for (place, item) in items.iter().enumerate() {
-            below(at, &place.to_string(), |at| judge(schema, item, at, problems));
+            below(at, &place.to_string(), |at| judge(schema, item, at, work, problems));
         }
     }
 }
 
-fn object(schema: &Schema, fields: &serde_json::Map<String, Value>, at: &mut String, problems: &mut Vec<Problem>) {
+fn object(
+    schema: &Schema,
+    fields: &serde_json::Map<String, Value>,
+    at: &mut String,
+    work: &mut Budget,
+    problems: &mut Vec<Problem>,
+) -> Result<(), EvalError> {
+    work.step(fields.len().saturating_mul(schema.fields.len()) / COMPARED)?;
     for name in schema.required.iter().filter(|name| !fields.contains_key(*name)) {
         problems.push(Problem::new(Code::MissingField, at.as_str(), format!("{name} is missing")));
     }
     for (name, value) in fields {
         let declared = schema.fields.iter().find(|(known, _)| known == name).map(|(_, schema)| schema);
         match declared.or(schema.others.as_deref()) {
-            Some(schema) => below(at, name, |at| judge(schema, value, at, problems)),
+            Some(schema) => below(at, name, |at| judge(schema, value, at, work, problems)),
             None if schema.closed && problems.len() < MAX_TOLD => {
                 let known = schema.fields.iter().map(|(name, _)| name.as_str());
                 let mut pointer = at.clone();
@@ -128,6 +168,7 @@ fn object(schema: &Schema, fields: &serde_json::Map<String, Value>, at: &mut Str
             None => {}
         }
     }
+    Ok(())
 }
 
 fn below(at: &mut String, segment: &str, then: impl FnOnce(&mut String)) {

@@ -200,3 +200,42 @@ fn problems_are_counted_and_patterns_are_quick() {
     assert_eq!(problems.len(), MAX_TOLD);
     assert!(inputs.apply(Some(json!({"a": [format!("{}!", "a".repeat(100_000))]}))).is_err());
 }
+
+#[test]
+fn work_is_charged_and_an_input_that_takes_too_much_is_refused() {
+    let check = |declared: Value, input: Value, refused: bool| {
+        let inputs = Inputs::read(&json!({ "a": declared }), true);
+        let answer = inputs.apply(Some(json!({ "a": input })));
+        assert_eq!(answer.is_err(), refused, "{answer:?}");
+        if let Err(problems) = answer {
+            assert!(problems.iter().any(|problem| problem.code == Code::TooLarge), "{problems:?}");
+        }
+    };
+    let nearly: Vec<String> = (0..2_000).map(|n| format!("{}b{n}", "a".repeat(240))).collect();
+    let items = |schema: Value| json!({ "type": "array", "items": schema });
+    check(items(json!({ "pattern": "(?:a?){250}a{250}" })), json!(nearly), true);
+    let some: Vec<&str> = nearly.iter().map(String::as_str).collect();
+    check(items(json!({ "pattern": "^a+b[0-9]+$" })), json!(some), false);
+    let allowed: Vec<usize> = (0..5_000).collect();
+    check(items(json!({ "enum": allowed })), json!(vec![4_999; 5_000]), true);
+    check(items(json!({ "enum": allowed })), json!(vec![4_999; 500]), false);
+}
+
+#[test]
+fn patterns_are_bounded_together() {
+    let fields = |count: usize| -> Value {
+        (0..count)
+            .map(|n| (format!("f{n}"), json!({ "type": "string", "pattern": format!("\\w{{{}}}", 20 + n % 5) })))
+            .collect()
+    };
+    assert!(check(&fields(2)).is_empty(), "{:?}", check(&fields(2)));
+    assert!(!check(&fields(200)).is_empty());
+}
+
+#[test]
+fn what_takes_a_moment_is_judged_at_once_and_the_rest_is_left() {
+    let inputs = Inputs::read(&json!({ "a": { "type": "string", "pattern": "(?:a?){250}a{250}" } }), true);
+    assert!(inputs.apply_cheaply(&Some(json!({ "a": "b" }))).is_some());
+    assert!(inputs.apply_cheaply(&Some(json!({ "a": "x".repeat(SMALL_INPUT) }))).is_none(), "it is large");
+    assert!(Inputs::default().apply_cheaply(&Some(json!("x".repeat(SMALL_INPUT)))).is_some(), "nothing is judged");
+}

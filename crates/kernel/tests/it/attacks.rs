@@ -108,6 +108,7 @@ const BUDGET: &[(&str, &str)] = &[
     ("JSON over and over", "inputs.xs.map(x, parseJson(inputs.quotes.json()) + json(inputs.objects))"),
     ("patterns on long texts", "inputs.words.map(w, inputs.big.matches('(a*)*b'))"),
     ("many patterns", "inputs.xs.map(x, 'a'.matches('[a-z]{1,9}' + string(x)))"),
+    ("a pattern of too many states", "inputs.words.map(w, inputs.big.matches('(?:a?){250}a{250}'))"),
     ("searching long texts", "inputs.xs.all(x, inputs.xs.all(y, !inputs.big.contains('b')))"),
     ("hashing long texts", "inputs.xs.all(x, sha256(inputs.big) != '')"),
     ("sorting over and over", "inputs.xs.all(x, sort(inputs.words + inputs.words) != null)"),

@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use engine::compute;
 use engine::versions::{Error, Version, Versions};
-use kernel::expression::{Expression, Root, Scope};
+use kernel::expression::{self, Expression, Root, Scope};
 use kernel::ids::{ExecutionId, NodeKey, WorkspaceId};
 use kernel::kind::wait_for_event;
 use kernel::signals::metrics;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use store::Store;
 use store::ask::{Candidate, Page, Place, Told};
 use store::execution::Execution;
+use uuid::Uuid;
 
 use crate::calls::Calls;
 
@@ -28,6 +30,9 @@ use crate::calls::Calls;
 const BATCH: i32 = 200;
 /// What is not judged after this is another's to judge: a process that stopped in the middle delays its workspace by so much.
 const LEASE: Duration = Duration::from_secs(15);
+
+/// Whose turn it is to compute: a loop serves every workspace, and none may delay it.
+const SERVICE: WorkspaceId = WorkspaceId(Uuid::nil());
 
 pub(crate) struct Judge {
     pub(crate) store: Store,
@@ -105,7 +110,13 @@ impl Judge {
         }
         let Some(scope) = read.scopes.get_mut(place) else { return Ok(false) };
         scope.event = Arc::new(candidate.event.scope());
-        Ok(wait_for_event::fits(Some(matches), scope).unwrap_or_else(|failure| {
+        let fits = if expression::may_take_long(matches) {
+            let (matches, scope) = (matches.to_owned(), scope.clone());
+            compute::run(SERVICE, move || wait_for_event::fits(Some(&matches), &scope)).await
+        } else {
+            wait_for_event::fits(Some(matches), scope)
+        };
+        Ok(fits.unwrap_or_else(|failure| {
             let (execution, node) = (place.execution, &place.node);
             tracing::debug!(%execution, %node, event = %candidate.event.id, why = failure.message, "An event cannot be matched");
             false

@@ -19,7 +19,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use engine::versions::Error;
-use kernel::ids::{ExecutionId, NodeKey, VersionId};
+use kernel::ids::{ExecutionId, NodeKey, VersionId, WorkspaceId};
 use kernel::kind::wait_for_event::judge;
 use kernel::signals::metrics;
 use kernel::{ask, duration};
@@ -31,7 +31,7 @@ use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, JsonOrNothing, Params};
-use super::{Api, Code, Problem, executions, page};
+use super::{Api, Code, Problem, apart, executions, page};
 use crate::wire::{AnswerWait, AnsweredWait, MintToken, MintedToken, Page, Wait};
 
 /// As long as an execution may last.
@@ -96,7 +96,7 @@ pub(crate) async fn answer(
     if execution.status.is_terminal() {
         return Err(ended(&api, &place).await?);
     }
-    let data = judged(&with, body.data)?;
+    let data = judged(Some(execution.workspace), with, body.data).await?;
     let told = api.store.answer(&place, caller.workspace, &data, &caller.actor).await;
     let early = accepted(&api, told, "key")?;
     Ok(Reply(AnsweredWait { execution_id: id, node, iteration: place.iteration, early }))
@@ -166,9 +166,10 @@ async fn ended(api: &Api, place: &Place) -> Result<Problem, Problem> {
 }
 
 /// The answer as it is stored.
-fn judged(with: &Value, data: Option<Value>) -> Result<Value, Problem> {
-    refuse_events(with)?;
-    judge(with, data).map_err(|problems| {
+async fn judged(workspace: Option<WorkspaceId>, with: Value, data: Option<Value>) -> Result<Value, Problem> {
+    refuse_events(&with)?;
+    let judged = apart::run(workspace, move || judge(&with, data)).await?;
+    judged.map_err(|problems| {
         let first = problems.first().map(ToString::to_string).unwrap_or_default();
         let problems = problems.into_iter().map(|problem| problem.below("/data")).collect();
         Problem { problems, ..Problem::new(Code::ValidationFailed, format!("data: {first}")) }

@@ -8,21 +8,28 @@ use kernel::parse;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::auth::Caller;
 use super::strict::Strict;
-use super::{Api, Code, Problem};
+use super::{Api, Code, Problem, apart};
 
 /// A JSON body.
 #[derive(Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
+impl<T: DeserializeOwned + Send + 'static> FromRequest<Api> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
+        let workspace = request.extensions().get::<Caller>().and_then(|caller| caller.workspace);
         let reading = read(request, api.settings.http.max_body_bytes);
         let late = || Problem::new(Code::Malformed, "the body did not come in time");
         let bytes = tokio::time::timeout(api.timeout() / 2, reading).await.map_err(|_| late())??;
-        parse(&bytes).map(Json)
+        let parsed = if bytes.len() < apart::SMALL {
+            parse(&bytes)
+        } else {
+            apart::run(workspace, move || parse(&bytes)).await?
+        };
+        parsed.map(Json)
     }
 }
 
@@ -30,7 +37,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
 #[derive(Debug)]
 pub(crate) struct JsonOrNothing<T>(pub(crate) T);
 
-impl<T: DeserializeOwned + Default> FromRequest<Api> for JsonOrNothing<T> {
+impl<T: DeserializeOwned + Default + Send + 'static> FromRequest<Api> for JsonOrNothing<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {

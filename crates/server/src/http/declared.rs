@@ -18,15 +18,25 @@ use store::definition::Which;
 use store::enqueue::Start;
 use uuid::Uuid;
 
-use super::{Code, Problem};
+use super::{Code, Problem, apart};
 
 /// How many of each are kept.
 const KEPT: usize = 5_000;
 
 /// What this process knows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Declared {
     kept: Mutex<Kept>,
+    turn: Turn,
+}
+
+/// Whose turn is used for what takes long to judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// That of the workspace, which waits behind itself.
+    Workspace,
+    /// One of the service's own: a loop serves every workspace, and none may delay it.
+    Service,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +75,22 @@ impl Verdict {
 }
 
 impl Declared {
+    pub(crate) fn new(turn: Turn) -> Declared {
+        Declared { kept: Mutex::default(), turn }
+    }
+
+    /// Computes when it is its turn. A loop waits for as long as it takes: its work is bounded, and it has no client to tell.
+    async fn apart<T: Send + 'static>(
+        &self,
+        workspace: WorkspaceId,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        match self.turn {
+            Turn::Workspace => apart::run(Some(workspace), work).await,
+            Turn::Service => Ok(engine::compute::run(WorkspaceId(Uuid::nil()), work).await),
+        }
+    }
+
     /// Judges the inputs of starts, in order; `anew` looks what is published now.
     pub(crate) async fn judge(
         &self,
@@ -101,8 +127,13 @@ impl Declared {
         let Some(version) = start.version.or(published) else {
             return Ok(Verdict::Good { input: start.input.clone(), published: None });
         };
-        let inputs = self.inputs(store, version).await?;
-        Ok(match inputs.apply(start.input.clone()) {
+        let inputs = self.inputs(store, start.workspace, version).await?;
+        let input = start.input.clone();
+        let judged = match inputs.apply_cheaply(&input) {
+            Some(judged) => judged,
+            None => self.apart(start.workspace, move || inputs.apply(input)).await?,
+        };
+        Ok(match judged {
             Ok(input) => Verdict::Good { input, published },
             Err(problems) => Verdict::Refused(refusal(problems)),
         })
@@ -124,16 +155,17 @@ impl Declared {
         Ok(known.published_version)
     }
 
-    async fn inputs(&self, store: &Store, version: VersionId) -> Result<Arc<Inputs>, Problem> {
+    async fn inputs(&self, store: &Store, workspace: WorkspaceId, version: VersionId) -> Result<Arc<Inputs>, Problem> {
         if let Some(inputs) = self.kept().inputs.get(&version) {
             return Ok(Arc::clone(inputs));
         }
         // A version that cannot be read asks for nothing: running it says why.
         let graph = store.graphs(&[version]).await?.pop().map(|(_, graph)| graph);
-        let definition = graph.and_then(|graph| parse::check_stored(&graph).ok()).map(|(definition, _)| definition);
-        let read =
-            definition.map(|definition| Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true)));
-        let inputs = Arc::new(read.unwrap_or_default());
+        let read = move || {
+            let (definition, _) = graph.and_then(|graph| parse::check_stored(&graph).ok())?;
+            Some(Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true)))
+        };
+        let inputs = Arc::new(self.apart(workspace, read).await?.unwrap_or_default());
         keep(&mut self.kept().inputs, version, Arc::clone(&inputs));
         Ok(inputs)
     }

@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::workspaces::check_name;
-use super::{Api, Code, Problem, page};
+use super::{Api, Code, Problem, apart, page};
 use crate::wire::{Applied, Definition, Diff, Page, Publish, SubmitDefinition, Validated, Version, WholeVersion};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -45,14 +45,20 @@ pub(crate) struct Versions {
 /// Checks a document and stores nothing.
 #[utoipa::path(post, path = "/workflow/definitions/validate", tag = "definitions", request_body = SubmitDefinition,
     responses((status = 200, body = Validated)))]
-pub(crate) async fn validate(Json(body): Json<SubmitDefinition>) -> Result<Reply<Validated>, Problem> {
-    let (definition, plan) = check(&body)?;
-    Ok(Reply(Validated {
-        valid: true,
-        nodes: plan.nodes().len(),
-        edges: definition.edges.len(),
-        content_hash: parse::content_hash(&definition),
-    }))
+pub(crate) async fn validate(
+    Extension(caller): Extension<Caller>,
+    Json(body): Json<SubmitDefinition>,
+) -> Result<Reply<Validated>, Problem> {
+    let work = move || {
+        let (definition, plan) = check(&body)?;
+        Ok(Validated {
+            valid: true,
+            nodes: plan.nodes().len(),
+            edges: definition.edges.len(),
+            content_hash: parse::content_hash(&definition),
+        })
+    };
+    apart::run(caller.workspace, work).await?.map(Reply)
 }
 
 /// A new definition, a draft.
@@ -64,7 +70,7 @@ pub(crate) async fn create(
     Json(body): Json<SubmitDefinition>,
 ) -> Result<impl IntoResponse, Problem> {
     let workspace = living(&api, &caller, body.workspace_id).await?;
-    let (name, version) = read(&api, &body)?;
+    let (name, version) = read(&api, workspace, body).await?;
     let (id, stored) = api.store.create_definition(workspace, &name, &version, &caller.actor).await?;
     let applied = answer(&api, workspace, id, stored).await?;
     Ok((StatusCode::CREATED, Reply(applied)))
@@ -79,7 +85,7 @@ pub(crate) async fn apply(
     Json(body): Json<SubmitDefinition>,
 ) -> Result<Reply<Applied>, Problem> {
     let workspace = living(&api, &caller, body.workspace_id).await?;
-    let (name, version) = read(&api, &body)?;
+    let (name, version) = read(&api, workspace, body).await?;
     let (id, stored) = match api.store.definition(Which::Name(&name), Some(workspace)).await {
         Ok(known) => {
             let stored = api.store.add_version(workspace, known.id, &version, &caller.actor).await?;
@@ -107,7 +113,8 @@ pub(crate) async fn add_version(
 ) -> Result<impl IntoResponse, Problem> {
     let known = find(&api, &caller, id).await?;
     caller.workspace(Some(body.workspace_id.unwrap_or(known.workspace)))?;
-    let (_, version) = read(&api, &SubmitDefinition { name: Some(known.name.clone()), ..body })?;
+    let body = SubmitDefinition { name: Some(known.name.clone()), ..body };
+    let (_, version) = read(&api, known.workspace, body).await?;
     let stored = api.store.add_version(known.workspace, id, &version, &caller.actor).await?;
     let status = if stored.unchanged { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Reply(answer(&api, known.workspace, id, stored).await?)))
@@ -124,8 +131,9 @@ pub(crate) async fn publish(
 ) -> Result<Reply<Applied>, Problem> {
     let known = find(&api, &caller, id).await?;
     let (stored, graph) = api.store.latest_version(id).await?;
-    let (definition, _) = parse::check_stored(&graph).map_err(|problems| invalid(&problems))?;
-    let limits = new_version(&api, &definition, None)?;
+    let checked = apart::check_stored(Some(known.workspace), graph).await?;
+    let (definition, _) = checked.map_err(|problems| invalid(&problems))?;
+    let limits = new_version(api.settings.dispatch.max_attempts, &definition, None)?;
     api.store.publish(known.workspace, id, stored.id, &limits, &caller.actor).await?;
     Ok(Reply(answer(&api, known.workspace, id, stored).await?))
 }
@@ -205,8 +213,9 @@ pub(crate) async fn diff(
         Some(to) => to,
         None => api.store.latest_version(known.id).await?.0.number,
     };
-    let (old, new) = (graph(&api, known.id, from).await?, graph(&api, known.id, to).await?);
-    Ok(Reply(Diff { from, to, changes: kernel::diff::diff(&old, &new) }))
+    let (old, new) = (graph(&api, &known, from).await?, graph(&api, &known, to).await?);
+    let changes = apart::run(Some(known.workspace), move || kernel::diff::diff(&old, &new)).await?;
+    Ok(Reply(Diff { from, to, changes }))
 }
 
 /// One version whole: its graph, and the text it was read from.
@@ -234,9 +243,14 @@ async fn numbered(
     Ok((find(api, caller, id).await?, number))
 }
 
-async fn graph(api: &Api, id: DefinitionId, number: i32) -> Result<kernel::definition::Definition, Problem> {
-    let graph = api.store.numbered_version(id, number).await.map_err(no_version)?;
-    parse::check_stored(&graph).map(|(definition, _)| definition).map_err(|problems| invalid(&problems))
+async fn graph(
+    api: &Api,
+    known: &store::definition::Definition,
+    number: i32,
+) -> Result<kernel::definition::Definition, Problem> {
+    let graph = api.store.numbered_version(known.id, number).await.map_err(no_version)?;
+    let checked = apart::check_stored(Some(known.workspace), graph).await?;
+    checked.map(|(definition, _)| definition).map_err(|problems| invalid(&problems))
 }
 
 fn no_version(error: store::Error) -> Problem {
@@ -306,18 +320,23 @@ pub(crate) fn invalid(problems: &[parse::Problem]) -> Problem {
     Problem { problems: problems.to_vec(), ..Problem::new(Code::DefinitionInvalid, detail) }
 }
 
-fn read(api: &Api, body: &SubmitDefinition) -> Result<(String, NewVersion), Problem> {
+async fn read(api: &Api, workspace: WorkspaceId, body: SubmitDefinition) -> Result<(String, NewVersion), Problem> {
+    let max_attempts = api.settings.dispatch.max_attempts;
+    apart::run(Some(workspace), move || checked(&body, max_attempts)).await?
+}
+
+fn checked(body: &SubmitDefinition, max_attempts: u32) -> Result<(String, NewVersion), Problem> {
     let (definition, _) = check(body)?;
     let name = definition.name.clone().or_else(|| body.name.clone()).ok_or_else(|| {
         Problem::new(Code::ValidationFailed, "the definition has no name: put `name:` at the top of the document")
     })?;
     check_name(&name)?;
-    Ok((name, new_version(api, &definition, body.source.clone())?))
+    Ok((name, new_version(max_attempts, &definition, body.source.clone())?))
 }
 
 /// How often an engine may refuse its items is noted too; where the author does not say, the setting stands.
 fn new_version(
-    api: &Api,
+    most: u32,
     definition: &kernel::definition::Definition,
     source: Option<String>,
 ) -> Result<NewVersion, Problem> {
@@ -329,7 +348,7 @@ fn new_version(
         timeout_ms: definition.timeout_ms.and_then(|timeout| i64::try_from(timeout).ok()),
         concurrency: small(definition.concurrency),
         key_concurrency: small(definition.key_concurrency),
-        max_attempts: small(Some(definition.max_attempts.unwrap_or(api.settings.dispatch.max_attempts))),
+        max_attempts: small(Some(definition.max_attempts.unwrap_or(most))),
     })
 }
 

@@ -13,7 +13,7 @@ use axum::{Extension, Json as Reply};
 use kernel::definition::Kind;
 use kernel::execution::Status;
 use kernel::ids::ExecutionId;
-use kernel::{duration, node, parse, run};
+use kernel::{duration, node, run};
 use serde::Deserialize;
 use store::execution::Canceled;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
-use super::{Api, Code, Problem, starts};
+use super::{Api, Code, Problem, apart, starts};
 use crate::wire;
 
 /// The longest `?wait=`.
@@ -222,7 +222,7 @@ pub(crate) async fn all_nodes(
 ) -> Result<Vec<wire::Node>, Problem> {
     let stored = api.store.list_nodes(execution.id, payloads).await?;
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
-    let known = parse::check_stored(&graph).ok();
+    let known = apart::check_stored(Some(execution.workspace), graph).await?.ok();
     let kind = |key: &str| {
         let nodes = known.iter().flat_map(|(definition, _)| &definition.nodes);
         nodes.into_iter().find(|node| node.key.as_str() == key).map_or("", |node| node.kind.name()).to_owned()
@@ -245,7 +245,7 @@ async fn item_kind(
     node: &kernel::ids::NodeKey,
 ) -> Result<String, Problem> {
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
-    let known = parse::check_stored(&graph).ok();
+    let known = apart::check_stored(Some(execution.workspace), graph).await?.ok();
     let Some((definition, _)) = known else { return Ok(String::new()) };
     let spec = definition.nodes.iter().find(|known| known.key == *node && known.kind == Kind::ForEach);
     let action = spec.and_then(kernel::kind::for_each::action);

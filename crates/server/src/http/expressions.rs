@@ -7,7 +7,6 @@ use axum::{Extension, Json as Reply};
 use kernel::expression::{Expression, Path, Root, Scope, type_name};
 use kernel::failure::Failure;
 use kernel::ids::NodeKey;
-use kernel::parse;
 use kernel::plan::Plan;
 use kernel::template::{self, Template};
 use serde_json::Value;
@@ -15,7 +14,7 @@ use store::execution::Execution;
 
 use super::auth::Caller;
 use super::body::Json;
-use super::{Api, Code, Problem, executions};
+use super::{Api, Code, Problem, apart, executions};
 use crate::wire::{Evaluate, Evaluated};
 
 /// An expression, or text with some in it.
@@ -32,7 +31,8 @@ pub(crate) async fn evaluate(
     Extension(caller): Extension<Caller>,
     Json(body): Json<Evaluate>,
 ) -> Result<Reply<Evaluated>, Problem> {
-    let source = read(&body.expression)?;
+    let text = body.expression;
+    let source = apart::run(caller.workspace, move || read(&text)).await??;
     let scope = match body.execution_id {
         None => {
             refuse_nodes(&source)?;
@@ -43,11 +43,11 @@ pub(crate) async fn evaluate(
             scope(&api, execution, body.input, &source).await?
         }
     };
-    let value = match &source {
+    let work = move || match &source {
         Source::Expression(expression) => expression.eval(&scope).map_err(Failure::from),
         Source::Template(template, _) => template.resolve(&scope).map_err(Failure::from),
     };
-    let value = value.map_err(|failure| refused(&failure.message))?;
+    let value = apart::run(caller.workspace, work).await?.map_err(|failure| refused(&failure.message))?;
     Ok(Reply(Evaluated { kind: type_name(&value).to_owned(), value }))
 }
 
@@ -98,7 +98,7 @@ fn refuse_nodes(source: &Source) -> Result<(), Problem> {
 async fn scope(api: &Api, execution: Execution, input: Option<Value>, source: &Source) -> Result<Scope, Problem> {
     let wanted = nodes(source)?;
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
-    let known = parse::check_stored(&graph).ok();
+    let known = apart::check_stored(Some(execution.workspace), graph).await?.ok();
     if let (Some((_, plan)), Some(missing)) = (&known, unknown(&wanted, known.as_ref().map(|(_, plan)| plan))) {
         let all: Vec<&str> = plan.nodes().iter().take(20).map(|node| node.key.as_str()).collect();
         return Err(refused(&format!("it has no node {missing}: use one of {}", all.join(", "))));

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use kernel::draw::{Drawing, Format, STYLE_HASH, Standing, Standings};
-use kernel::ids::{DefinitionId, ExecutionId, Label, NodeKey};
+use kernel::ids::{DefinitionId, ExecutionId, Label, NodeKey, WorkspaceId};
 use kernel::parse;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Params};
-use super::{Api, Code, Problem, definitions, executions};
+use super::{Api, Problem, apart, definitions, executions};
 use crate::wire;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -65,7 +65,7 @@ pub(crate) async fn of_definition(
         Some(number) => api.store.numbered_version(id, number).await.map_err(unknown)?,
         None => api.store.latest_version(id).await?.1,
     };
-    draw(graph, known.name, None, chosen(params.format, &headers)).await
+    draw(known.workspace, graph, known.name, None, chosen(params.format, &headers)).await
 }
 
 /// The graph that an execution runs, laid out, with how its nodes stand and which edges were taken.
@@ -89,7 +89,7 @@ pub(crate) async fn of_execution(
     let nodes = executions::all_nodes(&api, &execution, false).await?;
     let standings = nodes.into_iter().filter_map(standing).collect();
     let name = execution.definition_name.unwrap_or_default();
-    draw(graph, name, Some(standings), chosen(params.format, &headers)).await
+    draw(execution.workspace, graph, name, Some(standings), chosen(params.format, &headers)).await
 }
 
 fn unknown(error: store::Error) -> Problem {
@@ -105,13 +105,19 @@ fn standing(node: wire::Node) -> Option<(NodeKey, Standing)> {
     Some((NodeKey::new(&node.node).ok()?, Standing { status: node.status, attempt, took }))
 }
 
-async fn draw(graph: Value, name: String, standings: Option<Standings>, format: Format) -> Result<Response, Problem> {
+async fn draw(
+    workspace: WorkspaceId,
+    graph: Value,
+    name: String,
+    standings: Option<Standings>,
+    format: Format,
+) -> Result<Response, Problem> {
     let work = move || -> Result<String, Problem> {
         let (mut definition, plan) = parse::check_stored(&graph).map_err(|problems| definitions::invalid(&problems))?;
         definition.name = Some(name).filter(|name| !name.is_empty()).or(definition.name);
         Ok(Drawing::new(&definition, &plan, standings.as_ref()).render(format))
     };
-    let drawn = tokio::task::spawn_blocking(work).await.map_err(|_| Problem::of(Code::Internal))??;
+    let drawn = apart::run(Some(workspace), work).await??;
     Ok(answer(drawn, format))
 }
 

@@ -7,7 +7,6 @@ use kernel::definition::{Kind, Node};
 use kernel::ids::ExecutionId;
 use kernel::kind::for_each;
 use kernel::kind::log::Level;
-use kernel::parse;
 use serde::Deserialize;
 use serde_json::Value;
 use store::execution::Said;
@@ -15,7 +14,7 @@ use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Params};
-use super::{Api, Problem, executions};
+use super::{Api, Problem, apart, executions};
 use crate::wire::{LogLine, LogSource, Logs};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -37,7 +36,8 @@ pub(crate) async fn logs(
 ) -> Result<Reply<Logs>, Problem> {
     let execution = executions::find(&api, &caller, id).await?;
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
-    let known = parse::check_stored(&graph).map(|(definition, _)| definition.nodes).unwrap_or_default();
+    let checked = apart::check_stored(Some(execution.workspace), graph).await?;
+    let known = checked.map(|(definition, _)| definition.nodes).unwrap_or_default();
     let said = !params.failed.unwrap_or(false);
     let keys = |fits: fn(&Node) -> bool| -> Vec<&str> {
         known.iter().filter(|node| said && fits(node)).map(|node| node.key.as_str()).collect()

@@ -24,7 +24,7 @@ use uuid::Uuid;
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::declared::Verdict;
-use super::{Api, Code, Problem, page, starts};
+use super::{Api, Code, Problem, apart, page, starts};
 use crate::schedules::start;
 use crate::wire::{ChangeSchedule, CreateSchedule, NextTicks, Page, Schedule, Started, Tick};
 
@@ -106,7 +106,11 @@ pub(crate) struct Ahead {
 
 /// When an expression comes next, before anything is made of it.
 #[utoipa::path(get, path = "/schedules/next", tag = "schedules", params(Ahead), responses((status = 200, body = NextTicks)))]
-pub(crate) async fn next(State(api): State<Api>, Params(params): Params<Ahead>) -> Result<Reply<NextTicks>, Problem> {
+pub(crate) async fn next(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(params): Params<Ahead>,
+) -> Result<Reply<NextTicks>, Problem> {
     let count = params.count.unwrap_or(10);
     if !(1..=MOST_AHEAD).contains(&count) {
         return Err(Problem::new(Code::ValidationFailed, format!("count: 1 to {MOST_AHEAD}")));
@@ -117,8 +121,9 @@ pub(crate) async fn next(State(api): State<Api>, Params(params): Params<Ahead>) 
         Some(after) => after,
         None => api.store.now().await?,
     };
-    let calendar = Calendar::read(&rule.timing, after).map_err(|bad| refused(bad.to_string()))?;
-    Ok(Reply(NextTicks { items: calendar.next(after, count) }))
+    let work = move || Calendar::read(&rule.timing, after).map(|calendar| calendar.next(after, count));
+    let items = apart::run(caller.workspace, work).await?.map_err(|bad| refused(bad.to_string()))?;
+    Ok(Reply(NextTicks { items }))
 }
 
 /// One schedule.

@@ -41,11 +41,13 @@ impl Kit {
         let stored = self.store.node_input(hold.execution, &spec.key, 0).await.map_err(again)?;
         let (input, config) = match stored {
             Some(stored) => (None, read(stored)),
-            None => match nodes::ready(spec, &self.scope_at(hold, held, node, 0).await?) {
-                Ok((input, Work::ForEach(config))) => (Some(input), Ok(config)),
-                Ok(_) => (None, Err(another())),
-                Err(failure) => (None, Err(failure)),
-            },
+            None => {
+                match nodes::ready_apart(held.begun.workspace, spec, &self.scope_at(hold, held, node, 0).await?).await {
+                    Ok((input, Work::ForEach(config))) => (Some(input), Ok(config)),
+                    Ok(_) => (None, Err(another())),
+                    Err(failure) => (None, Err(failure)),
+                }
+            }
         };
         let attempt = match self.take(hold, spec, 0, input.as_ref()).await? {
             Ok((attempt, _)) => attempt,

@@ -64,7 +64,7 @@ impl Kit {
             return Ok(Ended::Stopped);
         }
         let scope = self.scope_at(hold, &held, call.node, call.iteration).await?;
-        let ready = nodes::ready(&spec, &scope);
+        let ready = nodes::ready_apart(held.begun.workspace, &spec, &scope).await;
         let input = ready.as_ref().ok().map(|(input, _)| input);
         let (attempt, found) = match self.take(hold, &spec, call.iteration, input).await? {
             Ok(taken) => taken,

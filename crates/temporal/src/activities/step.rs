@@ -16,6 +16,7 @@ use kernel::failure::{Class, Failure};
 use kernel::ids::NodeKey;
 use kernel::node::Status;
 use kernel::signals::metrics;
+use serde_json::Value;
 use store::batch::Fate;
 use store::run::{NodeFact, Record, StoredNode};
 use store::taken::Hold;
@@ -49,7 +50,9 @@ impl Kit {
                         None => view,
                         Some(index) => Cow::Owned(self.with_item(hold, &held, node, index, view.into_owned()).await?),
                     };
-                    let (fact, end) = compute(hold, &spec, iteration, &view);
+                    let since = Instant::now();
+                    let ready = nodes::ready_apart(held.begun.workspace, &spec, &view).await;
+                    let (fact, end) = compute(hold, &spec, iteration, since, ready);
                     bytes += fact.as_ref().and_then(|fact| fact.output.as_ref()).map_or(0, nodes::size);
                     let ends = !matches!(&end, Ended::Settled { status: Status::Completed, label: None, .. });
                     facts.extend(fact);
@@ -123,10 +126,15 @@ impl Kit {
     }
 }
 
-/// Computes a node, or an item of a loop; no fact if it cannot be done within a step.
-fn compute(hold: Hold, spec: &definition::Node, iteration: i32, scope: &Scope) -> (Option<NodeFact>, Ended) {
-    let since = Instant::now();
-    let result = match nodes::ready(spec, scope) {
+/// What computing a node, or an item of a loop, came to; no fact if it cannot be done within a step.
+fn compute(
+    hold: Hold,
+    spec: &definition::Node,
+    iteration: i32,
+    since: Instant,
+    ready: Result<(Value, Work), Failure>,
+) -> (Option<NodeFact>, Ended) {
+    let result = match ready {
         Ok((_, Work::Done(done))) => nodes::storable(done),
         Ok((_, Work::Skip)) => {
             let fact = settle(&spec.key, iteration, Status::Skipped, None);

@@ -28,6 +28,7 @@ use super::frame::At;
 use super::loops::Reloaded;
 use super::once::{Flight, Ready, Unsent};
 use super::timers::Due;
+use crate::compute;
 use crate::embedded::permits::Permit;
 use crate::nodes::{self, Call, Done, Emit, Prepared, Work};
 use crate::trace;
@@ -67,8 +68,28 @@ pub(super) enum Brought {
     Lost,
 }
 
+/// What making a node ready came to.
+pub(super) type Computed = Result<(Value, Work), Failure>;
+
 impl Driver {
-    pub(super) fn perform(&mut self, at: At, attempt: u32) {
+    /// Makes a node ready on a thread apart if that may take long; nothing if it is cheap. The run waits for its turn, and
+    /// the thread that drives it does not.
+    pub(super) async fn compute_apart(&mut self, at: At) -> Option<Computed> {
+        let frame = self.frame(at.frame);
+        let action = at.index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
+        let spec = action.as_deref().unwrap_or(&frame.version.definition.nodes[at.node]);
+        if !nodes::may_take_long(spec) {
+            return None;
+        }
+        let (spec, workspace) = (spec.clone(), frame.begun.workspace);
+        let scope = match at.index() {
+            None => frame.version.view(at.node, &frame.scope).into_owned(),
+            Some(index) => frame.item_scope(at.node, index),
+        };
+        Some(compute::run(workspace, move || nodes::ready(&spec, &scope)).await)
+    }
+
+    pub(super) fn perform(&mut self, at: At, attempt: u32, computed: Option<Computed>) {
         let frame = self.frame(at.frame);
         let version = Arc::clone(&frame.version);
         let action = at.index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
@@ -91,7 +112,7 @@ impl Driver {
             None => version.view(at.node, &frame.scope),
             Some(index) => Cow::Owned(frame.item_scope(at.node, index)),
         };
-        match nodes::ready(spec, &scope) {
+        match computed.unwrap_or_else(|| nodes::ready(spec, &scope)) {
             Err(failure) => self.ended(at, Err(failure)),
             Ok((_, Work::Done(done))) => self.ended(at, Ok(done)),
             Ok((_, Work::Skip)) => self.skip(at, attempt),

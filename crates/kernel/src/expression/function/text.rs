@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::{Answer, Function, made};
 use crate::expression::budget::{Budget, VALUE};
 use crate::expression::error::EvalError;
 use crate::expression::operator;
+use crate::pattern::{Pattern, Refused};
 
 /// The longest pattern, in bytes.
 const MAX_PATTERN: usize = 512;
@@ -16,8 +16,6 @@ const MAX_PATTERN: usize = 512;
 const MAX_PROGRAM: usize = 64 << 10;
 /// Making a program of a pattern costs as much as so many steps.
 const COMPILE_STEPS: usize = 2_000;
-/// A pattern looks at each byte more thoroughly than a comparison does.
-const MATCH_FACTOR: usize = 16;
 
 pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut Budget) -> Answer<'e> {
     match function {
@@ -129,7 +127,7 @@ fn substring<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut Budge
 /// The pattern that was used last: a loop mostly uses one.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
-    last: Option<(String, Regex)>,
+    last: Option<(String, Pattern)>,
 }
 
 impl Patterns {
@@ -140,21 +138,19 @@ impl Patterns {
         budget: &mut Budget,
     ) -> Answer<'e> {
         let (text, pattern) = (function.text(&args[0])?, function.text(&args[1])?);
-        budget.read(text.len().saturating_mul(MATCH_FACTOR))?;
-        made(self.program(function, pattern, budget)?.is_match(text))
+        made(self.program(function, pattern, budget)?.is_match(text, budget)?)
     }
 
-    fn program(&mut self, function: Function, pattern: &str, budget: &mut Budget) -> Result<&Regex, EvalError> {
+    fn program(&mut self, function: Function, pattern: &str, budget: &mut Budget) -> Result<&Pattern, EvalError> {
         if self.last.as_ref().is_none_or(|(known, _)| known != pattern) {
             if pattern.len() > MAX_PATTERN {
                 return Err(function.refuses("the pattern is longer than 512 bytes"));
             }
             budget.step(COMPILE_STEPS)?;
             budget.allocate(MAX_PROGRAM)?;
-            let program = RegexBuilder::new(pattern).size_limit(MAX_PROGRAM).dfa_size_limit(MAX_PROGRAM).build();
-            let program = program.map_err(|error| match error {
-                regex::Error::CompiledTooBig(_) => function.refuses("the pattern is too large"),
-                _ => function.refuses("the pattern cannot be read"),
+            let program = Pattern::new(pattern, MAX_PROGRAM).map_err(|refused| match refused {
+                Refused::TooLarge => function.refuses("the pattern is too large"),
+                Refused::Unreadable(_) => function.refuses("the pattern cannot be read"),
             })?;
             self.last = Some((pattern.to_owned(), program));
         }

@@ -53,7 +53,7 @@ pub(crate) async fn receive(State(api): State<Api>, token: Given, request: Reque
     if pass.used {
         return Err(Problem::new(Code::Conflict, "this link was used before"));
     }
-    let data = judged(&with, body.data)?;
+    let data = judged(Some(pass.workspace), with, body.data).await?;
     match api.store.answer_by_token(&token, &pass.place, &data).await {
         Err(store::Error::NotFound) | Ok(Told::Over | Told::Settled | Told::Past) => Err(not_found().await),
         Ok(Told::Expired(call)) => {

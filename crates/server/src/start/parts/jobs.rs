@@ -39,7 +39,7 @@ impl Parts {
         let projector = Projector {
             store: self.work.clone(),
             hints: self.hints.clone(),
-            declared: crate::http::declared(),
+            declared: crate::http::declared_by_loops(),
             worker: format!("{}-{}", host(), std::process::id()),
             max_backlog: self.settings.queue.max_backlog,
         };
@@ -60,7 +60,7 @@ impl Parts {
         let schedules = Schedules {
             store: self.work.clone(),
             hints: self.hints.clone(),
-            declared: crate::http::declared(),
+            declared: crate::http::declared_by_loops(),
             max_backlog: self.settings.queue.max_backlog,
             page_from: std::sync::Mutex::default(),
         };
