@@ -12,6 +12,7 @@
 //! Not here: when the ticks are (`calendar`), carrying it out (`store::schedule`, `server::schedules`).
 
 pub mod calendar;
+mod cron;
 
 use std::time::Duration;
 

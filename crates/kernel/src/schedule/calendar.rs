@@ -9,7 +9,7 @@
 //! - Forwards and backwards are the same ticks: the expression is only ever asked about wall clocks, and what a clock
 //!   change does to them is decided here, span by span.
 //!
-//! Not here: which of the ticks are run (`schedule`).
+//! Not here: the text of an expression (`cron`), which of the ticks are run (`schedule`).
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
 
-use super::Timing;
+use super::{Timing, cron};
 
 /// The longest expression: a list of every minute is shorter.
 pub const MAX_CRON_LEN: usize = 200;
@@ -212,11 +212,9 @@ fn expression(text: &str) -> Result<Cron, Bad> {
     if text.is_empty() || text.len() > MAX_CRON_LEN {
         return Err(bad(format!("must be 1 to {MAX_CRON_LEN} characters")));
     }
-    if let Some(c) = text.chars().find(|c| !c.is_ascii_alphanumeric() && !" *,-/?#+@".contains(*c)) {
-        return Err(bad(format!("{c:?} means nothing in a cron expression")));
-    }
+    let text = cron::normalize(text).map_err(Bad::Cron)?;
     let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-    let cron = parser.parse(text).map_err(|error| bad(out_of_bounds(text).unwrap_or_else(|| told(&error))))?;
+    let cron = parser.parse(&text).map_err(|error| bad(format!("cannot be read: {error}")))?;
     if closest(&cron.pattern.seconds.values(), &cron.pattern.minutes.values()) < LEAST_SECONDS {
         return Err(bad(format!("comes too often: ticks lie at least {LEAST_SECONDS} seconds apart")));
     }
@@ -229,37 +227,4 @@ fn closest(seconds: &[u16], minutes: &[u16]) -> u16 {
     let around = seconds.first().zip(seconds.last()).map(|(first, last)| first + 60 - last).filter(|_| neighbours);
     let within = seconds.windows(2).filter_map(|pair| Some(pair.last()? - pair.first()?));
     within.chain(around).min().unwrap_or(60)
-}
-
-/// The fields of an expression, the seconds first, and what may stand in each.
-const FIELDS: [(&str, u32, u32); 6] =
-    [("second", 0, 59), ("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7)];
-
-/// Which number is too large or too small for its field, if one is. What follows a / or # is no number of the field.
-fn out_of_bounds(text: &str) -> Option<String> {
-    let fields: Vec<&str> = text.split_whitespace().collect();
-    let known = FIELDS.get(FIELDS.len().checked_sub(fields.len())?..).filter(|known| known.len() >= 5)?;
-    for (field, (name, least, most)) in fields.iter().zip(known) {
-        let parts = field
-            .split(',')
-            .flat_map(|part| part.split(['/', '#']).next().into_iter().flat_map(|part| part.split('-')));
-        for number in parts.filter(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit())) {
-            if !number.parse().is_ok_and(|number: u32| (*least..=*most).contains(&number)) {
-                return Some(format!("{number} is no {name}: the field of {name}s takes {least} to {most}"));
-            }
-        }
-    }
-    None
-}
-
-/// What is wrong, in our words where the reader's would mislead.
-fn told(error: &croner::errors::CronError) -> String {
-    use croner::errors::CronError;
-    match error {
-        CronError::ComponentError(why) | CronError::IllegalCharacters(why) => {
-            let why = why.trim_end_matches('.').to_lowercase().replace("cronpattern contains", "it holds an");
-            format!("cannot be read: {}", why.replace("an illegal", "illegal"))
-        }
-        _ => "must have five fields (minute hour day month weekday), or six with seconds before them".to_owned(),
-    }
 }

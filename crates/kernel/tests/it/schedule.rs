@@ -82,6 +82,56 @@ fn an_expression_means_what_cron_means() {
     );
 }
 
+/// The next ticks of expressions, each of which must be read as the other.
+fn check_same(pairs: &[(&str, &str)]) {
+    let from = at("2026-01-01T00:00:00Z");
+    for (written, meant) in pairs {
+        assert_eq!(refusal(written, "UTC"), None, "{written}");
+        assert_eq!(calendar(written, "UTC").next(from, 40), calendar(meant, "UTC").next(from, 40), "{written}");
+    }
+}
+
+#[test]
+fn names_are_read_in_any_case_short_or_whole() {
+    check_same(&[
+        ("0 0 * * friday", "0 0 * * 5"),
+        ("0 0 * * Fri", "0 0 * * 5"),
+        ("0 0 * * Monday-FRIDAY", "0 0 * * 1-5"),
+        ("0 0 * * fri-sunday", "0 0 * * 5,6,0"),
+        ("0 0 * * SUN-SUN", "0 0 * * 0"),
+        ("0 0 * * sunday-tue", "0 0 * * 0-2"),
+        ("0 0 * * 7", "0 0 * * 0"),
+        ("0 0 * * 5-7", "0 0 * * 5,6,0"),
+        ("0 0 * * FRIDAYL", "0 0 * * 5L"),
+        ("0 0 * * 7L", "0 0 * * 0L"),
+        ("0 0 * * sunday#2", "0 0 * * 0#2"),
+        ("0 0 * * 7#2", "0 0 * * 0#2"),
+        ("0 0 1 march *", "0 0 1 3 *"),
+        ("0 0 1 jan-April/3,sep,December *", "0 0 1 1,4,9,12 *"),
+        ("30 0 0 1 June *", "30 0 0 1 6 *"),
+        ("@Midnight", "0 0 * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@annually", "0 0 1 1 *"),
+        (" @weekly ", "0 0 * * 0"),
+    ]);
+}
+
+#[test]
+fn a_field_that_lets_every_day_through_is_a_star_however_it_is_written() {
+    check_same(&[
+        ("0 0 */1 * 5", "0 0 * * 5"),
+        ("0 0 ? * 5", "0 0 * * 5"),
+        ("0 0 ?/1 * 5", "0 0 * * 5"),
+        ("0 0 *,13 * 5", "0 0 * * 5"),
+        ("0 0 13 * */1", "0 0 13 * *"),
+        ("0 0 13 * ?", "0 0 13 * *"),
+        ("0 0 13 */1 *", "0 0 13 * *"),
+        ("*/1 */1 */1 */1 */1", "* * * * *"),
+    ]);
+    // A list or range of all days is still a choice of days: either will do, as POSIX says.
+    check_same(&[("0 0 1-31 * 5", "0 0 * * *"), ("0 0 */2 * 1", "0 0 */2 * 1")]);
+}
+
 #[test]
 fn the_last_the_nearest_and_the_nth_day_are_known() {
     let from = "2026-01-01T00:00:00Z";
@@ -352,6 +402,28 @@ const NO_EXPRESSIONS: &[&str] = &[
     "@reboot",
     "a b c d e",
     "0 0 * * MONDAYS",
+    "0 0 MON * *",
+    "JAN * * * *",
+    "0 0 * MON1 *",
+    "0 0 * JANFEB *",
+    "0 0 * * JAN",
+    "0 0 * * 1MON",
+    "0 0 * * L",
+    "0 0 * * FRI-MON",
+    "0 0 * * MON-",
+    "0 0 * * 5#",
+    "0 0 * * 5#+1",
+    "0 0 L,LW * *",
+    "0 0 L-3 * *",
+    "0 ? * * *",
+    "0 0 +1 * *",
+    "5/15 * * * *",
+    "/15 * * * *",
+    "1,,2 * * * *",
+    "*/+5 * * * *",
+    "1/2/3 * * * *",
+    "0 0 * * MON#1#2",
+    "@daily 1",
     "* * * * *; rm",
     "0 0 \u{661} * *",
     "0\n0 * * *",
@@ -385,7 +457,7 @@ fn what_is_no_expression_is_refused_with_its_reason() {
         " ": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
         "* * * *": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
         "* * * * * * *": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
-        "* * * * * 2027": /cron: 2027 is no weekday: the field of weekdays takes 0 to 7
+        "* * * * * 2027": /cron: 2027 is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
         "* * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
         "*/5 * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
         "0,1 * * * * *": /cron: comes too often: ticks lie at least 10 seconds apart
@@ -395,26 +467,48 @@ fn what_is_no_expression_is_refused_with_its_reason() {
         "0 0 31 4,6,9,11 *": /cron: never comes: no day is all that it asks for
         "60 * * * *": /cron: 60 is no minute: the field of minutes takes 0 to 59
         "* 24 * * *": /cron: 24 is no hour: the field of hours takes 0 to 23
-        "0 0 0 * *": /cron: 0 is no day: the field of days takes 1 to 31
-        "0 0 32 * *": /cron: 32 is no day: the field of days takes 1 to 31
-        "0 0 * 13 *": /cron: 13 is no month: the field of months takes 1 to 12
-        "0 0 * * 8": /cron: 8 is no weekday: the field of weekdays takes 0 to 7
-        "0 0 * * MON#6": /cron: cannot be read: nth specifier out of bounds
-        "0 0 * * MON#0": /cron: cannot be read: nth specifier out of bounds
-        "0 0 32W * *": /cron: cannot be read: day for closest weekday out of bounds
-        "0 0 LW L *": /cron: cannot be read: it holds illegal character 'l' in part 'l'
-        "L * * * *": /cron: cannot be read: it holds illegal character 'l' in part 'l'
-        "* W * * *": /cron: cannot be read: it holds illegal character 'w' in part 'w'
-        "*/0 * * * *": /cron: cannot be read: step cannot be zero
-        "5-1 * * * *": /cron: cannot be read: range out of bounds
-        "-1 * * * *": /cron: cannot be read: invalid start of range
-        "1--2 * * * *": /cron: cannot be read: invalid range syntax
-        "*/99999999999999999999 * * * *": /cron: cannot be read: invalid step
+        "0 0 0 * *": /cron: 0 is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "0 0 32 * *": /cron: 32 is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "0 0 * 13 *": /cron: 13 is no month: the field of months takes 1 to 12, or names such as JAN or January
+        "0 0 * * 8": /cron: 8 is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "0 0 * * MON#6": /cron: MON#6: after # stands which one of the month, 1 to 5
+        "0 0 * * MON#0": /cron: MON#0: after # stands which one of the month, 1 to 5
+        "0 0 32W * *": /cron: 32 is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "0 0 LW L *": /cron: L is no month: the field of months takes 1 to 12, or names such as JAN or January
+        "L * * * *": /cron: L is no minute: the field of minutes takes 0 to 59
+        "* W * * *": /cron: W is no hour: the field of hours takes 0 to 23
+        "*/0 * * * *": /cron: */0: a step is a whole number from 1 to 999
+        "5-1 * * * *": /cron: 5-1 ends before it begins: write two ranges with a comma between them
+        "-1 * * * *": /cron: a minute is missing: the field of minutes takes 0 to 59
+        "1--2 * * * *": /cron: -2 is no minute: the field of minutes takes 0 to 59
+        "*/99999999999999999999 * * * *": /cron: */99999999999999999999: a step is a whole number from 1 to 999
         "99999999999 * * * *": /cron: 99999999999 is no minute: the field of minutes takes 0 to 59
-        "@never": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
-        "@reboot": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
-        "a b c d e": /cron: cannot be read: it holds illegal character 'a' in part 'a'
-        "0 0 * * MONDAYS": /cron: cannot be read: it holds illegal character 'd' in part '1days'
+        "@never": /cron: @never is not known: use one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually
+        "@reboot": /cron: @reboot is not known: use one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually
+        "a b c d e": /cron: A is no minute: the field of minutes takes 0 to 59
+        "0 0 * * MONDAYS": /cron: MONDAYS is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "0 0 MON * *": /cron: MON is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "JAN * * * *": /cron: JAN is no minute: the field of minutes takes 0 to 59
+        "0 0 * MON1 *": /cron: MON1 is no month: the field of months takes 1 to 12, or names such as JAN or January
+        "0 0 * JANFEB *": /cron: JANFEB is no month: the field of months takes 1 to 12, or names such as JAN or January
+        "0 0 * * JAN": /cron: JAN is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "0 0 * * 1MON": /cron: 1MON is no weekday: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "0 0 * * L": /cron: L needs a weekday before it, such as 5L for the last Friday
+        "0 0 * * FRI-MON": /cron: FRI-MON ends before it begins: write two ranges with a comma between them
+        "0 0 * * MON-": /cron: a weekday is missing: the field of weekdays takes 0 to 7, or names such as MON or Monday, also as 5L or MON#1
+        "0 0 * * 5#": /cron: 5#: after # stands which one of the month, 1 to 5
+        "0 0 * * 5#+1": /cron: 5#+1: after # stands which one of the month, 1 to 5
+        "0 0 L,LW * *": /cron: L and LW cannot stand in one list: write two schedules
+        "0 0 L-3 * *": /cron: L is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "0 ? * * *": /cron: ? is no hour: the field of hours takes 0 to 23
+        "0 0 +1 * *": /cron: +1 is no day: the field of days takes 1 to 31, L, LW, or a day with W such as 15W
+        "5/15 * * * *": /cron: 5/15: a step needs a range before it, such as 5-59/15 or */15
+        "/15 * * * *": /cron: a minute is missing: the field of minutes takes 0 to 59
+        "1,,2 * * * *": /cron: the field of minutes has an empty part
+        "*/+5 * * * *": /cron: */+5: a step is a whole number from 1 to 999
+        "1/2/3 * * * *": /cron: 1/2/3: a step is a whole number from 1 to 999
+        "0 0 * * MON#1#2": /cron: MON#1#2: after # stands which one of the month, 1 to 5
+        "@daily 1": /cron: must have five fields (minute hour day month weekday), or six with seconds before them
         "* * * * *; rm": /cron: ';' means nothing in a cron expression
         "0 0 ١ * *": /cron: '١' means nothing in a cron expression
         "0\n0 * * *": /cron: '\n' means nothing in a cron expression
