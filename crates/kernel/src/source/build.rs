@@ -179,12 +179,35 @@ impl Builder<'_> {
             if repeated {
                 self.note(Code::DuplicateKey, at, &format!("the key {text:?} is given twice"));
             }
-            return self.charge(Weight { values: 0, bytes: text.len(), height: 0 }, at);
+            self.charge(Weight { values: 0, bytes: text.len(), height: 0 }, at)?;
+            return self.keep_key(text, style, anchor, tag, at);
         }
         let weight = Weight { values: 1, bytes: text.len(), height: 0 };
         self.charge(weight, at)?;
         let value = self.value(text, style, tag, at)?;
         self.put(Built { value, spot: Spot { key: None, value: at, children: Vec::new() }, weight }, anchor)
+    }
+
+    /// Checks the tag of a key, and keeps the key for aliases if it has an anchor.
+    fn keep_key(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        anchor: usize,
+        tag: Option<&Tag>,
+        at: Range,
+    ) -> Result<(), Stop> {
+        if anchor == 0 && tag.is_none() {
+            return Ok(());
+        }
+        let value = self.value(text, style, tag, at)?;
+        if anchor > 0 {
+            let weight = Weight { values: 1, bytes: text.len(), height: 0 };
+            self.charge(weight, at)?;
+            let spot = Spot { key: None, value: at, children: Vec::new() };
+            self.anchors.insert(anchor, Built { value, spot, weight });
+        }
+        Ok(())
     }
 
     fn value(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Range) -> Result<Value, Stop> {

@@ -61,6 +61,40 @@ fn yaml_is_read_as_people_mean_it() {
 }
 
 #[test]
+fn an_anchor_on_a_key_stands_for_the_key() {
+    check(
+        &[
+            "&a name: x\nb: *a\n",
+            "{&a name: x, b: *a}",
+            "&a a: *a\n",
+            "&n 1: one\nn: *n\n",
+            "&t '1': one\nn: *t\n",
+            "&t !!str 1: one\nn: *t\n",
+            "? &a name\n: x\nb: [*a, *a]\n",
+            "&a a: &b b\nc: [*a, *b]\n",
+            "&m <<: {x: 1}\ny: *m\n",
+            "!custom a: 1\n",
+            "!!int a: 1\n",
+            "a: &a {&b b: *b, c: *a}\n",
+        ],
+        expect![[r#"
+            {"name":"x","b":"name"}
+            {"name":"x","b":"name"}
+            {"a":"a"}
+            {"1":"one","n":1}
+            {"1":"one","n":"1"}
+            {"1":"one","n":"1"}
+            {"name":"x","b":["name","name"]}
+            {"a":"b","c":["a","b"]}
+            {"y":"<<","x":1}
+            1:1 syntax [!custom] /a: unsupported tag !custom
+            1:7 syntax [a] /a: the value is not of the type that its tag says
+            1:21 syntax [*a] /a/c: an alias cannot stand inside what it stands for
+        "#]],
+    );
+}
+
+#[test]
 fn a_slip_is_told_with_its_place() {
     check(
         &[
@@ -125,7 +159,8 @@ fn what_would_grow_is_refused_before_it_does() {
     let through = format!("a: &a {}1{}\nb: [*a]\n", "[".repeat(63), "]".repeat(63));
     let many = format!("[{}]", "1,".repeat(MAX_VALUES));
     let large = " ".repeat(MAX_BYTES + 1);
-    let all = [bomb, wide, nested, deep, blocks, through, many, large];
+    let keys = format!("&a {}: 1\nb: [{}]\n", "x".repeat(1_000), "*a,".repeat(10_000));
+    let all = [bomb, wide, nested, deep, blocks, through, many, large, keys];
     let mut seen = String::new();
     for text in &all {
         let source = read(text);
@@ -144,6 +179,7 @@ fn what_would_grow_is_refused_before_it_does() {
         2:5 too_deep nests deeper than 64
         1:400000 too_large there are more than 200000 values, with those that aliases repeat
         0:0 too_large the text is larger than 4194304 bytes
+        2:25163 too_large there are more than 8388608 bytes, with those that aliases repeat
     "#]]
     .assert_eq(&seen);
 }
