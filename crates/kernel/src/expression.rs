@@ -289,6 +289,76 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_exact_or_refused() {
+        check(
+            &[
+                "9223372036854775808.0",
+                "-9223372036854775808.0",
+                "9223372036854775808e3",
+                "0.9223372036854775808",
+                "18446744073709551615u",
+                "18446744073709551615",
+                "18446744073709551616",
+                "18446744073709551616u",
+                "0xFFFFFFFFFFFFFFFFu",
+                "0xFFFFFFFFFFFFFFFF",
+                "-9223372036854775808",
+                "-9223372036854775809",
+                "5 - 9223372036854775808",
+                "inputs.n-9223372036854775808",
+                "inputs.n * -9223372036854775808",
+                "[18446744073709551615,9223372036854775808]",
+                "inputs.x9223372036854775808",
+                "1e400",
+                "18446744073709551615 + 1",
+                "-9223372036854775807 - 2",
+                "4294967296 * 4294967296",
+                "sum([18446744073709551615, 1])",
+                "int('18446744073709551616')",
+                "int(1e20)",
+                "round(1e20)",
+                "parseJson('[18446744073709551615, 18446744073709551616, 1e2]')",
+                "parseJson('{18446744073709551616: 1}')",
+                "parseJson('18446744073709551616') + 1",
+                "{'a': 1, 'a': 2}",
+                "{'a': 1, 'b': 2}['a']",
+            ],
+            expect![[r#"
+                9223372036854775808.0  =>  9.223372036854776e+18
+                -9223372036854775808.0  =>  -9.223372036854776e+18
+                9223372036854775808e3  =>  9.223372036854776e+21
+                0.9223372036854775808  =>  0.9223372036854776
+                18446744073709551615u  =>  18446744073709551615
+                18446744073709551615  =>  18446744073709551615
+                18446744073709551616  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 0)
+                18446744073709551616u  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 0)
+                0xFFFFFFFFFFFFFFFFu  =>  18446744073709551615
+                0xFFFFFFFFFFFFFFFF  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 0)
+                -9223372036854775808  =>  -9223372036854775808
+                -9223372036854775809  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 1)
+                5 - 9223372036854775808  =>  -9223372036854775803
+                inputs.n-9223372036854775808  =>  -9223372036854775803
+                inputs.n * -9223372036854775808  =>  failed: *: the result is too large for a number
+                [18446744073709551615,9223372036854775808]  =>  [18446744073709551615,9223372036854775808]
+                inputs.x9223372036854775808  =>  null
+                1e400  =>  refused: the number is too large (at offset 0)
+                18446744073709551615 + 1  =>  failed: +: the result is too large for a number
+                -9223372036854775807 - 2  =>  failed: -: the result is too large for a number
+                4294967296 * 4294967296  =>  failed: *: the result is too large for a number
+                sum([18446744073709551615, 1])  =>  failed: +: the result is too large for a number
+                int('18446744073709551616')  =>  failed: int: the text is not a whole number that 64 bits hold
+                int(1e20)  =>  failed: int: the number is too large
+                round(1e20)  =>  failed: round: the number is too large
+                parseJson('[18446744073709551615, 18446744073709551616, 1e2]')  =>  [18446744073709551615,"18446744073709551616",100.0]
+                parseJson('{18446744073709551616: 1}')  =>  failed: parseJson: the text is not JSON
+                parseJson('18446744073709551616') + 1  =>  failed: + does not work on text and a number
+                {'a': 1, 'a': 2}  =>  failed: the object is given one of its keys twice
+                {'a': 1, 'b': 2}['a']  =>  1
+            "#]],
+        );
+    }
+
+    #[test]
     fn paths_lead_to_values_and_what_is_missing_is_null() {
         check(
             &[
@@ -469,14 +539,14 @@ mod tests {
                 inputs.a = 1  =>  refused: expected an operator or the end, found =: to compare, write == (at offset 9)
                 inputs[-1]  =>  failed: [ ] does not work on a position below 0 or between items
                 inputs[0  =>  refused: expected ], found the end (at offset 8)
-                inputs[99999999999999999999]  =>  refused: the number is too large to be exact (at offset 7)
+                inputs[99999999999999999999]  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 7)
                 'open  =>  refused: the text is never closed: add ' (at offset 0)
                 '\x'  =>  refused: unknown escape: use \\ \" \' \n \r \t or \u0041 (at offset 0)
                 '\u0000'  =>  refused: text cannot hold a NUL character (at offset 0)
                 '\ud800'  =>  refused: invalid unicode code point (at offset 0)
                 007  =>  7
                 1u  =>  1
-                18446744073709551616  =>  refused: the number is too large to be exact (at offset 0)
+                18446744073709551616  =>  refused: the number is too large to be exact: 64 bits do not hold it (at offset 0)
                 1e999  =>  refused: the number is too large (at offset 0)
                 inputs.é  =>  refused: unexpected character (at offset 7)
                 in  =>  refused: in is a word of the language: write ["in"] for a field (at offset 0)
@@ -590,7 +660,7 @@ mod tests {
             {1: 2}  =>  failed at 1: the key of an object must be text, not a number
             1 in 2  =>  failed at 2: in does not work on a number and a number
             size(1)  =>  failed at 0: size needs text, a list or an object, not a number
-            int('x')  =>  failed at 0: int: the text is not a whole number
+            int('x')  =>  failed at 0: int: the text is not a whole number that 64 bits hold
             int(true)  =>  failed at 0: int needs a number or text, not a boolean
             parseJson('{')  =>  failed at 0: parseJson: the text is not JSON
             'a'.matches('(')  =>  failed at 11: matches: the pattern cannot be read

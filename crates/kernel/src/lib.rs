@@ -14,6 +14,7 @@ pub mod draw;
 pub mod duration;
 pub mod each;
 pub mod event;
+pub mod exact;
 pub mod execution;
 pub mod explain;
 pub mod expression;

@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::json::Json;
 use crate::sql::sql;
 use crate::{Error, Store};
 
@@ -325,8 +326,8 @@ pub(crate) fn begun(
         definition,
         version: VersionId(row.try_get("version")?),
         epoch,
-        input: row.try_get::<_, Option<Value>>("input")?.unwrap_or_default(),
-        trigger: row.try_get("trigger")?,
+        input: row.try_get::<_, Option<Json>>("input")?.unwrap_or_default().0,
+        trigger: row.try_get::<_, Json>("trigger")?.0,
         created_at: row.try_get("created")?,
         deadline_in: millis(row.try_get("deadline_in_ms")?),
         trace: trace(row.try_get("trace")?, execution),

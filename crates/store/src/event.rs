@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::json::Json;
 use crate::page::Paged;
 use crate::sql::sql;
 use crate::workspace::audit;
@@ -189,8 +190,8 @@ fn stored(row: &Row) -> Result<Stored, Error> {
     let event = event::Event {
         id: row.try_get("id")?,
         kind: row.try_get("event_type")?,
-        data: row.try_get("event_data")?,
-        metadata: row.try_get("event_metadata")?,
+        data: row.try_get::<_, Json>("event_data")?.0,
+        metadata: row.try_get::<_, Json>("event_metadata")?.0,
         stream_id: row.try_get("stream_id")?,
         stream_type: row.try_get("stream_type")?,
         stream_version: Some(row.try_get("stream_version")?),

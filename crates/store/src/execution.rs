@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::json::Json;
 use crate::run::{Ended, ended, uuids};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
@@ -238,8 +239,8 @@ fn execution_of(row: &Row) -> Result<Execution, Error> {
         version_number: row.try_get("version_number")?,
         status: parsed(row, "status", execution::Status::parse)?,
         engine: row.try_get("engine")?,
-        trigger: row.try_get("trigger")?,
-        input: row.try_get("input")?,
+        trigger: row.try_get::<_, Json>("trigger")?.0,
+        input: row.try_get::<_, Option<Json>>("input")?.map(|input| input.0),
         output: row.try_get("output")?,
         error: row.try_get("error")?,
         priority: row.try_get("priority")?,

@@ -29,6 +29,7 @@ pub mod feed;
 pub mod handed_over;
 pub mod hook;
 pub mod iteration;
+mod json;
 pub mod key;
 pub mod lease;
 pub mod letter;

@@ -18,6 +18,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::json::Json;
 use crate::listing::Place;
 use crate::sql::sql;
 use crate::workspace::audit;
@@ -259,7 +260,7 @@ fn job_of(row: &Row) -> Result<Job, Error> {
         workspace: row.try_get::<_, Option<Uuid>>("workspace_id")?.map(WorkspaceId),
         event_id: row.try_get("event_id")?,
         event_type: row.try_get("event_type")?,
-        event_data: row.try_get("event_data")?,
+        event_data: row.try_get::<_, Json>("event_data")?.0,
         stream_id: row.try_get("stream_id")?,
         stream_type: row.try_get("stream_type")?,
         status: parsed(row, "status", Status::parse)?,

@@ -18,6 +18,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::admission::{Begun, begun, millis, trace};
+use crate::json::Json;
 use crate::sql::sql;
 use crate::{Error, Params, Store, parsed};
 
@@ -319,8 +320,8 @@ pub(crate) fn owned_run(row: &Row) -> Result<Owned, Error> {
         definition: DefinitionId(row.try_get("workflow_definition_id")?),
         version: VersionId(row.try_get("version_id")?),
         epoch: row.try_get("owner_epoch")?,
-        input: row.try_get::<_, Option<Value>>("input")?.unwrap_or_default(),
-        trigger: row.try_get("trigger")?,
+        input: row.try_get::<_, Option<Json>>("input")?.unwrap_or_default().0,
+        trigger: row.try_get::<_, Json>("trigger")?.0,
         created_at: row.try_get("created_at")?,
         deadline_in: millis(row.try_get("deadline_in_ms")?),
         trace: trace(row.try_get("trace_context")?, execution),

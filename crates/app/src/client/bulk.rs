@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
 use anyhow::Context;
+use kernel::exact;
 use serde::Serialize;
 use serde_json::Value;
 use server::wire;
@@ -59,6 +60,9 @@ fn read(file: &str, lines: &[String]) -> anyhow::Result<Vec<Line>> {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for (at, text) in lines.iter().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         match serde_json::from_str(text) {
+            Ok(_) if let Some(pointer) = exact::beyond(text.as_bytes()) => {
+                bad.push(format!("{file}:{}: {pointer} {}", at + 1, exact::MESSAGE));
+            }
             Ok(input) => good.push(Line { number: at + 1, input, bytes: text.len() }),
             Err(error) => bad.push(format!("{file}:{}: {error}", at + 1)),
         }

@@ -9,7 +9,7 @@
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
-use kernel::duration;
+use kernel::{duration, exact};
 use serde_json::{Map, Value};
 
 use super::document::{Document, draw};
@@ -89,7 +89,11 @@ fn read_any(flag: &str, input: &str) -> anyhow::Result<Value> {
     let file = if input == "-" { Some("-") } else { input.strip_prefix('@') };
     let Some(file) = file else {
         let told = || format!("read {flag} as JSON (@FILE reads a file, - reads stdin)");
-        return serde_json::from_str(input).with_context(told);
+        let value = serde_json::from_str(input).with_context(told)?;
+        return match exact::beyond(input.as_bytes()) {
+            Some(pointer) => Err(anyhow::anyhow!("{flag}: {pointer} {}", exact::MESSAGE)),
+            None => Ok(value),
+        };
     };
     let document = Document::load(file)?;
     document.parse().map_err(|finding| anyhow::anyhow!(draw::plain(document.shown(), &finding)))

@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use kernel::ask::Status;
+use kernel::exact;
 use serde_json::Value;
 use server::wire;
 use tokio::io::AsyncWriteExt as _;
@@ -219,7 +220,7 @@ async fn work(command: &[OsString], task: &wire::ClaimedTask) -> Done {
     if ended.status.success() {
         let text = String::from_utf8_lossy(&ended.stdout).into_owned();
         let text = text.trim();
-        return Done::Completed(serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())));
+        return Done::Completed(exact::read(text.as_bytes()).unwrap_or_else(|_| Value::String(text.to_owned())));
     }
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned);

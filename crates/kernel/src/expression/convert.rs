@@ -93,7 +93,10 @@ impl Converter<'_> {
             LiteralValue::Boolean(truth) => Value::Bool(*truth.inner()),
             LiteralValue::Int(number) => Value::from(*number.inner()),
             LiteralValue::UInt(number) => Value::from(*number.inner()),
-            LiteralValue::Double(number) => Number::from_f64(*number.inner()).map_or(Value::Null, Value::Number),
+            LiteralValue::Double(number) => {
+                let number = Number::from_f64(*number.inner());
+                Value::Number(number.ok_or_else(|| self.fail(tree, "the number is too large"))?)
+            }
             LiteralValue::String(text) if text.inner().contains('\0') => {
                 return Err(self.fail(tree, "text cannot hold a NUL character"));
             }

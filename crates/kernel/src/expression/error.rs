@@ -67,6 +67,8 @@ pub enum EvalError {
     Refused { function: &'static str, why: &'static str },
     #[error("the key of an object must be text, not {found}")]
     Key { found: &'static str },
+    #[error("the object is given one of its keys twice")]
+    RepeatedKey,
     #[error("there is no secret {0}")]
     NoSecret(String),
     #[error("secrets cannot be used here")]

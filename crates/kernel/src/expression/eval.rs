@@ -196,6 +196,9 @@ impl<'s> Walk<'s, '_> {
                 Value::String(name) => name,
                 other => return Err(key.fault(EvalError::Key { found: type_name(&other) })),
             };
+            if object.contains_key(&name) {
+                return Err(key.fault(EvalError::RepeatedKey));
+            }
             let field = self.node(value, sight)?;
             object.insert(name, self.budget.own(field).map_err(|cause| value.fault(cause))?);
         }

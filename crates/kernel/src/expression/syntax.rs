@@ -65,7 +65,7 @@ fn widen(source: &str) -> (Cow<'_, str>, usize) {
             None if digits > 0 => digits,
             None => c.len_utf8(),
         };
-        if digits >= 19 && !source[..at].trim_end().ends_with('-') {
+        if digits >= 19 && stands_alone(before, &rest[digits..]) && !is_negated(&source[..at]) {
             let value = rest[..digits].parse::<u64>().ok().filter(|value| i64::try_from(*value).is_err());
             if let Some(value) = value {
                 wide.to_mut().replace_range(at..at + digits, &format!("{:>digits$}", format!("0x{value:x}u")));
@@ -76,6 +76,20 @@ fn widen(source: &str) -> (Cow<'_, str>, usize) {
         before = source[..at].chars().next_back();
     }
     (wide, choices)
+}
+
+/// Are digits a whole number, and not a part of a name, a fraction or a number with a mark?
+fn stands_alone(before: Option<char>, after: &str) -> bool {
+    !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '.')
+        && !after.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.')
+}
+
+/// Does a minus that belongs to the number stand before it? One behind a value subtracts.
+fn is_negated(before: &str) -> bool {
+    before.trim_end().strip_suffix('-').is_some_and(|before| {
+        let value = before.trim_end();
+        !value.ends_with(|c: char| c.is_alphanumeric() || "_)]}\"'".contains(c)) || value.ends_with(" in")
+    })
 }
 
 /// The first thing that is wrong, with its cure where there is a usual one.
@@ -94,7 +108,9 @@ fn reword(source: &str, errors: &ParseErrors) -> ParseError {
         "argument must be a simple name" => "a loop first names its item, such as x".to_owned(),
         "invalid argument to has() macro" => "has is written has(inputs.field)".to_owned(),
         _ if source.contains("?.") && found == "the end" => "?. is not needed: what is missing is null".to_owned(),
-        "invalid int literal" => "the number is too large to be exact".to_owned(),
+        "invalid int literal" | "invalid uint literal" => {
+            "the number is too large to be exact: 64 bits do not hold it".to_owned()
+        }
         "invalid double literal" => "the number is too large".to_owned(),
         message if message.starts_with("reserved identifier") || found == "in" && offset == 0 => {
             format!("{found} is a word of the language: write [\"{found}\"] for a field")

@@ -3,10 +3,13 @@
 //! Invariants
 //! - The core schema of YAML 1.2, but for numbers with needless zeros before them, which are text.
 //! - Whatever is a value of JSON is the same value here.
+//! - An integer that 64 bits do not hold is refused, never rounded.
 //!
 //! Not here: quoted text, which is always text (`build`).
 
 use serde_json::{Number, Value};
+
+use crate::exact;
 
 /// The value of a plain word, or why it has none.
 pub(super) fn plain(text: &str) -> Result<Value, String> {
@@ -24,13 +27,20 @@ fn number(text: &str) -> Result<Option<Number>, String> {
         return Ok(None);
     }
     let not_finite = || format!("{text} is not a finite number");
+    let beyond = || format!("{text} is an integer that 64 bits do not hold: put quotes around it");
     if matches!(unsigned, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN") {
         return Err(not_finite());
     }
     for (prefix, radix) in [("0x", 16), ("0o", 8)] {
-        if let Some(digits) = text.strip_prefix(prefix) {
-            return Ok(u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+')).map(Number::from));
+        let Some(digits) = text.strip_prefix(prefix) else { continue };
+        if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
+            return Ok(None);
         }
+        return u64::from_str_radix(digits, radix).map(|number| Some(number.into())).map_err(|_| beyond());
+    }
+    let needs_no_zero = unsigned.len() == 1 || !unsigned.starts_with('0');
+    if needs_no_zero && exact::is_beyond(text.strip_prefix('+').unwrap_or(text).as_bytes()) {
+        return Err(beyond());
     }
     if let Ok(number) = serde_json::from_str(text) {
         return Ok(Some(number));

@@ -35,7 +35,7 @@ fn yaml_is_read_as_people_mean_it() {
             "1: one\ntrue: yes\n",
             "",
             "text: |\n  a\n  b\n",
-            "n: [007, 0, -0, +5, .5, 5., 1e3, 0x1F, 0o17, 0b1, 1_000, 1.2.3, 12:30, +.5e1, 99999999999999999999]\n",
+            "n: [007, 0, -0, +5, .5, 5., 1e3, 0x1F, 0o17, 0b1, 1_000, 1.2.3, 12:30, +.5e1, 99999999999999999999.0, 0099999999999999999999]\n",
             "t: [!!str 1, !!int 2, True, FALSE, Null, 'null', \"true\"]\n",
             "\ta: 1\n",
             "'<<': 1\n",
@@ -52,7 +52,7 @@ fn yaml_is_read_as_people_mean_it() {
             {"1":"one","true":"yes"}
             null
             {"text":"a\nb\n"}
-            {"n":["007",0,-0.0,5,0.5,5.0,1000.0,31,15,"0b1","1_000","1.2.3","12:30",5.0,1e+20]}
+            {"n":["007",0,-0.0,5,0.5,5.0,1000.0,31,15,"0b1","1_000","1.2.3","12:30",5.0,1e+20,"0099999999999999999999"]}
             {"t":["1",2,true,false,null,"null","true"]}
             {"a":1}
             {"<<":1}
@@ -109,6 +109,11 @@ fn a_slip_is_told_with_its_place() {
             "a: 1\n---\nb: 2\n",
             "a: .nan\n",
             "a: 1e400\n",
+            "a: {b: [18446744073709551616]}\n",
+            "a: -9223372036854775809\n",
+            "a: +99999999999999999999\n",
+            "a: 0x1FFFFFFFFFFFFFFFFF\n",
+            "{\"a\": 99999999999999999999}",
             "a: \"\\q\"\n",
             "a: b: c\n",
             "{\n  \"a\": 1,\n}",
@@ -132,6 +137,11 @@ fn a_slip_is_told_with_its_place() {
             2:1 syntax [---] there may be only one document
             1:4 bad_value [.nan] /a: .nan is not a finite number
             1:4 bad_value [1e400] /a: 1e400 is not a finite number
+            1:9 bad_value [18446744073709551616] /a/b/0: 18446744073709551616 is an integer that 64 bits do not hold: put quotes around it
+            1:4 bad_value [-9223372036854775809] /a: -9223372036854775809 is an integer that 64 bits do not hold: put quotes around it
+            1:4 bad_value [+99999999999999999999] /a: +99999999999999999999 is an integer that 64 bits do not hold: put quotes around it
+            1:4 bad_value [0x1FFFFFFFFFFFFFFFFF] /a: 0x1FFFFFFFFFFFFFFFFF is an integer that 64 bits do not hold: put quotes around it
+            1:7 bad_value [99999999999999999999] /a: 99999999999999999999 is an integer that 64 bits do not hold: put quotes around it
             1:4 syntax [] while parsing a quoted scalar, found unknown escape character
             1:5 syntax [] a colon with a space behind it makes a key: put quotes around the text
             {"a":1}

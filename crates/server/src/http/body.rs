@@ -1,10 +1,12 @@
 //! Reading request bodies and parameters: bounded, of one media type, every mistake named.
 
+use std::borrow::Cow;
+
 use axum::body::{HttpBody as _, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use kernel::parse;
+use kernel::{exact, parse};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -85,8 +87,25 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     typed(value(bytes)?)
 }
 
-/// Reads JSON that can be stored.
+/// Reads JSON that can be stored. An integer that 64 bits do not hold is refused, with its place.
 pub(crate) fn value(bytes: &[u8]) -> Result<Value, Problem> {
+    let value = storable(bytes)?;
+    let Some(pointer) = exact::beyond(bytes) else { return Ok(value) };
+    let refused = Problem::new(Code::ValidationFailed, format!("{pointer}: {}", exact::MESSAGE));
+    let problem = parse::Problem::new(parse::Code::BadValue, pointer, exact::MESSAGE);
+    Err(Problem { problems: vec![problem], ..refused })
+}
+
+/// The same from a sender who cannot be asked to write a number in another way: such an integer is text with its digits.
+pub(crate) fn value_from_outside(bytes: &[u8]) -> Result<Value, Problem> {
+    let value = storable(bytes)?;
+    match exact::quote(bytes) {
+        Cow::Borrowed(_) => Ok(value),
+        Cow::Owned(quoted) => storable(&quoted),
+    }
+}
+
+fn storable(bytes: &[u8]) -> Result<Value, Problem> {
     let malformed =
         |error: &dyn std::fmt::Display| Problem::new(Code::Malformed, format!("the body is not JSON: {error}"));
     let Strict(value) = serde_json::from_slice(bytes).map_err(|error| malformed(&error))?;
@@ -148,5 +167,29 @@ impl<T: DeserializeOwned> FromRequestParts<Api> for Params<T> {
         query.map(|Query(query)| Params(query)).map_err(|error| {
             Problem::new(Code::Malformed, format!("a query parameter cannot be read: {}", error.body_text()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_integer_that_64_bits_do_not_hold_is_refused_with_its_place() {
+        let body = br#"{"input": {"order": {"ids": [1, 123456789012345678901]}}}"#;
+        let refused = value(body).expect_err("a refusal");
+        assert_eq!(refused.detail, "/input/order/ids/1: is an integer that 64 bits do not hold: send it as text");
+        let places: Vec<&str> = refused.problems.iter().map(|problem| problem.pointer.as_str()).collect();
+        assert_eq!(places, ["/input/order/ids/1"]);
+        let most = br#"{"input": [18446744073709551615, -9223372036854775808, 1e300, "123456789012345678901"]}"#;
+        assert!(value(most).is_ok(), "what fits is taken");
+    }
+
+    #[test]
+    fn a_sender_who_cannot_be_asked_has_its_digits_kept() {
+        let read = value_from_outside(br#"{"id": 123456789012345678901, "n": 1}"#).ok();
+        assert_eq!(read, Some(json!({ "id": "123456789012345678901", "n": 1 })));
+        assert!(value_from_outside(br#"{"a": 123456789012345678901, "a": 2}"#).is_err(), "a key given twice");
     }
 }

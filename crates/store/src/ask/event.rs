@@ -20,6 +20,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{Place, Told, place_of};
+use crate::json::Json;
 use crate::sql::sql;
 use crate::{Error, Store};
 
@@ -119,8 +120,8 @@ fn event_of(row: &Row, id: Uuid) -> Result<Event, tokio_postgres::Error> {
     Ok(Event {
         id,
         kind: row.try_get("event_type")?,
-        data: row.try_get("event_data")?,
-        metadata: row.try_get("event_metadata")?,
+        data: row.try_get::<_, Json>("event_data")?.0,
+        metadata: row.try_get::<_, Json>("event_metadata")?.0,
         stream_id: row.try_get("stream_id")?,
         stream_type: row.try_get("stream_type")?,
         stream_version: Some(row.try_get("stream_version")?),

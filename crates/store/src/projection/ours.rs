@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::json::Json;
 use crate::sql::sql;
 use crate::{Error, Store};
 
@@ -155,8 +156,8 @@ fn due_of(row: &Row) -> Result<Due, Error> {
         event: Event {
             id: row.try_get("event_id")?,
             kind: row.try_get("event_type")?,
-            data: row.try_get("event_data")?,
-            metadata: row.try_get("event_metadata")?,
+            data: row.try_get::<_, Json>("event_data")?.0,
+            metadata: row.try_get::<_, Json>("event_metadata")?.0,
             stream_id: row.try_get("stream_id")?,
             stream_type: row.try_get("stream_type")?,
             stream_version: row.try_get("stream_version")?,

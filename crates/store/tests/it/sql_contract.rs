@@ -30,6 +30,17 @@ async fn the_source_documents_query_reads_the_view_and_skips_what_another_holds(
 }
 
 #[tokio::test]
+async fn an_integer_of_sql_that_64_bits_do_not_hold_keeps_its_digits() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let input = r#"'{"id": 123456789012345678901, "max": 18446744073709551615, "double": 1e20}'"#;
+    let id: Uuid = world.get(&format!("SELECT forebay_enqueue($1, $2, {input})"), &[&workspace.0, &definition.0]).await;
+    let execution = world.store.execution(ExecutionId(id), Some(workspace)).await.expect("the execution");
+    let kept = serde_json::json!({ "id": "123456789012345678901", "max": u64::MAX, "double": 1e20 });
+    assert_eq!(execution.input, Some(kept));
+}
+
+#[tokio::test]
 async fn a_start_inside_another_programs_transaction_is_there_when_it_commits_and_not_before() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;

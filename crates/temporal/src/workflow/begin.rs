@@ -148,7 +148,7 @@ fn read(payload: Option<&Payload>) -> Result<Value, Failure> {
     match payload {
         None => Ok(Value::Null),
         Some(payload) if payload.data.is_empty() => Ok(Value::Null),
-        Some(payload) => serde_json::from_slice(&payload.data)
+        Some(payload) => kernel::exact::read(&payload.data)
             .map_err(|_| Failure::new(Class::ValidationError, "the activity's result is not JSON")),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! - JSON that is read pays for each value before it is made: a short text can hold many.
+//! - An integer of it that 64 bits do not hold is text with its digits.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,6 +14,7 @@ use serde_json::{Map, Number, Value};
 use sha2::{Digest, Sha256};
 
 use super::{Answer, Function, made};
+use crate::exact;
 use crate::expression::budget::{Budget, ENTRY, OBJECT, VALUE};
 use crate::expression::error::EvalError;
 
@@ -71,6 +73,18 @@ fn written<'e>(function: Function, text: &str, budget: &mut Budget) -> Answer<'e
 }
 
 fn parse<'e>(function: Function, text: &str, budget: &mut Budget) -> Answer<'e> {
+    let value = read(function, text, budget)?;
+    // Only what is JSON is looked through: quotes must not make something JSON that is not.
+    match exact::quote(text.as_bytes()) {
+        Cow::Borrowed(_) => made(value),
+        Cow::Owned(quoted) => {
+            budget.allocate(quoted.len())?;
+            made(read(function, &String::from_utf8_lossy(&quoted), budget)?)
+        }
+    }
+}
+
+fn read(function: Function, text: &str, budget: &mut Budget) -> Result<Value, EvalError> {
     let mut spent = None;
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Paying { budget, spent: &mut spent }.deserialize(&mut reader).and_then(|value| {
@@ -78,7 +92,7 @@ fn parse<'e>(function: Function, text: &str, budget: &mut Budget) -> Answer<'e> 
         Ok(value)
     });
     match (value, spent) {
-        (Ok(value), _) => made(value),
+        (Ok(value), _) => Ok(value),
         (Err(_), Some(spent)) => Err(spent),
         (Err(_), None) => Err(function.refuses("the text is not JSON")),
     }

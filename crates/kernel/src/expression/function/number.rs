@@ -32,7 +32,7 @@ pub(super) fn call<'e>(function: Function, args: &[Cow<'e, Value>], budget: &mut
         },
         (Function::Int, Value::String(text)) => {
             let number = text.trim().parse::<i128>().ok().and_then(whole);
-            made(number.ok_or_else(|| function.refuses("the text is not a whole number"))?)
+            made(number.ok_or_else(|| function.refuses("the text is not a whole number that 64 bits hold"))?)
         }
         (Function::Double, Value::Number(number)) => made(number.as_f64()),
         (Function::Double, Value::String(text)) => {

@@ -138,7 +138,7 @@ fn read(headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Problem> {
         return Ok(json!({}));
     }
     if body::is_json(headers) {
-        return body::value(bytes);
+        return body::value_from_outside(bytes);
     }
     let essence = body::essence(headers);
     let value = match essence.as_str() {
