@@ -1,6 +1,8 @@
 # Node, and the packages from npm that tests drive the service with. To be sourced.
 #
 #   ensure_node       installs Node and npm where they are missing and it can
+#   npm_install_locked FROM TO   installs the packages that FROM/package-lock.json names into TO, unless they are there,
+#                     without running their scripts
 #   test_node_start   installs the locked packages below target/, once, without running their scripts, and exports
 #                     FOREBAY_TEST_NPM, where they are
 # shellcheck shell=bash
@@ -19,15 +21,18 @@ ensure_node() {
     fi
 }
 
-test_node_start() {
-    ensure_node || return
-    local of=crates/app/tests/realtime to=target/npm
-    export FOREBAY_TEST_NPM=$PWD/$to
-    if cmp -s "$of/package-lock.json" "$to/installed.json"; then
+npm_install_locked() {
+    if cmp -s "$1/package-lock.json" "$2/installed.json"; then
         return
     fi
-    mkdir -p "$to"
-    cp "$of/package.json" "$of/package-lock.json" "$to/"
-    (cd "$to" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2) || return
-    cp "$of/package-lock.json" "$to/installed.json"
+    mkdir -p "$2"
+    cp "$1/package.json" "$1/package-lock.json" "$2/"
+    (cd "$2" && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >&2) || return
+    cp "$1/package-lock.json" "$2/installed.json"
+}
+
+test_node_start() {
+    ensure_node || return
+    export FOREBAY_TEST_NPM=$PWD/target/npm
+    npm_install_locked crates/app/tests/realtime target/npm
 }

@@ -76,7 +76,8 @@ pub enum EngineState {
 /// The reason an item is not running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(tag = "reason", rename_all = "snake_case", rename_all_fields = "camelCase")]
+// Fields are renamed one by one: the API's description does not know rename_all_fields.
+#[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Waiting {
     WorkspaceDeleted,
     DefinitionDeleted,
@@ -103,19 +104,19 @@ pub enum Waiting {
         key: String,
         running: i32,
         limit: i32,
-        #[serde(default)]
+        #[serde(default, rename = "heldBy")]
         held_by: Vec<ExecutionId>,
     },
     DefinitionFull {
         running: i32,
         limit: i32,
-        #[serde(default)]
+        #[serde(default, rename = "heldBy")]
         held_by: Vec<ExecutionId>,
     },
     WorkspaceFull {
         running: i32,
         limit: i32,
-        #[serde(default)]
+        #[serde(default, rename = "heldBy")]
         held_by: Vec<ExecutionId>,
     },
     EngineFull,

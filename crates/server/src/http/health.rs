@@ -22,7 +22,8 @@ pub(crate) async fn live() -> &'static str {
 
 /// The process can do its work; says what cannot.
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()),
-    responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
+    responses((status = 200, body = Readiness),
+        (status = 503, description = "It is not ready: `checks` says why.", body = Readiness)))]
 pub(crate) async fn ready(State(api): State<Api>) -> Response {
     let mut checks = BTreeMap::new();
     let ping = tokio::time::timeout(Duration::from_secs(2), api.store.ping()).await;

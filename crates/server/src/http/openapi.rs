@@ -3,10 +3,11 @@
 //! Invariants
 //! - A route is registered and described by the same line, so no route is served undescribed.
 //! - Every body has an example, and every route may answer with a problem.
-//! - `docs/openapi.json` is this document; a test compares them.
+//! - `docs/openapi.json` is this document; a test compares them. `dev/api-clients` lints it and compiles what generators make of it.
 //!
 //! Not here: what a route does and takes (its handler says so); the two protocols of Supabase, which are described elsewhere.
 
+mod complete;
 mod examples;
 
 use std::sync::OnceLock;
@@ -40,6 +41,7 @@ pub(crate) fn document() -> Value {
         "title": "Forebay", "version": env!("CARGO_PKG_VERSION"), "description": ABOUT,
         "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
     });
+    document["servers"] = json!([{ "url": "/" }]);
     document["security"] = json!([{ "key": [] }]);
     document["components"]["securitySchemes"] = json!({
         "key": { "type": "http", "scheme": "bearer", "description": "An API key: `fbk_` and 72 letters and digits." },
@@ -48,6 +50,7 @@ pub(crate) fn document() -> Value {
         document["components"]["schemas"][name] = schema;
     }
     shorten_pages(&mut document["components"]["schemas"]);
+    complete::name_variants(&mut document);
     document["components"]["responses"] = json!({ "Problem": {
         "description": "It was refused, or failed: `code` says why.",
         "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/ProblemBody" } } },
@@ -62,6 +65,7 @@ pub(crate) fn document() -> Value {
             let part = |name: &Value| name.as_str().unwrap_or_default().to_owned();
             operation["operationId"] =
                 json!(format!("{}_{}", part(&operation["tags"][0]), part(&operation["operationId"])));
+            complete::describe_responses(operation);
             illustrate(operation, &schemas);
         }
     }
@@ -161,6 +165,126 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn every_response_has_a_description() {
+        let document = document();
+        let mut found = Vec::new();
+        walk(&document["paths"], "", &mut found);
+        let responses = found.iter().filter(|(way, _)| way.ends_with("/responses"));
+        for (way, response) in responses.flat_map(|(way, all)| {
+            all.as_object()
+                .expect("responses")
+                .iter()
+                .map(move |(status, response)| (format!("{way}/{status}"), response))
+        }) {
+            let described = response["description"].as_str().is_some_and(|text| !text.is_empty());
+            assert!(described || response.get("$ref").is_some(), "{way}: give it `description = \"…\"` in its handler");
+        }
+    }
+
+    #[test]
+    fn a_union_is_told_apart_by_its_discriminator() {
+        let document = document();
+        let schemas = document["components"]["schemas"].as_object().expect("schemas");
+        let mut tagged = 0;
+        for (name, schema) in schemas {
+            let of_union = schema["allOf"].as_array().into_iter().flatten().any(|part| {
+                let of = part["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
+                of.is_some_and(|of| schemas[of].get("oneOf").is_some())
+            });
+            assert!(!of_union, "{name}: generators drop an allOf of a union");
+            let Some(variants) = schema.get("oneOf").and_then(Value::as_array) else { continue };
+            tagged += 1;
+            let mapping =
+                schema["discriminator"]["mapping"].as_object().unwrap_or_else(|| panic!("{name}: no mapping"));
+            let tag = schema["discriminator"]["propertyName"].as_str().expect("the tag's name");
+            assert_eq!(mapping.len(), variants.len(), "{name}");
+            for (value, reference) in mapping {
+                let variant = reference.as_str().and_then(|way| document.pointer(way.trim_start_matches('#')));
+                let variant = variant.unwrap_or_else(|| panic!("{name}: {reference} leads nowhere"));
+                assert_eq!(variant["properties"][tag]["enum"], json!([value]), "{name}");
+                assert!(variant["title"].is_string(), "{name}: {value} has no title");
+            }
+        }
+        assert!(tagged > 0, "the reasons to wait are a union");
+        let waiting = &schemas["WaitingReasonDelayedUntil"];
+        assert_eq!(waiting["required"], json!(["at", "reason", "message"]));
+    }
+
+    /// The description does not know every attribute that renames a field on the wire.
+    #[test]
+    fn every_field_is_called_as_on_the_wire() {
+        let document = document();
+        for (name, schema) in document["components"]["schemas"].as_object().expect("schemas") {
+            for field in schema["properties"].as_object().into_iter().flatten().map(|(field, _)| field) {
+                assert!(!field.contains('_'), "{name}.{field} is no field of this API: give it #[serde(rename = …)]");
+            }
+        }
+        let full = kernel::explain::Waiting::WorkspaceFull { running: 1, limit: 1, held_by: Vec::new() };
+        let sent = serde_json::to_value(full).expect("JSON");
+        let known =
+            document["components"]["schemas"]["WaitingReasonWorkspaceFull"]["properties"].as_object().expect("fields");
+        assert!(sent.as_object().expect("an object").keys().all(|field| known.contains_key(field)), "{sent}");
+    }
+
+    /// Generators call the type of a field that is described in place by its owner's name and its own.
+    #[test]
+    fn no_field_makes_a_type_with_the_name_of_another() {
+        let document = document();
+        let schemas = document["components"]["schemas"].as_object().expect("schemas");
+        for (owner, schema) in schemas {
+            for (field, below) in schema["properties"].as_object().into_iter().flatten() {
+                let in_place = below["type"] == "object" || below.get("enum").is_some() || below.get("oneOf").is_some();
+                let name = format!("{owner}{}", complete::pascal(field));
+                let hint = "rename the type with #[schema(as = …)]";
+                assert!(
+                    !in_place || !schemas.contains_key(&name),
+                    "{owner}.{field} and {name} would be one type: {hint}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_types_share_a_name() {
+        let mut names = Vec::new();
+        for folder in ["../kernel/src", "src"] {
+            names_below(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut names);
+        }
+        assert!(names.len() > 100, "the search finds the types: {}", names.len());
+        names.sort_unstable();
+        let twice: Vec<&String> =
+            names.windows(2).filter(|pair| pair[0] == pair[1]).filter_map(|pair| pair.first()).collect();
+        assert!(twice.is_empty(), "the later would replace the earlier: {twice:?}; use #[schema(as = …)]");
+    }
+
+    /// The names under which types below a folder are described.
+    fn names_below(folder: &std::path::Path, names: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+            if entry.is_dir() {
+                names_below(&entry, names);
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&entry).expect("a file");
+                names.extend(text.split("ToSchema").skip(1).filter_map(name_of).filter(|name| !name.is_empty()));
+            }
+        }
+    }
+
+    /// The name of the type whose derive stands before this text.
+    fn name_of(text: &str) -> Option<String> {
+        let word = |text: &str| text.split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned);
+        let item = ["pub struct ", "pub enum ", "struct ", "enum "].iter().filter_map(|kind| text.find(kind)).min()?;
+        let (attributes, item) = text.split_at(item);
+        // Only attributes may stand between: all else is no derive.
+        if !attributes.starts_with([')', ',']) {
+            return None;
+        }
+        match attributes.split_once("schema(as = ") {
+            Some((_, name)) => word(name),
+            None => word(item.trim_start_matches("pub ").split_once(' ')?.1),
+        }
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub struct Rerun {
 /// Whether a node whose end is not known took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+// Generators call the type of `Rerun.resolve` RerunResolve.
+#[schema(as = NodeResolution)]
 pub enum RerunResolve {
     /// It did: it counts as completed, and produced nothing.
     Done,
