@@ -206,9 +206,9 @@ async fn a_process_is_forgotten_a_day_after_its_end_unless_something_names_it() 
     for process in [owner, claimer, idle] {
         world.store.end_process(process).await.expect("it ends");
     }
-    assert_eq!(world.store.forget_processes(crate::support::ENGINE).await.expect("an answer"), 0, "too early");
+    assert_eq!(world.store.forget_processes(ENGINE).await.expect("an answer"), 0, "too early");
     let sql = "UPDATE process SET ended_at = ended_at - interval '2 days' WHERE ended_at IS NOT NULL";
     world.run_sql(sql, &[]).await;
-    assert_eq!(world.store.forget_processes(crate::support::ENGINE).await.expect("an answer"), 1);
+    assert_eq!(world.store.forget_processes(ENGINE).await.expect("an answer"), 1);
     assert_eq!(world.count(&format!("process WHERE id = '{idle}'")).await, 0);
 }
