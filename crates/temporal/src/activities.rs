@@ -91,7 +91,8 @@ impl Kit {
     #[activity(name = "node")]
     pub(crate) async fn node(self: Arc<Self>, context: ActivityContext, call: Call) -> Result<Ended, ActivityError> {
         let (hold, heartbeat) = (call.hold, self.heartbeat);
-        let performed = guarded(beating(&context, heartbeat, self.perform(&context, call))).await;
+        // Boxed: what a call may hold makes this future large.
+        let performed = Box::pin(guarded(beating(&context, heartbeat, self.perform(&context, call)))).await;
         self.or_broken(hold, performed, Ended::Lost).await
     }
 
