@@ -345,49 +345,66 @@ BEGIN
     RETURN least(greatest(p_limit - v_counted, 0), p_arriving);
 END $$;
 
-CREATE FUNCTION public.fb_beat_2(p_process uuid, p_dispatches boolean, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid)
+CREATE FUNCTION public.fb_beat_3(p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting integer, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid, runs bigint)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 BEGIN
-    UPDATE process p SET seen_at = clock_timestamp(), dispatching = p_dispatches WHERE p.id = p_process AND p.ended_at IS NULL;
+    UPDATE process p
+       SET seen_at = clock_timestamp(), dispatching = p_dispatches, has_room = p_has_room, waiting_runs = p_waiting
+     WHERE p.id = p_process AND p.ended_at IS NULL;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'gone', NULL::smallint, p_process;
+        RETURN QUERY SELECT 'gone', NULL::smallint, p_process, NULL::bigint;
         RETURN;
     END IF;
     IF p_dispatches THEN
         RETURN QUERY
-        WITH q AS MATERIALIZED (
+        WITH fair AS MATERIALIZED (
             SELECT ceil(64.0 / greatest(1, (
                 SELECT count(*) FROM process p
                  WHERE p.id <> p_process AND p.dispatching AND p.ended_at IS NULL
                    AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
         mine AS MATERIALIZED (
-            SELECT o.shard, count(*) OVER () AS n, row_number() OVER (ORDER BY o.shard) AS rn
+            SELECT o.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY o.shard) AS place
               FROM shard_owner o WHERE o.owner = p_process),
-        take AS MATERIALIZED (
+        free AS MATERIALIZED (
             SELECT o.shard FROM shard_owner o
              WHERE o.until <= clock_timestamp() AND o.owner IS DISTINCT FROM p_process
-             ORDER BY random() LIMIT greatest((SELECT share FROM q) - (SELECT count(*) FROM mine), 0)
+             ORDER BY random() LIMIT greatest((SELECT share FROM fair) - (SELECT count(*) FROM mine), 0)
              FOR UPDATE SKIP LOCKED),
-        x AS (SELECT mine.shard, mine.n <= q.share OR mine.rn > 1 AS keep FROM mine, q
-              UNION ALL SELECT take.shard, true FROM take),
-        u AS (
+        wanted AS (
+            SELECT mine.shard, mine.held <= fair.share OR mine.place > 1 AS keep FROM mine, fair
+            UNION ALL SELECT free.shard, true FROM free),
+        leased AS (
             UPDATE shard_owner o
-               SET owner = CASE WHEN x.keep THEN p_process END,
-                   until = CASE WHEN x.keep THEN clock_timestamp() + make_interval(secs => p_lease_s) ELSE '-infinity' END
-              FROM x WHERE o.shard = x.shard AND (o.owner = p_process OR o.until <= clock_timestamp())
-            RETURNING o.shard, x.keep)
-        SELECT 'shard', u.shard, NULL::uuid FROM u WHERE u.keep;
+               SET owner = CASE WHEN wanted.keep THEN p_process END,
+                   until = CASE WHEN wanted.keep THEN clock_timestamp() + make_interval(secs => p_lease_s) ELSE '-infinity' END
+              FROM wanted WHERE o.shard = wanted.shard AND (o.owner = p_process OR o.until <= clock_timestamp())
+            RETURNING o.shard, wanted.keep)
+        SELECT 'shard', leased.shard, NULL::uuid, NULL::bigint FROM leased WHERE leased.keep;
+    END IF;
+    IF p_dispatches AND p_has_room THEN
+        RETURN QUERY
+        WITH with_room AS MATERIALIZED (
+            SELECT p.id, row_number() OVER (ORDER BY p.id) - 1 AS place, count(*) OVER () AS many FROM process p
+             WHERE p.dispatching AND p.has_room AND p.ended_at IS NULL
+               AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
+        SELECT 'claim', o.shard, NULL::uuid, NULL::bigint
+          FROM shard_owner o CROSS JOIN with_room me
+         WHERE me.id = p_process AND o.shard % me.many = me.place
+           AND NOT EXISTS (SELECT 1 FROM with_room w WHERE w.id = o.owner);
     END IF;
     RETURN QUERY
-    SELECT 'cancel', NULL::smallint, e.id FROM workflow_execution e
+    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(p.waiting_runs), 0)::bigint FROM process p
+     WHERE p.ended_at IS NULL AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
+    RETURN QUERY
+    SELECT 'cancel', NULL::smallint, e.id, NULL::bigint FROM workflow_execution e
      WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
     RETURN QUERY
-    SELECT 'wake', NULL::smallint, e.id FROM workflow_execution e
+    SELECT 'wake', NULL::smallint, e.id, NULL::bigint FROM workflow_execution e
      WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
     RETURN QUERY
-    SELECT 'dead', NULL::smallint, p.id FROM process p
+    SELECT 'dead', NULL::smallint, p.id, NULL::bigint FROM process p
      WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
            OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
      LIMIT 100;
@@ -854,7 +871,7 @@ BEGIN
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
       JOIN fb_left_3(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
     UNION ALL
-    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_1(p_ids, p_claims) m;
+    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_2(p_ids, p_claims, p_actor) m;
 END $$;
 
 CREATE FUNCTION public.fb_deliveries_claim_1(p_claim uuid, p_after uuid, p_each integer, p_limit integer, p_steps integer, p_lease_s double precision) RETURNS TABLE(delivery uuid, place uuid)
@@ -2297,29 +2314,37 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION public.fb_missing_1(p_ids uuid[], p_claims uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
+CREATE FUNCTION public.fb_missing_2(p_ids uuid[], p_claims uuid[], p_actor text) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
-    z record;
+    v_reason constant text := 'its execution row is missing: somebody deleted it';
+    failed record;
 BEGIN
-    WITH m AS (
-        DELETE FROM execution_queue q USING unnest(p_ids, p_claims) AS t(id, claim)
+    WITH missing AS (
+        UPDATE execution_queue q SET status = 'FAILED', stage = 9, last_error = v_reason
+          FROM unnest(p_ids, p_claims) AS t(id, claim)
          WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
            AND NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = t.id)
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed)
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
+    audited AS (
+        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT m.workspace_id, p_actor, 'queue_item.fail', 'queue_item', m.id,
+               jsonb_build_object('type', 'EXECUTION_GONE', 'message', v_reason)
+          FROM missing m)
     SELECT coalesce(array_agg(m.id), '{}') AS ids, array_agg(m.workspace_id) AS of, array_agg(m.freed) AS freed,
-           array_agg(m.workspace_id) FILTER (WHERE m.gated) AS ws,
-           array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS def,
-           array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS key
-      INTO z FROM m;
-    IF z.ws IS NOT NULL THEN
-        PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+           array_agg(m.workspace_id) FILTER (WHERE m.gated) AS workspaces,
+           array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS definitions,
+           array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS keys
+      INTO failed FROM missing m;
+    IF failed.workspaces IS NOT NULL THEN
+        PERFORM fb_open_1(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
+                          failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
     END IF;
-    RETURN QUERY SELECT * FROM unnest(z.ids, z.of, z.freed);
+    RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
 END $$;
 
 CREATE FUNCTION public.fb_open_1(p_workspaces uuid[], p_definitions uuid[], p_keys text[]) RETURNS SETOF uuid
@@ -3129,7 +3154,9 @@ CREATE TABLE public.process (
     seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     ended_at timestamp with time zone,
     died boolean DEFAULT false NOT NULL,
-    dispatching boolean DEFAULT false NOT NULL
+    dispatching boolean DEFAULT false NOT NULL,
+    has_room boolean DEFAULT false NOT NULL,
+    waiting_runs integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='20');
 

@@ -1,8 +1,7 @@
 //! HTTP: the API under `/api/v1`, health, readiness and metrics.
 //!
 //! Invariants
-//! - The router denies by default: everything under `/api` passes `auth` first, and bodies are read
-//!   after that.
+//! - The router denies by default: everything under `/api` passes `auth` first, and bodies are read after that.
 //! - Every answer that is no success is an RFC 9457 problem with a stable code, the framework's own
 //!   included; but below `/rest/v1`, where a client of PostgREST expects PostgREST's.
 //!

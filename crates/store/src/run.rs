@@ -231,14 +231,7 @@ impl Store {
             )
             .await?;
         all_answered(&rows, records)?;
-        let told: Vec<Recorded> = rows.iter().map(recorded).collect::<Result<_, _>>()?;
-        for (record, told) in records.iter().zip(&told) {
-            // A root that runs has an item in a slot; a child has none.
-            if told.ended && told.freed.is_none() && record.execution == record.holder {
-                tracing::warn!(execution_id = %record.execution, "The queue item of an execution was missing when it ended");
-            }
-        }
-        Ok(told)
+        rows.iter().map(recorded).collect::<Result<_, _>>().map(|told| warned(records, told))
     }
 
     /// Ends executions. `from` narrows which status is meant; what had ended already is answered
@@ -338,6 +331,16 @@ fn all_answered(rows: &[Row], records: &[Record]) -> Result<(), Error> {
 fn settled(record: &Record) -> i32 {
     let settled = record.facts.iter().filter(|fact| fact.status.is_settled()).count();
     i32::try_from(settled).unwrap_or(i32::MAX)
+}
+
+/// A root that runs has an item in a slot; a child has none. One that is missing when its execution ends is told of.
+fn warned(records: &[Record], told: Vec<Recorded>) -> Vec<Recorded> {
+    for (record, told) in records.iter().zip(&told) {
+        if told.ended && told.freed.is_none() && record.execution == record.holder {
+            tracing::warn!(execution_id = %record.execution, "The queue item of an execution was missing when it ended");
+        }
+    }
+    told
 }
 
 fn recorded(row: &Row) -> Result<Recorded, Error> {

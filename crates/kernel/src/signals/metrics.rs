@@ -52,7 +52,7 @@ table! {
     LOCK_FAILURES: "shedlock_acquisition_failures" Counter, [],
         "Times that a lock of the shedlock table was somebody else's, or could not be had.",
         "With dispatch.exclusive every process but one counts here. Without a holder anywhere: look for a stale row with a lock_until far ahead.";
-    RECONCILED: "engine_runs_reconciled_total" Counter, ["verdict"],
+    RECONCILED: "engine_runs_reconciled_total" Counter, [],
         "Runs of an engine elsewhere that were ended here because that engine said so.",
         "A few are right. Steady: workers end runs without telling; look at their logs.";
     STUCK: "engine_runs_stuck" Gauge, ["why"],
