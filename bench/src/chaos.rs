@@ -26,7 +26,6 @@ mod proxy;
 mod setup;
 pub mod short;
 pub mod soak;
-pub mod strays;
 pub mod strict;
 pub mod temporal;
 mod zombies;

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use kernel::ids::{ExecutionId, NodeKey};
+use kernel::definition::Definition;
+use kernel::ids::ExecutionId;
 use kernel::queue::Answer;
 use serde_json::{Map, Value, json};
 use store::taken::Brief;
@@ -107,7 +108,7 @@ struct Round {
     warm: Tenant,
     tenants: Vec<Tenant>,
     briefs: Vec<Brief>,
-    nodes: Vec<NodeKey>,
+    version: Definition,
     items: usize,
 }
 
@@ -128,8 +129,7 @@ impl Round {
             briefs.push(brief(&world, *tenant).await?);
         }
         let (definition, _) = kernel::parse::check(&document).map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
-        let nodes = definition.nodes.into_iter().map(|node| node.key).collect();
-        Ok(Round { world, warm, tenants, briefs, nodes, items })
+        Ok(Round { world, warm, tenants, briefs, version: definition, items })
     }
 
     async fn bare(&self, server: &Server) -> Result<(Arm, Told)> {
@@ -147,7 +147,7 @@ impl Round {
     async fn send(&self, client: &Bare, count: usize) -> Result<ExecutionId> {
         let ids: Vec<ExecutionId> = (0..count).map(|_| ExecutionId(store::new_id())).collect();
         let starts = ids.iter().enumerate().map(|(at, id)| async move {
-            let answer = client.start(*id, &self.briefs[at % self.briefs.len()], self.nodes.clone()).await;
+            let answer = client.start(*id, &self.briefs[at % self.briefs.len()], &self.version).await;
             ensure!(answer == Answer::Started, "a bare start was answered {answer:?}");
             Ok(())
         });

@@ -23,7 +23,7 @@ use crate::exit::usage;
 use crate::output;
 
 /// Whose spans leave this process: ours, and nothing that libraries make of their own.
-const TRACED: [&str; 3] = ["engine", "server", "store"];
+const TRACED: [&str; 4] = ["engine", "server", "store", "temporal"];
 
 /// Sends what is left when the service stops.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::binding::Rule;
-use crate::failure::Policy;
+use crate::failure::{Policy, Profiles};
 use crate::ids::{Label, NodeKey};
 use crate::schedule;
 use crate::webhook::hook;
@@ -91,12 +91,17 @@ impl Kind {
         self.manner() == Manner::Computes
     }
 
-    /// How a node of this kind is retried unless its author says otherwise.
+    /// How a node of this kind is retried unless its author, or the operator, says otherwise.
     pub fn retry(self) -> Policy {
+        self.retry_by(&Profiles::default())
+    }
+
+    /// How a node of this kind is retried unless its author says otherwise.
+    pub fn retry_by(self, profiles: &Profiles) -> Policy {
         match self {
-            Kind::HttpRequest => Policy::HTTP,
-            Kind::Workflow | Kind::ForEach | Kind::WaitForEvent => Policy::ONCE,
-            _ => Policy::DEFAULT,
+            Kind::HttpRequest => profiles.http,
+            Kind::Workflow | Kind::ForEach | Kind::WaitForEvent => profiles.work.once(),
+            _ => profiles.work,
         }
     }
 

@@ -193,6 +193,19 @@ pub struct Policy {
     pub max_ms: u64,
 }
 
+/// How nodes are retried whose authors do not say: those that call over the network, and all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profiles {
+    pub work: Policy,
+    pub http: Policy,
+}
+
+impl Default for Profiles {
+    fn default() -> Profiles {
+        Profiles { work: Policy::DEFAULT, http: Policy::HTTP }
+    }
+}
+
 impl Policy {
     /// For work inside the service.
     pub const DEFAULT: Policy = Policy { max_attempts: 3, initial_ms: 1_000, factor: 2, max_ms: 30_000 };

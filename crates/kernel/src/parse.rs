@@ -23,6 +23,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::definition::{Definition, Edge, MAX_DEPTH};
+use crate::failure::Profiles;
 use crate::fields::{child, unknown};
 use crate::ids::NodeKey;
 use crate::plan::{Invalid, Plan};
@@ -37,11 +38,16 @@ pub const MAX_POINTER_LEN: usize = 1_024;
 
 /// Checks a document in either form.
 pub fn check(document: &Value) -> Result<(Definition, Plan), Vec<Problem>> {
+    check_by(document, &Profiles::default())
+}
+
+/// The same; nodes that do not say how they are retried follow these profiles.
+pub fn check_by(document: &Value, profiles: &Profiles) -> Result<(Definition, Plan), Vec<Problem>> {
     let mut problems = Vec::new();
     if !is_sound(document, &mut String::new(), 1, &mut problems) {
         return Err(cut(problems));
     }
-    let draft = read::document(document, &mut problems);
+    let draft = read::document(document, profiles, &mut problems);
     let plan = Plan::new(&draft.definition);
     for why in plan.as_ref().err().into_iter().flatten().filter(|why| !draft.is_consequence(why)) {
         problems.push(draft.tell(why, &problems));
@@ -55,9 +61,14 @@ pub fn check(document: &Value) -> Result<(Definition, Plan), Vec<Problem>> {
 
 /// Checks a document as it was written, YAML or JSON: problems have their line and column, and come in their order.
 pub fn check_text(text: &str) -> Result<(Definition, Plan), Vec<Problem>> {
+    check_text_by(text, &Profiles::default())
+}
+
+/// The same; nodes that do not say how they are retried follow these profiles.
+pub fn check_text_by(text: &str, profiles: &Profiles) -> Result<(Definition, Plan), Vec<Problem>> {
     let source = source::read(text);
     let mut problems = source.problems.clone();
-    let found = match source.value.as_ref().map(check) {
+    let found = match source.value.as_ref().map(|document| check_by(document, profiles)) {
         Some(Ok(good)) if problems.is_empty() => return Ok(good),
         Some(Err(found)) => found,
         Some(Ok(_)) | None => Vec::new(),

@@ -11,6 +11,7 @@ mod http;
 mod origins;
 mod reasons;
 mod retention;
+mod retry;
 mod secrets;
 mod temporal;
 
@@ -23,6 +24,7 @@ pub use engine_kind::EngineKind;
 pub use http::Http;
 pub use reasons::REASONS;
 pub use retention::Retention;
+pub use retry::Retry;
 pub use secrets::Secrets;
 pub use temporal::Temporal;
 
@@ -38,6 +40,7 @@ pub struct Settings {
     pub dispatch: Dispatch,
     pub process: Process,
     pub engine: Engine,
+    pub retry: Retry,
     pub outbound: Outbound,
     pub secrets: Secrets,
     pub log: Log,
@@ -118,6 +121,7 @@ pub struct Engine {
 #[serde(default, deny_unknown_fields)]
 pub struct Outbound {
     pub allow: Vec<Allow>,
+    pub allow_loopback: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -276,6 +280,7 @@ impl Settings {
         self.retention.check()?;
         self.http.check()?;
         self.secrets.check()?;
+        self.retry.check()?;
         self.engine.temporal.check()
     }
 

@@ -17,11 +17,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kernel::ids::ProcessId;
-use kernel::signals::metrics;
+use kernel::signals::{metrics, spans};
 use store::Store;
 use store::lease::{HeldBy, Lease};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::heartbeat::Alive;
 
@@ -187,7 +188,8 @@ impl Holder {
             return;
         }
         self.turn.set(None);
-        if let Err(error) = self.store.unlock(self.lease, name).await {
+        let span = tracing::debug_span!(spans::RELEASE_LOCK.name, lock = self.lease.name);
+        if let Err(error) = self.store.unlock(self.lease, name).instrument(span).await {
             tracing::warn!(lease = self.lease.name, error = %error, "The lease was not given back; it ends by itself");
         }
     }

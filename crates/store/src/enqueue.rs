@@ -14,10 +14,11 @@ use kernel::rerun::Kept;
 use kernel::trace::TraceParent;
 use serde_json::Value;
 use tokio_postgres::Row;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::sql::sql;
-use crate::{Error, Store};
+use crate::{Error, Store, span};
 
 /// A request to execute.
 #[derive(Clone, Debug)]
@@ -91,8 +92,11 @@ impl Store {
         max_backlog: Option<i32>,
         actor: &str,
     ) -> Result<Vec<Accepted>, Error> {
-        let client = self.pool.get().await?;
-        enqueue_on(&client, judged, max_backlog, actor).await
+        let accepted = async {
+            let client = self.pool.get().await?;
+            enqueue_on(&client, judged, max_backlog, actor).await
+        };
+        accepted.instrument(span::of(sql!("workflow_execution/enqueue"))).await
     }
 
     /// Accepts one start that repeats another execution and keeps something of it.

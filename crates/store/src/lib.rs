@@ -45,6 +45,7 @@ pub mod run;
 pub mod sample;
 pub mod schedule;
 pub mod secret;
+mod span;
 mod sql;
 mod statistics;
 pub mod stray;
@@ -59,6 +60,7 @@ pub mod workspace;
 use deadpool_postgres::Pool;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 pub use error::Error;
@@ -102,9 +104,12 @@ impl Store {
     }
 
     async fn query(&self, sql: &'static str, params: Params<'_>) -> Result<Vec<Row>, Error> {
-        let client = self.pool.get().await?;
-        let statement = client.prepare_cached(sql).await?;
-        Ok(client.query(&statement, params).await?)
+        let asked = async {
+            let client = self.pool.get().await?;
+            let statement = client.prepare_cached(sql).await?;
+            Ok(client.query(&statement, params).await?)
+        };
+        asked.instrument(span::of(sql)).await
     }
 
     async fn one(&self, sql: &'static str, params: Params<'_>) -> Result<Row, Error> {
@@ -112,9 +117,12 @@ impl Store {
     }
 
     async fn execute(&self, sql: &'static str, params: Params<'_>) -> Result<u64, Error> {
-        let client = self.pool.get().await?;
-        let statement = client.prepare_cached(sql).await?;
-        Ok(client.execute(&statement, params).await?)
+        let asked = async {
+            let client = self.pool.get().await?;
+            let statement = client.prepare_cached(sql).await?;
+            Ok(client.execute(&statement, params).await?)
+        };
+        asked.instrument(span::of(sql)).await
     }
 }
 

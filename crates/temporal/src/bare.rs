@@ -8,7 +8,8 @@
 
 use std::sync::Arc;
 
-use kernel::ids::{ExecutionId, NodeKey};
+use kernel::definition::Definition;
+use kernel::ids::ExecutionId;
 use kernel::queue::Answer;
 use store::taken::Brief;
 
@@ -36,7 +37,7 @@ impl Bare {
     }
 
     /// Asks once for a start.
-    pub async fn start(&self, execution: ExecutionId, brief: &Brief, nodes: Vec<NodeKey>) -> Answer {
-        start::send(&self.linked, &self.task_queue, execution, brief, nodes).await
+    pub async fn start(&self, execution: ExecutionId, brief: &Brief, version: &Definition) -> Answer {
+        start::send(&self.linked, &self.task_queue, execution, brief, Some(version)).await
     }
 }

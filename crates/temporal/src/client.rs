@@ -107,13 +107,7 @@ impl Engine for Temporal {
     }
 
     fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>> {
-        Box::pin(async move {
-            let described = questions::describe(&*self.shared.linked().await?, execution).await?;
-            if matches!(described, Described::Closed(_) | Described::Broken(_)) {
-                self.shared.close_below(execution).await?;
-            }
-            Ok(described)
-        })
+        Box::pin(async move { questions::describe(&*self.shared.linked().await?, execution).await })
     }
 
     fn open(&self, from: ExecutionId, to: ExecutionId) -> BoxFuture<'_, Result<Option<BTreeSet<ExecutionId>>, String>> {
@@ -169,7 +163,6 @@ impl Shared {
         };
         // One that cannot be read is started all the same: its begin ends it, with the reason.
         let version = self.versions.get(&self.store, brief.version).await.ok();
-        let nodes = version.map(|version| version.definition.nodes.iter().map(|node| node.key.clone()).collect());
         let linked = match self.linked().await {
             Ok(linked) => linked,
             Err(reason) => return Answer::Unavailable(reason),
@@ -179,8 +172,8 @@ impl Shared {
         {
             return Answer::Unavailable(reason);
         }
-        let nodes = nodes.unwrap_or_default();
-        let answered = start::send(&linked, &self.settings.task_queue, execution, &brief, nodes).await;
+        let version = version.as_ref().map(|version| &version.definition);
+        let answered = start::send(&linked, &self.settings.task_queue, execution, &brief, version).await;
         self.doubtful.store(matches!(answered, Answer::Ambiguous(_)), Ordering::Relaxed);
         answered
     }
@@ -223,15 +216,6 @@ impl Shared {
         }
     }
 
-    /// Terminates what is open below a workflow that is closed: no child ends with its parent, because it may outlive the history that
-    /// started it.
-    async fn close_below(&self, execution: ExecutionId) -> Result<(), String> {
-        for child in self.store.open_below(execution).await.map_err(|error| error.to_string())? {
-            self.close(child).await?;
-        }
-        Ok(())
-    }
-
     /// Ends a workflow by force, and its execution once no worker can still perform a node of it. If this process dies
     /// on the way, the reconciler finds the workflow closed.
     async fn terminate(&self, execution: ExecutionId) -> Result<(), String> {
@@ -248,7 +232,11 @@ impl Shared {
             Err(_) => true,
         };
         self.close(execution).await?;
-        self.close_below(execution).await?;
+        // No child ends with its parent's workflow: it may outlive the history that started it.
+        let below = self.store.open_below(execution).await.map_err(|error| error.to_string())?;
+        for child in below {
+            self.close(child).await?;
+        }
         let in_flight = if calls { self.settings.heartbeat } else { Duration::ZERO };
         tokio::time::sleep(in_flight.max(self.settings.local_below)).await;
         let end = End { outcome: Status::Canceled, output: None, error: Some(store::control::terminated()) };

@@ -20,6 +20,7 @@ mod codec;
 mod connection;
 mod message;
 mod questions;
+mod retry;
 mod settings;
 mod start;
 #[cfg(feature = "testing")]

@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::taken::Hold;
 
+use crate::retry::RetryConfig;
+
 /// What a workflow is started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -27,7 +29,7 @@ pub(crate) struct Input {
     pub(crate) workflow_definition_id: DefinitionId,
     pub(crate) version_id: VersionId,
     pub(crate) node_ids: Vec<NodeKey>,
-    pub(crate) retry_config: Policy,
+    pub(crate) retry_config: RetryConfig,
     pub(crate) semantics: i32,
     /// Its deadline is its parent's, which ends it in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

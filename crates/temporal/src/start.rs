@@ -9,9 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kernel::failure::Policy;
-use kernel::ids::{ExecutionId, NodeKey};
+use kernel::definition::Definition;
+use kernel::ids::ExecutionId;
 use kernel::queue::Answer;
+use kernel::signals::spans;
 use store::taken::Brief;
 use temporalio_client::Client;
 use temporalio_client::tonic::Request;
@@ -26,11 +27,13 @@ use temporalio_common::protos::temporal::api::enums::v1::{WorkflowIdConflictPoli
 use temporalio_common::protos::temporal::api::taskqueue::v1::TaskQueue;
 use temporalio_common::protos::temporal::api::workflowservice::v1::StartWorkflowExecutionRequest;
 use temporalio_common::search_attributes::{SearchAttributeKey, SearchAttributes};
+use tracing::Instrument as _;
 
 use crate::WORKFLOW;
 use crate::answer::answer;
 use crate::connection::{CALL, Linked, chain};
 use crate::message::Input;
+use crate::retry::RetryConfig;
 
 const WORKSPACE: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayWorkspace");
 const DEFINITION: SearchAttributeKey<String> = SearchAttributeKey::keyword("ForebayDefinition");
@@ -47,21 +50,22 @@ pub(crate) async fn send(
     task_queue: &str,
     execution: ExecutionId,
     brief: &Brief,
-    nodes: Vec<NodeKey>,
+    version: Option<&Definition>,
 ) -> Answer {
     let Linked { client, attributes } = linked;
     let names = attributes.names(client).await;
-    let request = match request(client, task_queue, execution, brief, nodes).await {
+    let request = match request(client, task_queue, execution, brief, version).await {
         Ok(request) => request,
         Err(reason) => return Answer::Refused(reason),
     };
     let marks = marks(execution, brief, &names);
-    let answered = offer(client, request.clone(), marks.clone()).await;
+    let span = || tracing::debug_span!(spans::START_WORKFLOW.name, workflow_id = workflow_id(execution), task_queue);
+    let answered = offer(client, request.clone(), marks.clone()).instrument(span()).await;
     if marks.is_none() || !matches!(answered, Answer::Refused(_)) {
         return answered;
     }
     let marked_now = self::marks(execution, brief, &*attributes.ask(client).await);
-    if marked_now == marks { answered } else { offer(client, request, marked_now).await }
+    if marked_now == marks { answered } else { offer(client, request, marked_now).instrument(span()).await }
 }
 
 /// One request, one answer.
@@ -90,15 +94,16 @@ async fn request(
     task_queue: &str,
     execution: ExecutionId,
     brief: &Brief,
-    nodes: Vec<NodeKey>,
+    version: Option<&Definition>,
 ) -> Result<StartWorkflowExecutionRequest, String> {
+    let nodes = version.iter().flat_map(|definition| &definition.nodes);
     let input = Input {
         execution_id: execution,
         workspace_id: brief.workspace,
         workflow_definition_id: brief.definition,
         version_id: brief.version,
-        node_ids: nodes,
-        retry_config: Policy::DEFAULT,
+        node_ids: nodes.map(|node| node.key.clone()).collect(),
+        retry_config: RetryConfig::of(version),
         semantics: brief.semantics,
         inherits: false,
         outlived: true,

@@ -71,6 +71,18 @@ pub async fn history(settings: &Settings, execution: ExecutionId) -> Result<Vec<
     Ok(History { events }.encode_to_vec())
 }
 
+/// What an execution's workflow was started with, as stored in its history; not readable if there are keys.
+pub async fn input(settings: &Settings, execution: ExecutionId) -> Result<serde_json::Value, String> {
+    let history = History::decode(history(settings, execution).await?.as_slice()).map_err(|error| error.to_string())?;
+    let Some(Attributes::WorkflowExecutionStartedEventAttributes(first)) =
+        history.events.into_iter().next().and_then(|event| event.attributes)
+    else {
+        return Err("a history does not begin with a start".to_owned());
+    };
+    let payload = first.input.and_then(|input| input.payloads.into_iter().next()).ok_or("it was given nothing")?;
+    serde_json::from_slice(&payload.data).map_err(|error| error.to_string())
+}
+
 /// What Temporal itself tells of an execution's workflow.
 pub async fn described(settings: &Settings, execution: ExecutionId) -> Result<WorkflowExecutionInfo, String> {
     let client = dial(settings).await?;

@@ -4,11 +4,13 @@
 //! Not here: what graphs come to (`engine`'s scenarios, which Temporal plays too), runs that Temporal lost or cannot go
 //! on with (`temporal_lost`).
 
+use kernel::signals::spans;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::signals::{TRACE, start_traced};
 use crate::support::cli::Cli;
+use crate::support::collector::{Collector, Span};
 use crate::support::dev::Place;
 use crate::support::gate::{Demands, Gate};
 use crate::support::temporal::{Cluster, behind_our_back, server};
@@ -92,6 +94,33 @@ async fn what_a_worker_elsewhere_sends_belongs_to_the_trace_of_the_start() {
     cluster.tenant.completed(&id).await;
     let sent = cluster.receiver.traces("/call/a");
     assert!(sent.len() == 2 && sent.iter().all(|sent| sent.starts_with(&format!("00-{TRACE}-"))), "{sent:?}");
+}
+
+#[tokio::test]
+async fn the_spans_of_a_dispatch_to_temporal_are_those_of_the_source_documents() {
+    let collector = Collector::start().await;
+    let cluster = Cluster::traced(&collector.environment()).await;
+    let id = cluster.tenant.start(&cluster.tenant.light().await).await;
+    cluster.tenant.completed(&id).await;
+    for (name, within) in [
+        ("temporal:start_workflow", "step:dispatch_temporal"),
+        ("db:query", "step:claim_batch"),
+        ("db:query", "step:dispatch_temporal"),
+        ("db:update", "step:mark_dispatched"),
+        ("step:mark_dispatched", "step:process_item"),
+        ("step:release_lock", "flow:queue_processing"),
+    ] {
+        until(&format!("{name} within {within}"), async || {
+            let all = collector.spans();
+            let is_below = |span: &Span| all.iter().any(|outer| outer.id == span.parent && outer.name == within);
+            all.iter().any(|span| span.name == name && is_below(span)).then_some(())
+        })
+        .await;
+    }
+    let all = collector.spans();
+    let started = all.iter().find(|span| span.name == spans::START_WORKFLOW.name).expect("a span");
+    assert_eq!(started.fields["workflow_id"], json!({ "stringValue": format!("execution-{id}") }));
+    assert_eq!(started.fields["task_queue"], json!({ "stringValue": cluster.queue() }));
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ use super::Draft;
 use crate::definition::{Edge, MAX_EDGES, MAX_NODES, On};
 use crate::event::binding;
 use crate::expression::type_name;
+use crate::failure::Profiles;
 use crate::fields::{Code, Fields, Problem, Stage, child};
 use crate::ids::{BadName, Label, NodeKey};
 use crate::inputs::{self, Inputs};
@@ -56,12 +57,13 @@ pub(super) const FIELDS: &[&str] = &[
 /// What holds for nodes that do not say otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 struct Defaults {
+    profiles: Profiles,
     retry: Retry,
     timeout_ms: Option<u64>,
 }
 
 /// Reads a whole document.
-pub(super) fn document(document: &Value, problems: &mut Vec<Problem>) -> Draft {
+pub(super) fn document(document: &Value, profiles: &Profiles, problems: &mut Vec<Problem>) -> Draft {
     let mut draft = Draft::default();
     let Some(mut top) = Fields::open(document, "", FIELDS, Stage::Run, problems) else { return draft };
     if top.get("version").is_some_and(|version| version.as_u64() != Some(1)) {
@@ -87,7 +89,7 @@ pub(super) fn document(document: &Value, problems: &mut Vec<Problem>) -> Draft {
     definition.max_attempts = count(&mut top, "max_attempts", MAX_DISPATCH_ATTEMPTS);
     let starts = Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true));
     definition.on = on(&mut top, &starts);
-    let defaults = defaults(&mut top);
+    let defaults = defaults(&mut top, *profiles);
     let readable = nodes(&mut top, defaults, &mut draft) && edges(&mut top, &mut draft);
     // Without its nodes a graph would only seem to have more problems.
     if readable { draft } else { Draft::default() }
@@ -116,8 +118,8 @@ fn on(top: &mut Fields<'_, '_>, inputs: &Inputs) -> On {
     on
 }
 
-fn defaults(top: &mut Fields<'_, '_>) -> Defaults {
-    let mut defaults = Defaults::default();
+fn defaults(top: &mut Fields<'_, '_>, profiles: Profiles) -> Defaults {
+    let mut defaults = Defaults { profiles, ..Defaults::default() };
     let (Some(value), at) = (top.get("defaults"), top.pointer("defaults")) else { return defaults };
     let known = &["retry", "timeout", "timeout_ms"];
     if let Some(mut fields) = Fields::open(value, &at, known, Stage::Run, top.problems) {

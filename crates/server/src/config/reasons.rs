@@ -14,10 +14,6 @@ pub const REASONS: &[(&str, &str)] = &[
     ("http.max_waits_per_key", "requests of one key that may wait for an end (?wait=) at once, in this process"),
     ("http.max_streams_per_key", "event streams and sockets of one key that may be open at once, in this process"),
     (
-        "http.max_stream_backlog_bytes",
-        "changes that may wait for one stream or socket that reads too slowly, in bytes; with more it is closed and must come back",
-    ),
-    (
         "http.max_connections",
         "connections of clients at once; not set: what the limit of open files (ulimit -n) leaves beside the database's \
          connections and engine.max_calls. A new client takes the place of the connection that has been without a request longest",
@@ -97,8 +93,23 @@ pub const REASONS: &[(&str, &str)] = &[
         "a worker silent for so long loses the calls it makes; a terminated run's slot is free after it",
     ),
     (
+        "retry.max_attempts",
+        "how often a node is tried whose author does not say; a version keeps what held when it was published. The same for every process with the role api",
+    ),
+    ("retry.initial_ms", "the wait before the second attempt"),
+    ("retry.factor", "each further wait is this many times as long"),
+    ("retry.max_ms", "the longest wait between two attempts"),
+    ("retry.http_max_attempts", "the same four for HTTP_REQUEST"),
+    ("retry.http_initial_ms", "the wait before the second attempt of an HTTP_REQUEST"),
+    ("retry.http_factor", "each further wait of an HTTP_REQUEST is this many times as long"),
+    ("retry.http_max_ms", "the longest wait between two attempts of an HTTP_REQUEST"),
+    (
         "outbound.allow",
         "hosts that workflows may call although they are not public, as host:port, or addresses of a range, as 10.1.0.0/16:port",
+    ),
+    (
+        "outbound.allow_loopback",
+        "workflows may call programs on this machine's own loopback addresses; `dev` sets it unless told otherwise",
     ),
     (
         "secrets.key_file",

@@ -56,6 +56,7 @@ impl Turn {
     pub(super) fn answered(&self, settings: &Dispatch) -> i32 {
         ::metrics::counter!(metrics::PROCESSING_RUNS.name).increment(1);
         if self.claimed > 0 {
+            drop(tracing::debug_span!(parent: &self.span, spans::RELEASE_LOCK.name, lock = "shards").entered());
             self.span.record("batch_size", self.claimed);
             say!(events::PROCESSING; self.claimed, batch_size = self.claimed);
             ::metrics::histogram!(metrics::BATCH_SIZE.name).record(self.claimed);

@@ -4,6 +4,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
+use kernel::failure::Profiles;
 use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::parse;
 use serde::Deserialize;
@@ -46,11 +47,13 @@ pub(crate) struct Versions {
 #[utoipa::path(post, path = "/workflow/definitions/validate", tag = "definitions", request_body = SubmitDefinition,
     responses((status = 200, body = Validated)))]
 pub(crate) async fn validate(
+    State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Json(body): Json<SubmitDefinition>,
 ) -> Result<Reply<Validated>, Problem> {
+    let profiles = api.settings.retry.profiles();
     let work = move || {
-        let (definition, plan) = check(&body)?;
+        let (definition, plan) = check(&body, &profiles)?;
         Ok(Validated {
             valid: true,
             nodes: plan.nodes().len(),
@@ -300,10 +303,13 @@ pub(crate) async fn find(
     })
 }
 
-fn check(body: &SubmitDefinition) -> Result<(kernel::definition::Definition, kernel::plan::Plan), Problem> {
+fn check(
+    body: &SubmitDefinition,
+    profiles: &Profiles,
+) -> Result<(kernel::definition::Definition, kernel::plan::Plan), Problem> {
     let checked = match (&body.document, &body.source) {
-        (Some(document), _) => parse::check(document),
-        (None, Some(source)) => parse::check_text(source),
+        (Some(document), _) => parse::check_by(document, profiles),
+        (None, Some(source)) => parse::check_text_by(source, profiles),
         (None, None) => {
             let detail = "give the definition as document (JSON), or as source (text, YAML or JSON)";
             return Err(Problem::new(Code::ValidationFailed, detail));
@@ -321,12 +327,12 @@ pub(crate) fn invalid(problems: &[parse::Problem]) -> Problem {
 }
 
 async fn read(api: &Api, workspace: WorkspaceId, body: SubmitDefinition) -> Result<(String, NewVersion), Problem> {
-    let max_attempts = api.settings.dispatch.max_attempts;
-    apart::run(Some(workspace), move || checked(&body, max_attempts)).await?
+    let (max_attempts, profiles) = (api.settings.dispatch.max_attempts, api.settings.retry.profiles());
+    apart::run(Some(workspace), move || checked(&body, max_attempts, &profiles)).await?
 }
 
-fn checked(body: &SubmitDefinition, max_attempts: u32) -> Result<(String, NewVersion), Problem> {
-    let (definition, _) = check(body)?;
+fn checked(body: &SubmitDefinition, max_attempts: u32, profiles: &Profiles) -> Result<(String, NewVersion), Problem> {
+    let (definition, _) = check(body, profiles)?;
     let name = definition.name.clone().or_else(|| body.name.clone()).ok_or_else(|| {
         Problem::new(Code::ValidationFailed, "the definition has no name: put `name:` at the top of the document")
     })?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use engine::nodes::Done;
 use engine::versions;
 use kernel::execution;
-use kernel::failure::{Class, Failure, Policy};
+use kernel::failure::{Class, Failure};
 use kernel::ids::ExecutionId;
 use kernel::inputs::Inputs;
 use kernel::kind::workflow::{self, Config, MAX_DEPTH, MAX_DESCENDANTS};
@@ -35,6 +35,7 @@ use super::{Kit, again, later};
 use crate::NAME;
 use crate::connection::{chain, once};
 use crate::message::{Closed, Ended, Input};
+use crate::retry::RetryConfig;
 use crate::start::workflow_id;
 
 /// How soon Temporal is asked again about a child when it did not answer.
@@ -107,14 +108,15 @@ impl Kit {
     async fn input_of(&self, begun: &Begun, inherits: bool) -> Input {
         // One that cannot be read is started all the same: its begin ends it, with the reason.
         let version = self.versions.get(&self.store, begun.version).await.ok();
-        let nodes = version.map(|version| version.definition.nodes.iter().map(|node| node.key.clone()).collect());
+        let definition = version.as_ref().map(|version| &version.definition);
+        let nodes = definition.iter().flat_map(|definition| &definition.nodes);
         Input {
             execution_id: begun.execution,
             workspace_id: begun.workspace,
             workflow_definition_id: begun.definition,
             version_id: begun.version,
-            node_ids: nodes.unwrap_or_default(),
-            retry_config: Policy::DEFAULT,
+            node_ids: nodes.map(|node| node.key.clone()).collect(),
+            retry_config: RetryConfig::of(definition),
             semantics: kernel::SEMANTICS,
             inherits,
             outlived: true,

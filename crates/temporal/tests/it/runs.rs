@@ -54,6 +54,37 @@ async fn a_chain_of_two_thousand_nodes_is_continued_as_new_and_completes() {
 }
 
 #[tokio::test]
+async fn a_workflow_is_started_with_its_ids_its_nodes_and_the_retries_of_its_version() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let document = json!({ "nodes": {
+        "say": { "kind": "LOG", "with": { "message": "hi" } },
+        "call": { "kind": "HTTP_REQUEST", "needs": "say", "with": { "url": "BASE/ok" }, "retry": { "max_attempts": 9, "initial": "5s" } },
+    } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, Value::Null).await;
+    world.claim(process.id, &process.engine).await;
+    let ended = world.ended(id).await;
+    let told = testing::input(&settings(), id).await.expect("an input");
+    assert_eq!(
+        told,
+        json!({
+            "executionId": id,
+            "workspaceId": ended.workspace,
+            "workflowDefinitionId": definition,
+            "versionId": ended.version,
+            "nodeIds": ["say", "call"],
+            "retryConfig": {
+                "max_attempts": 9, "initial_ms": 5000, "factor": 2, "max_ms": 60000,
+                "nodes": { "say": { "max_attempts": 3, "initial_ms": 1000, "factor": 2, "max_ms": 30000 } },
+            },
+            "semantics": kernel::SEMANTICS,
+        })
+    );
+    process.worker.stop().await;
+}
+
+#[tokio::test]
 async fn a_start_may_be_repeated_in_every_state() {
     let world = World::new().await;
     let process = world.process(settings()).await;

@@ -36,7 +36,18 @@ impl Cluster {
         Cluster::by(Way::to_temporal().await, settings).await
     }
 
+    /// One process that does everything and sends its spans where this environment says.
+    pub(crate) async fn traced(environment: &[(&str, String)]) -> Cluster {
+        let way = Way::to_temporal().await;
+        let address = format!("engine.temporal.address=http://{}", way.address);
+        Cluster::made(way, &[address.as_str()], Some(environment)).await
+    }
+
     async fn by(way: Way, settings: &[&str]) -> Cluster {
+        Cluster::made(way, settings, None).await
+    }
+
+    async fn made(way: Way, settings: &[&str], environment: Option<&[(&str, String)]>) -> Cluster {
         let queue = format!("engine.temporal.task_queue=test-{}", store::new_id());
         // Slots are free again after a second, and calls are activities of their own.
         let own = [
@@ -49,7 +60,10 @@ impl Cluster {
         let (database, receiver) = (store::testing::Database::new().await, Receiver::start().await);
         let settings = receiver.allowed(&[&own, settings].concat());
         let key = store::key::Secret::generate().expect("randomness");
-        let mut server = Server::spawn_as("api,dispatcher", &database.url, &key, &settings);
+        let mut server = match environment {
+            Some(environment) => Server::spawn_in(&database.url, &key, &settings, environment),
+            None => Server::spawn_as("api,dispatcher", &database.url, &key, &settings),
+        };
         server.ready().await;
         let tenant = Tenant::new(server.api(), "PRO").await;
         Cluster { database, receiver, server, tenant, way, settings }

@@ -91,9 +91,9 @@ fn tries(fields: &mut Fields<'_, '_>, kind: Option<Kind>, delivery: Delivery, de
         fields.wrong("retry", why);
     }
     match (once, kind) {
-        (true, _) => own.policy(Policy::ONCE).once(),
-        (false, Kind::Workflow) => own.policy(kind.retry()),
-        (false, _) => own.or(defaults.retry).policy(kind.retry()),
+        (true, _) => own.policy(defaults.profiles.work).once(),
+        (false, Kind::Workflow) => own.policy(kind.retry_by(&defaults.profiles)),
+        (false, _) => own.or(defaults.retry).policy(kind.retry_by(&defaults.profiles)),
     }
 }
 
