@@ -34,6 +34,8 @@ pub const MAX_NAME_LEN: usize = 128;
 const LONGEST_CALLBACK: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// How often a value is sealed anew because another came first.
 const TRIES: usize = 5;
+/// How many outer keys are looked for at most: as many as an operator could ever have used.
+const MOST_KEYS: i64 = 100;
 /// How many data keys are sealed anew between two looks.
 const BATCH: i64 = 200;
 
@@ -183,6 +185,14 @@ impl Vault {
             }
             progress(done.resealed);
         }
+    }
+
+    /// The ids of outer keys that seal something stored and that this process does not have, or has with other bytes.
+    pub async fn missing_keys(&self) -> Result<BTreeSet<String>, store::Error> {
+        let mut samples = self.store.secret_key_samples(MOST_KEYS).await?;
+        samples.extend(self.store.webhook_key_samples(MOST_KEYS).await?);
+        let opens = |sealed: &Sealed| self.keys.of(&sealed.key_id).is_some_and(|key| seal::opens(sealed, key));
+        Ok(samples.into_iter().filter(|sealed| !opens(sealed)).map(|sealed| sealed.key_id).collect())
     }
 
     fn opened(&self, sealed: &Sealed) -> Result<Zeroizing<String>, Error> {

@@ -34,6 +34,19 @@ pub(crate) fn keys(settings: &Settings) -> Result<Keys, Invalid> {
     Ok(parsed)
 }
 
+/// What is wrong if this process lacks keys that stored secrets are sealed with; none if it has them all.
+pub(crate) async fn trouble(vault: &Vault) -> Result<Option<String>, store::Error> {
+    let missing = vault.missing_keys().await?;
+    if missing.is_empty() {
+        return Ok(None);
+    }
+    let ids = missing.into_iter().collect::<Vec<_>>().join(", ");
+    Ok(Some(format!(
+        "stored secrets are sealed with keys that this process does not have ({ids}): add them to secrets.key_file; if they are \
+         lost, set or delete those secrets again"
+    )))
+}
+
 /// Puts the data key of every secret under the first of the configured keys, while the service runs or not.
 pub async fn rotate(settings: &Settings, progress: impl FnMut(u64)) -> Result<Resealed, RotateError> {
     if settings.database.url.is_empty() {

@@ -17,7 +17,32 @@ CREATE OR REPLACE FUNCTION fb_binding_1(p_type text, p_workspace uuid) RETURNS u
      ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
 $fn$;
 
--- Folds one bound event into its job. Repeatable: an event makes one job.
+-- Types that make a job although nobody bound them. Every binding that somebody made goes before these.
+CREATE OR REPLACE FUNCTION fb_built_in_1() RETURNS TABLE (id uuid, event_type text, lease_s int) LANGUAGE sql IMMUTABLE AS $fn$
+    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', 900
+$fn$;
+
+-- Does an event of this type and workspace make a job?
+CREATE OR REPLACE FUNCTION fb_is_bound_1(p_type text, p_workspace uuid) RETURNS boolean LANGUAGE sql STABLE AS $fn$
+    SELECT fb_binding_1(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM fb_built_in_1() built WHERE built.event_type = p_type)
+$fn$;
+
+-- Before an insert: the event notes whether it is bound, so that one that makes no job says so.
+CREATE OR REPLACE FUNCTION fb_event_bound_1() RETURNS trigger LANGUAGE plpgsql AS $fn$
+BEGIN
+    NEW.bound := fb_is_bound_1(NEW.event_type, NEW.workspace_id);
+    RETURN NEW;
+END $fn$;
+
+DO $do$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'domain_events'::regclass AND tgname = 'forebay_bound') THEN
+        CREATE TRIGGER forebay_bound BEFORE INSERT ON domain_events
+            FOR EACH ROW WHEN (NEW.stream_type <> 'workflow_queue') EXECUTE FUNCTION fb_event_bound_1();
+    END IF;
+END $do$;
+
+-- Folds one bound event into its job. Without a binding, as of a built-in type, it is a job for workers outside. Repeatable: an event makes one job.
 CREATE OR REPLACE FUNCTION fb_project_1(p_event domain_events, p_binding uuid) RETURNS void LANGUAGE plpgsql AS $fn$
 DECLARE
     new_id uuid := gen_random_uuid();
@@ -27,9 +52,9 @@ BEGIN
         RETURN;
     END IF;
     INSERT INTO workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
-    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, b.lease_s, now(),
+    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, coalesce(b.lease_s, 900), now(),
            CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
-      FROM event_binding b WHERE b.id = p_binding;
+      FROM (SELECT 1) one LEFT JOIN event_binding b ON b.id = p_binding;
     INSERT INTO workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $fn$;
@@ -41,17 +66,13 @@ $fn$;
 
 -- After an insert, in the same transaction. An error that repeating cannot help is this event's: it is stored on it, and the insert stands.
 -- A transient one (a lock timeout, a deadlock, a full disk) is raised: the event is not stored, and its writer repeats the insert.
---
--- Runs with its owner's rights: who may insert an event needs no right on jobs.
-CREATE OR REPLACE FUNCTION fb_event_added() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
-DECLARE
-    bound uuid := fb_binding_1(NEW.event_type, NEW.workspace_id);
+CREATE OR REPLACE FUNCTION fb_event_added() RETURNS trigger LANGUAGE plpgsql AS $fn$
 BEGIN
-    IF bound IS NULL THEN
+    IF NOT coalesce(NEW.bound, fb_is_bound_1(NEW.event_type, NEW.workspace_id)) THEN
         RETURN NULL;
     END IF;
     BEGIN
-        PERFORM fb_project_1(NEW, bound);
+        PERFORM fb_project_1(NEW, fb_binding_1(NEW.event_type, NEW.workspace_id));
     EXCEPTION
         WHEN OTHERS THEN
             IF fb_is_transient_1(SQLSTATE) THEN
@@ -63,13 +84,10 @@ BEGIN
     RETURN NULL;
 END $fn$;
 
--- The queue's own stream is written by the queue: a fact that nobody lived would be rebuilt into a row. The queue writes facts in a trigger
--- that runs as the owner; a trigger of somebody else, on a temporary table for one, runs as somebody else. So this one must not run with
--- its owner's rights.
-CREATE OR REPLACE FUNCTION fb_fact_guard() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $fn$
+-- The queue's own stream is written by the queue: a fact that nobody lived would be rebuilt into a row.
+CREATE OR REPLACE FUNCTION fb_fact_guard() RETURNS trigger LANGUAGE plpgsql AS $fn$
 BEGIN
-    IF pg_trigger_depth() < 2
-       OR NOT pg_has_role(current_user, (SELECT own.relowner FROM pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
+    IF pg_trigger_depth() < 2 THEN
         RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
     END IF;
@@ -109,7 +127,7 @@ $fn$;
 CREATE OR REPLACE FUNCTION fb_append_2(
     p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected int[], p_types text[],
     p_data jsonb[], p_metadata jsonb[])
-RETURNS TABLE (ord bigint, id uuid, added boolean, sequence bigint, version int, created timestamptz)
+RETURNS TABLE (ord bigint, id uuid, added boolean, sequence bigint, version int, created timestamptz, bound boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s'
 AS $fn$
 #variable_conflict use_column
@@ -141,7 +159,7 @@ BEGIN
                 RAISE EXCEPTION 'event %: this id was used with other content', t.ord - 1
                     USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
             END IF;
-            RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at;
+            RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at, v_old.bound;
             CONTINUE;
         END IF;
         v_latest := fb_stream_version_1(t.workspace, t.stream, t.stream_type);
@@ -152,7 +170,7 @@ BEGIN
         RETURN QUERY
         INSERT INTO domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
         VALUES (v_id, t.workspace, t.stream, t.stream_type, v_latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
-        RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at;
+        RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at, e.bound;
     END LOOP;
 END $fn$;
 
@@ -161,12 +179,10 @@ END $fn$;
 CREATE OR REPLACE FUNCTION fb_stream_version_1(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS int LANGUAGE sql STABLE AS $fn$
     SELECT coalesce(
         CASE WHEN p_workspace IS NULL
-             THEN (SELECT e.stream_version FROM domain_events e
-                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL
-                    ORDER BY e.workspace_id DESC, e.stream_version DESC LIMIT 1)
-             ELSE (SELECT e.stream_version FROM domain_events e
-                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace
-                    ORDER BY e.stream_version DESC LIMIT 1) END, 0)
+             THEN (SELECT max(e.stream_version) FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL)
+             ELSE (SELECT max(e.stream_version) FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace) END, 0)
 $fn$;
 
 -- Folds an event again whose handling failed; answers whether that went well this time (null: it had not failed). One that is
@@ -174,16 +190,14 @@ $fn$;
 CREATE OR REPLACE FUNCTION fb_event_retry_2(p_sequence bigint) RETURNS boolean LANGUAGE plpgsql AS $fn$
 DECLARE
     e domain_events;
-    bound uuid;
 BEGIN
     SELECT * INTO e FROM domain_events d WHERE d.sequence = p_sequence AND d.processing_error IS NOT NULL FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    bound := fb_binding_1(e.event_type, e.workspace_id);
     BEGIN
-        IF bound IS NOT NULL THEN
-            PERFORM fb_project_1(e, bound);
+        IF fb_is_bound_1(e.event_type, e.workspace_id) THEN
+            PERFORM fb_project_1(e, fb_binding_1(e.event_type, e.workspace_id));
         END IF;
     EXCEPTION
         WHEN OTHERS THEN

@@ -9,7 +9,6 @@ use kernel::ids::{ExecutionId, WorkspaceId};
 use tokio_postgres::Row;
 
 use crate::ask::{Place, Wait, place_of};
-use crate::page::Paged;
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
@@ -21,12 +20,17 @@ impl Store {
         workspace: Option<WorkspaceId>,
         after: Option<&Place>,
         limit: i64,
-    ) -> Result<Paged<Wait>, Error> {
+    ) -> Result<Vec<Wait>, Error> {
         let of = after.map(|place| place.execution.0);
         let (node, iteration) = (after.map(|place| place.node.as_str()), after.map(|place| place.iteration));
         let workspace = workspace.map(|id| id.0);
-        let sql = sql!("workflow_execution_ask/list_below");
-        self.paged(sql, &[&execution.0, &workspace, &of, &node, &iteration, &limit], wait_of).await
+        let rows = self
+            .query(
+                sql!("workflow_execution_ask/list_below"),
+                &[&execution.0, &workspace, &of, &node, &iteration, &limit],
+            )
+            .await?;
+        rows.iter().map(wait_of).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariants
 //! - A type is bound once in a workspace, and once for the platform.
 //! - What a definition's `on: event` made follows the definition: it is replaced at each publish and cannot be changed otherwise.
+//! - Built-in bindings hold where no other does, and are never changed or deleted.
 //! - Every accepted change leaves an audit row in its own transaction.
 //!
 //! Not here: what a rule means (`kernel::event::binding`), which of several holds (`functions/event.sql`).
@@ -27,6 +28,8 @@ pub struct Binding {
     pub workspace: Option<WorkspaceId>,
     pub definition: Option<DefinitionId>,
     pub definition_name: Option<String>,
+    /// Every service has it (`functions/event.sql`).
+    pub built_in: bool,
     /// Made by the definition's `on: event`.
     pub by_definition: bool,
     pub rule: Rule,
@@ -124,11 +127,14 @@ impl Store {
 
     async fn changeable(&self, id: Uuid, workspace: Option<WorkspaceId>) -> Result<(), Error> {
         let known = self.binding(id, workspace).await?;
-        match known.by_definition {
-            true => Err(Error::Conflict(
+        match (known.built_in, known.by_definition) {
+            (true, _) => Err(Error::Conflict(
+                "this binding is built in: bind the type yourself, and yours holds in its place".to_owned(),
+            )),
+            (_, true) => Err(Error::Conflict(
                 "this binding is the definition's own (`on: event`): change it there, and publish".to_owned(),
             )),
-            false => Ok(()),
+            (false, false) => Ok(()),
         }
     }
 }
@@ -164,6 +170,7 @@ fn binding_of(row: &Row) -> Result<Binding, Error> {
         workspace: row.try_get::<_, Option<Uuid>>("workspace_id")?.map(WorkspaceId),
         definition: row.try_get::<_, Option<Uuid>>("workflow_definition_id")?.map(DefinitionId),
         definition_name: row.try_get("definition_name")?,
+        built_in: row.try_get("built_in")?,
         by_definition: row.try_get("by_definition")?,
         rule: Rule {
             event_type: row.try_get("event_type")?,

@@ -50,6 +50,8 @@ pub struct Appended {
     pub sequence: i64,
     pub version: i32,
     pub created_at: Timestamp,
+    /// A binding held for it, so it makes a job; none: not known of events that older builds appended.
+    pub bound: Option<bool>,
 }
 
 /// An event as stored.
@@ -58,6 +60,8 @@ pub struct Stored {
     pub workspace: Option<WorkspaceId>,
     pub sequence: i64,
     pub event: event::Event,
+    /// A binding held for it when it was appended; none: not known, or a fact of the queue's own.
+    pub bound: Option<bool>,
     /// Why it has no job although it is bound, and since when.
     pub trouble: Option<(String, Timestamp)>,
 }
@@ -117,6 +121,7 @@ impl Store {
                 sequence: row.try_get("sequence")?,
                 version: row.try_get("version")?,
                 created_at: row.try_get("created")?,
+                bound: row.try_get("bound")?,
             })
         };
         rows.iter().map(appended).collect()
@@ -201,6 +206,7 @@ fn stored(row: &Row) -> Result<Stored, Error> {
         workspace: row.try_get::<_, Option<Uuid>>("workspace_id")?.map(WorkspaceId),
         sequence: row.try_get("sequence")?,
         event,
+        bound: row.try_get("bound")?,
         trouble: error.zip(row.try_get("processing_failed_at")?),
     })
 }

@@ -12,7 +12,6 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::json::Json;
-use crate::page::Paged;
 use crate::run::{Ended, ended, uuids};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
@@ -138,19 +137,8 @@ impl Store {
 
     /// The same, without inputs and outputs unless asked for.
     pub async fn list_nodes(&self, id: ExecutionId, payloads: bool) -> Result<Vec<NodeRecord>, Error> {
-        let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0, &payloads, &None::<&str>, &0_i64]).await?;
+        let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0, &payloads]).await?;
         rows.iter().map(node_of).collect()
-    }
-
-    /// Those behind the first `skip`, only this one if a node is named, as a page.
-    pub async fn nodes_page(
-        &self,
-        id: ExecutionId,
-        payloads: bool,
-        node: Option<&str>,
-        skip: i64,
-    ) -> Result<Paged<NodeRecord>, Error> {
-        self.paged(sql!("workflow_execution_node/list"), &[&id.0, &payloads, &node, &skip], node_of).await
     }
 
     /// The iterations of a loop after one, in order.
@@ -161,19 +149,15 @@ impl Store {
         after: i32,
         limit: i64,
         payloads: bool,
-    ) -> Result<Paged<NodeRecord>, Error> {
+    ) -> Result<Vec<NodeRecord>, Error> {
         let sql = sql!("workflow_execution_node/list_iterations");
-        self.paged(sql, &[&id.0, &node.as_str(), &after, &limit, &payloads], node_of).await
+        let rows = self.query(sql, &[&id.0, &node.as_str(), &after, &limit, &payloads]).await?;
+        rows.iter().map(node_of).collect()
     }
 
-    /// What an execution's nodes have to say, as a page behind the first `skip`: those that log, and all that failed.
-    pub async fn logs(
-        &self,
-        id: ExecutionId,
-        (logging, loops): (&[&str], &[&str]),
-        skip: i64,
-        limit: i64,
-    ) -> Result<Paged<Said>, Error> {
+    /// What an execution's nodes have to say: those that log, and all that failed.
+    pub async fn logs(&self, id: ExecutionId, logging: &[&str], loops: &[&str]) -> Result<Vec<Said>, Error> {
+        let rows = self.query(sql!("workflow_execution_node/logs"), &[&id.0, &logging, &loops]).await?;
         let said = |row: &Row| {
             Ok(Said {
                 node: row.try_get("node")?,
@@ -185,7 +169,7 @@ impl Store {
                 at: row.try_get("at")?,
             })
         };
-        self.paged(sql!("workflow_execution_node/logs"), &[&id.0, &logging, &loops, &skip, &limit], said).await
+        rows.iter().map(said).collect()
     }
 
     /// Ends an execution of this workspace that waits, or asks one that runs to end, with its audit

@@ -114,6 +114,12 @@ impl Store {
         rows.iter().map(sealed_of).collect()
     }
 
+    /// One secret of each outer key that seals any, so many keys at most.
+    pub async fn secret_key_samples(&self, limit: i64) -> Result<Vec<Sealed>, Error> {
+        let rows = self.query(sql!("secret/key_samples"), &[&limit]).await?;
+        rows.iter().map(sealed_of).collect()
+    }
+
     /// Puts the data key of a secret under another outer key; false if it is another version or key by now.
     pub async fn reseal_secret(&self, was: &Sealed, key: &[u8], key_id: &str) -> Result<bool, Error> {
         let Sealed { workspace, name, version, key_id: from, .. } = was;

@@ -18,7 +18,6 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::ask::{Call, Place, call_of, place_of};
-use crate::page::Paged;
 use crate::run::json;
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
@@ -164,11 +163,12 @@ impl Store {
         (queue, status): (Option<&str>, Option<kernel::ask::Status>),
         after: Option<Uuid>,
         limit: i64,
-    ) -> Result<Paged<Task>, Error> {
+    ) -> Result<Vec<Task>, Error> {
         let (after, of) = (after.unwrap_or(Uuid::nil()), workspace.map(|id| id.0));
         let (status, none) = (status.map(kernel::ask::Status::name), None::<Vec<Uuid>>);
-        let sql = sql!("workflow_execution_ask/tasks");
-        self.paged(sql, &[&after, &of, &queue, &status, &none, &limit], task_of).await
+        let rows =
+            self.query(sql!("workflow_execution_ask/tasks"), &[&after, &of, &queue, &status, &none, &limit]).await?;
+        rows.iter().map(task_of).collect()
     }
 
     /// One task, if this workspace (none: any) may see it.

@@ -106,6 +106,10 @@ async fn template(server: &str, admin: &Client) -> String {
     hash.update(include_str!("../migrations/V14__children.sql"));
     hash.update(include_str!("../migrations/V15__once.sql"));
     hash.update(include_str!("../migrations/V16__pages.sql"));
+    hash.update(include_str!("../migrations/V17__room.sql"));
+    hash.update(include_str!("../migrations/V19__event_keys.sql"));
+    hash.update(include_str!("../migrations/V20__bounded.sql"));
+    hash.update(include_str!("../migrations/V24__keys_and_bound_events.sql"));
     for (_, text) in FUNCTIONS {
         hash.update(text);
     }

@@ -182,6 +182,12 @@ impl Store {
         rows.iter().map(sealed_of).collect()
     }
 
+    /// One webhook secret of each outer key that seals any, so many keys at most.
+    pub async fn webhook_key_samples(&self, limit: i64) -> Result<Vec<Sealed>, Error> {
+        let rows = self.query(sql!("webhook_secret/key_samples"), &[&limit]).await?;
+        rows.iter().map(|row| sealed_of(row).map(|(_, sealed)| sealed)).collect()
+    }
+
     /// Puts the data key of a webhook's secret under another outer key; false if it is another by now.
     pub async fn reseal_webhook_secret(&self, id: Uuid, was: &Sealed, key: &[u8], key_id: &str) -> Result<bool, Error> {
         let changed =

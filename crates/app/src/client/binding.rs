@@ -117,7 +117,11 @@ fn row(binding: &wire::Binding) -> Vec<Cell> {
         Cell::new(binding.workflow_name.as_deref().unwrap_or("none: external workers")),
         Cell::new(binding.workspace_id.map_or_else(|| "all: the platform's".to_owned(), |id| id.to_string())),
         Cell::maybe(binding.filter.as_ref()),
-        Cell::new(if binding.by_definition { "the workflow" } else { "a person" }),
+        Cell::new(match (binding.built_in, binding.by_definition) {
+            (true, _) => "built in",
+            (_, true) => "the workflow",
+            _ => "a person",
+        }),
         Cell::new(binding.id),
     ]
 }

@@ -119,6 +119,10 @@ impl Act for Append {
         let body = wire::AppendEvents { workspace_id, events: vec![event] };
         let appended: Answer<wire::AppendedEvents> = session.api.post("events", &body).await?;
         session.show(&appended, |appended| appended.events.iter().try_for_each(|event| output::line(event.id)))?;
+        if appended.value.events.iter().any(|event| event.bound == Some(false)) {
+            let create = session.hint(&["binding", "create", &body.events[0].kind]);
+            session.tell(format!("no binding holds for its type, so it makes no job; to bind it: {create}"))?;
+        }
         Ok(Exit::Done)
     }
 }
@@ -134,7 +138,7 @@ impl Act for List {
         let query: Vec<(&str, &str)> =
             given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
         let listed = self.paging.fetch(session, "events", &query).await?;
-        listed.show(session, &["AT", "TYPE", "STREAM", "VERSION", "ID", "ERROR"], row)?;
+        listed.show(session, &["AT", "TYPE", "STREAM", "VERSION", "ID", "JOB", "ERROR"], row)?;
         Ok(Exit::Done)
     }
 }
@@ -146,6 +150,12 @@ fn row(event: &wire::DomainEvent) -> Vec<Cell> {
         Cell::new(format!("{} {}", event.stream_type, event.stream_id)),
         Cell::maybe(event.stream_version),
         Cell::new(event.id),
+        Cell::maybe(match (&event.processing_error, event.bound) {
+            (Some(_), _) => Some("not made"),
+            (None, Some(true)) => Some("made"),
+            (None, Some(false)) => Some("none: unbound"),
+            (None, None) => None,
+        }),
         Cell::maybe(event.processing_error.as_ref()),
     ]
 }

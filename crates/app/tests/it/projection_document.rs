@@ -6,6 +6,8 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::support::World;
+use crate::support::cli::Cli;
+use crate::support::tenant::text;
 
 const PENDING: &str = "\
 SELECT *
@@ -89,6 +91,36 @@ async fn jobs(count: usize) -> (World, Vec<String>) {
 
 fn of(statement: &str, job: &str) -> String {
     statement.replace("job-uuid-here", job)
+}
+
+#[tokio::test]
+async fn a_fresh_service_makes_a_job_of_the_documents_event_and_says_of_others_that_nothing_is_bound() {
+    let world = World::new().await;
+    let root = world.server.api();
+    psql(&world, EVENT).expect("an event");
+    let pending = psql(&world, PENDING).expect("the pending query");
+    assert!(pending.len() == 1 && pending[0].contains("|organization.bootstrap.initiated|"), "{pending:?}");
+    psql(&world, &EVENT.replace("bootstrap.initiated", "renamed")).expect("an event");
+    assert_eq!(psql(&world, PENDING).expect("the pending query").len(), 1, "nobody bound the other");
+    let listed = root.get("events?streamType=organization").await.expect(200);
+    let bound = |at: usize| (&listed["items"][at]["type"], &listed["items"][at]["bound"]);
+    assert_eq!(bound(0), (&json!("organization.renamed"), &json!(false)), "{listed}");
+    assert_eq!(bound(1), (&json!("organization.bootstrap.initiated"), &json!(true)), "{listed}");
+    let cli = Cli::of(&world.server.base, world.server.root_key().expose());
+    let told = cli.run(&["events", "append", "order.placed", "--stream-type", "order"]).await;
+    assert!(told.code == 0 && told.stderr.contains("no binding holds for its type"), "{told:?}");
+    let shown = cli.ok(&["events", "ls", "--type", "order.placed"]).await;
+    assert!(shown.contains("none: unbound"), "{shown}");
+    // It is listed, stays, and gives way to one that somebody makes.
+    let bindings = root.get("bindings").await.expect(200);
+    let (id, built_in) = (&bindings["items"][0]["id"], &bindings["items"][0]["builtIn"]);
+    assert_eq!(built_in, &json!(true), "{bindings}");
+    assert_eq!(root.delete(&format!("bindings/{}", text(id))).await.problem(409), "conflict");
+    let own = json!({ "eventType": "organization.bootstrap.initiated", "leaseSeconds": 7 });
+    let own = root.post("bindings", own).await.expect(201);
+    psql(&world, EVENT).expect("an event");
+    let leases = psql(&world, "SELECT binding_id, lease_s FROM workflow_queue_job ORDER BY lease_s").expect("jobs");
+    assert_eq!(leases, [format!("{}|7", text(&own["id"])), "|900".to_owned()]);
 }
 
 #[tokio::test]

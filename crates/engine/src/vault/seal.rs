@@ -45,6 +45,11 @@ pub(super) fn open(sealed: &Sealed, outer: &Key) -> Option<Zeroizing<String>> {
     }
 }
 
+/// Does this outer key open the secret's data key? The value stays sealed.
+pub(super) fn opens(sealed: &Sealed, outer: &Key) -> bool {
+    data_key(sealed, outer).is_some()
+}
+
 /// The data key of a secret under another outer key; the value stays sealed.
 pub(super) fn reseal(sealed: &Sealed, outer: &Key, next: &Key) -> Option<Vec<u8>> {
     let data = data_key(sealed, outer)?;

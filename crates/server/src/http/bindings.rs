@@ -12,14 +12,13 @@ use axum::{Extension, Json as Reply};
 use kernel::event::binding::{self, Rule};
 use kernel::ids::{DefinitionId, WorkspaceId};
 use serde::Deserialize;
-use store::definition::Which;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::workspaces::not_found;
-use super::{Api, Code, Problem, page};
+use super::{Api, Code, Problem, absent, page};
 use crate::wire::{Binding, ChangeBinding, CreateBinding, Page};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -54,7 +53,7 @@ pub(crate) async fn create(
         workflow_id: body.workflow_id,
         lease_seconds: body.lease_seconds,
     };
-    let (definition, rule) = read(&api, workspace, body.event_type, change).await?;
+    let (definition, rule) = read(&api, &caller, workspace, body.event_type, change).await?;
     let id = api.store.bind(workspace, definition, &rule, &caller.actor).await?;
     Ok((StatusCode::CREATED, Reply(wire(api.store.binding(id, caller.workspace).await?))))
 }
@@ -93,7 +92,7 @@ pub(crate) async fn change(
     Json(body): Json<ChangeBinding>,
 ) -> Result<Reply<Binding>, Problem> {
     let known = api.store.binding(id, caller.workspace).await.map_err(unknown)?;
-    let (definition, rule) = read(&api, known.workspace, known.rule.event_type, body).await?;
+    let (definition, rule) = read(&api, &caller, known.workspace, known.rule.event_type, body).await?;
     api.store.rebind(id, caller.workspace, definition, &rule, &caller.actor).await.map_err(unknown)?;
     api.jobs.notify_one();
     Ok(Reply(wire(api.store.binding(id, caller.workspace).await.map_err(unknown)?)))
@@ -112,6 +111,7 @@ pub(crate) async fn delete(
 
 async fn read(
     api: &Api,
+    caller: &Caller,
     workspace: Option<WorkspaceId>,
     event_type: String,
     body: ChangeBinding,
@@ -136,10 +136,7 @@ async fn read(
         return Ok((None, rule));
     };
     // A binding of the platform may lead to any workspace's definition; it runs there.
-    let known = api.store.definition(Which::Id(id), workspace).await.map_err(|error| match error {
-        store::Error::NotFound => Problem::not_found("definition in this workspace"),
-        other => other.into(),
-    })?;
+    let known = absent::definition(api, caller, workspace, id).await?;
     Ok((Some(known.id), rule))
 }
 
@@ -168,6 +165,7 @@ fn wire(binding: store::binding::Binding) -> Binding {
         event_type: binding.rule.event_type,
         workflow_definition_id: binding.definition,
         workflow_name: binding.definition_name,
+        built_in: binding.built_in,
         by_definition: binding.by_definition,
         filter: binding.rule.filter,
         input: binding.rule.input,

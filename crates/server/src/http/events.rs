@@ -85,6 +85,7 @@ pub(crate) async fn append(
         stream_version: appended.version,
         created_at: appended.created_at,
         repeated: !appended.added,
+        bound: appended.bound,
     };
     Ok(Reply(AppendedEvents { events: appended.into_iter().map(wire).collect() }))
 }
@@ -209,6 +210,7 @@ fn wire(stored: Stored) -> DomainEvent {
         data: event.data,
         metadata: event.metadata,
         created_at: event.created_at,
+        bound: stored.bound,
         processing_error,
         processing_failed_at,
     }

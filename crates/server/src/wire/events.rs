@@ -65,6 +65,9 @@ pub struct AppendedEvent {
     pub created_at: Timestamp,
     /// It was there already.
     pub repeated: bool,
+    /// False: no binding holds for its type, so it makes no job. Absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<bool>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -83,6 +86,9 @@ pub struct DomainEvent {
     pub data: Value,
     pub metadata: Value,
     pub created_at: Timestamp,
+    /// False: no binding held for its type when it was appended, so it made no job. Absent: not known, or a step of a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<bool>,
     /// Why it has no job although it is bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processing_error: Option<String>,
@@ -156,6 +162,9 @@ pub struct Binding {
     pub workflow_definition_id: Option<DefinitionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_name: Option<String>,
+    /// Every service has it: it cannot be changed or deleted, and holds where no other binding does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub built_in: bool,
     /// Made by the definition's `on: event`: it changes with the definition.
     pub by_definition: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,7 +30,6 @@ mod letters;
 mod lists;
 mod migrations;
 mod orphans;
-mod pages;
 mod parking;
 mod plans;
 mod process;
