@@ -2,21 +2,7 @@
 //! What the store alone shows is in its own `source_documents`; where the service differs on purpose
 //! (`design.md` §16), the test says what holds instead.
 //!
-//! | line | where |
-//! |---|---|
-//! | processQueue() claims batch and delegates; claim 10 of 15, next cycle 5; mark all DISPATCHED | here |
-//! | empty batch returns early; empty queue | here |
-//! | recoverStaleItems(); recovery of stale items; crash while CLAIMED | here |
-//! | processor exceptions don't crash the loop; REQUIRES_NEW isolation | here |
-//! | workspace deleted, definition deleted during processing | here |
-//! | database connection lost during claim | here; `durability` cuts it for longer |
-//! | execution entity created with correct status; item with executionId reuses it | here |
-//! | successful dispatch with capacity; workspace at capacity | `story` |
-//! | SKIP LOCKED prevents multiple instances claiming the same item | `dispatch` |
-//! | @Scheduled triggers at correct intervals | `dispatch`, without hints |
-//! | retry reuses the execution; start failure; max attempts | the store's, until an engine refuses (issue 5) |
-//! | Temporal workflow starts with correct input; Temporal cluster down | issue 5 |
-//! | ShedLock: one instance at a time, table exists, lock unavailable, timeout after 4 minutes | issue 4 |
+//! `docs/source-documents.md` lists every statement of the documents and what shows it.
 
 use serde_json::{Value, json};
 
@@ -105,6 +91,95 @@ async fn a_failing_item_does_not_stop_the_loop_nor_its_batch() {
     assert_eq!((&item["status"], item["lastError"].is_string()), (&json!("FAILED"), true), "{item}");
     assert_eq!(tenant.running().await, 0, "what failed holds no slot");
     tenant.completed(&tenant.start(&started[0].0).await).await;
+}
+
+// flow-workflow-execution.md, configuration snapshot
+
+#[tokio::test]
+async fn retry_defaults_are_settings_and_a_version_keeps_those_it_was_published_with() {
+    let world = World::with(&["retry.max_attempts=5", "retry.initial_ms=7", "retry.http_max_attempts=2"]).await;
+    let tenant = world.tenant("PRO").await;
+    let nodes = json!({
+        "say": { "kind": "LOG", "with": { "message": "a" } },
+        "call": { "kind": "HTTP_REQUEST", "needs": "say", "with": { "url": world.receiver.url("/echo/503") }, "retry": { "initial": "10ms" } },
+        "own": { "kind": "LOG", "needs": "say", "with": { "message": "b" }, "retry": { "max_attempts": 1 } },
+    });
+    let definition = tenant.apply("retried", nodes.clone()).await;
+    let retries = async |version: i32| -> Value {
+        let sql =
+            "SELECT jsonb_object_agg(n->>'key', (n->'retry'->>'max_attempts') || ' ' || (n->'retry'->>'initial_ms'))
+             FROM workflow_definition_version v, jsonb_array_elements(v.graph->'nodes') n WHERE v.number = $1";
+        world.database.client().await.query_one(sql, &[&version]).await.expect("a version").get(0)
+    };
+    assert_eq!(retries(1).await, json!({ "say": "5 7", "call": "2 10", "own": "1 7" }));
+    let failed = tenant.ended(&tenant.start(&definition).await).await;
+    assert_eq!(failed["status"], "FAILED", "{failed}");
+    assert_eq!(world.receiver.echo.told().len(), 2, "as often as the setting says");
+    // Other settings hold from the next publishing on.
+    let other = world.another(&["retry.http_max_attempts=4"]).await;
+    assert_eq!(retries(1).await["call"], "2 10");
+    tenant.at(&other.base).apply("retried", nodes).await;
+    assert_eq!(retries(2).await, json!({ "say": "3 1000", "call": "4 10", "own": "1 1000" }));
+}
+
+// flow-workflow-execution.md, failure point: temporal dispatch
+
+#[tokio::test]
+async fn an_item_whose_version_row_is_gone_fails_and_its_batch_does_not() {
+    let world = waiting().await;
+    let tenant = world.tenant("PRO").await;
+    let (gone, fine) = (tenant.apply("gone", light("a")).await, tenant.apply("fine", light("b")).await);
+    let (lost, kept) = (tenant.start(&gone).await, tenant.start(&fine).await);
+    // Nothing of ours deletes a version: somebody did it by hand.
+    world.run_sql(&format!("DELETE FROM workflow_definition_version WHERE workflow_definition_id = '{gone}'")).await;
+    let _server = world.another(&[]).await;
+    let ended = tenant.ended(&lost).await;
+    assert_eq!((&ended["status"], &ended["error"]["type"]), (&json!("FAILED"), &json!("DEFINITION_GONE")), "{ended}");
+    let item = tenant.queue(&lost).await;
+    assert_eq!((&item["status"], item["lastError"].is_string()), (&json!("FAILED"), true), "a dead letter: {item}");
+    tenant.completed(&kept).await;
+    assert_eq!(tenant.running().await, 0, "its slot is free");
+}
+
+fn light(message: &str) -> Value {
+    json!({ "say": { "kind": "LOG", "with": { "message": message } } })
+}
+
+// flow-workflow-execution.md, failure point: queue enqueue
+
+#[tokio::test]
+async fn a_definition_of_another_workspace_is_403_to_who_sees_both_and_404_to_who_does_not() {
+    let world = World::new().await;
+    let (ours, theirs) = (world.tenant("PRO").await, world.tenant("PRO").await);
+    let (definition, root) = (theirs.light().await, world.server.api());
+    let start = json!({ "workflowDefinitionId": definition, "workspaceId": ours.id });
+    let nowhere = json!({ "workflowDefinitionId": store::new_id(), "workspaceId": ours.id });
+    let with = |more: Value| {
+        let mut body = start.clone();
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        body
+    };
+    for (path, body) in [
+        ("workflow/executions/start", start.clone()),
+        ("schedules", with(json!({ "cron": "0 0 * * *" }))),
+        ("bindings", with(json!({ "eventType": "a.b" }))),
+        ("webhooks", with(json!({ "url": "https://x.example" }))),
+    ] {
+        let refused = root.post(path, body.clone()).await;
+        assert_eq!(refused.problem(403), "workspace_mismatch", "{path}");
+        assert!(text(&refused.body["detail"]).contains(&theirs.id), "{path}: {}", refused.text);
+        let hidden = ours.api.post(path, body).await;
+        assert_eq!(hidden.problem(404), "not_found", "{path}: {}", hidden.text);
+        assert!(!hidden.text.contains(&theirs.id), "{}", hidden.text);
+    }
+    assert_eq!(root.post("workflow/executions/start", nowhere.clone()).await.problem(404), "not_found");
+    let bulk = json!({ "items": [start, nowhere] });
+    let told = root.post("workflow/executions/bulk", bulk.clone()).await.expect(200);
+    let statuses = |told: &Value| (told["items"][0]["status"].clone(), told["items"][1]["status"].clone());
+    assert_eq!(statuses(&told), (json!(403), json!(404)), "{told}");
+    let told = ours.api.post("workflow/executions/bulk", bulk).await.expect(200);
+    assert_eq!(statuses(&told), (json!(404), json!(404)), "{told}");
+    assert_eq!(world.count("workflow_execution").await, 0);
 }
 
 // dispatcher.md, integration tests; flow-queue-processing.md, failure injection

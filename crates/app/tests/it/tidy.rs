@@ -9,6 +9,7 @@
 mod pages;
 pub(crate) mod repository;
 mod rust;
+mod source_documents;
 
 use std::collections::{BTreeMap, BTreeSet};
 
