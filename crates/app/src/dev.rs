@@ -87,6 +87,10 @@ struct Running {
 impl DevArgs {
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
         let mut effective = self.sources.load(&Database::default(), &self.service)?;
+        // What a workflow calls while it is written runs on the same machine.
+        if *effective.origin("outbound.allow_loopback") == Origin::Default {
+            effective.settings.outbound.allow_loopback = true;
+        }
         if let Some(engine) = &self.engine {
             effective.settings.engine.kind = engine.clone().try_into().map_err(usage)?;
         }
@@ -130,6 +134,8 @@ impl DevArgs {
         if let Err(error) = &demo {
             output::note(format!("the demo could not be made: {error:#}"))?;
         }
+        // The profile is written and the demo is there: whoever waits for /readyz can paste commands now.
+        running.service.announce();
         if let Some(temporal) = &temporal {
             output::line(format!("\nTemporal's own UI: {}", temporal.ui))?;
         }
@@ -201,9 +207,8 @@ impl DevArgs {
         let file = data_dir.as_ref().map(|dir| dir.join(root_key::FILE));
         secret_key::ensure(&mut settings, data_dir.as_deref())?;
         let (key, is_new) = root_key::find_or_make(&store, file.as_deref()).await?;
-        // The example that makes an HTTP call asks this very server: its own address is allowed.
-        let service =
-            Server::start(settings, Options { roles, alone: true, allow_own: true }).await.map_err(start_error)?;
+        let options = Options { roles, alone: true, local: true, unannounced: true };
+        let service = Server::start(settings, options).await.map_err(start_error)?;
         let address = service.address.context("the API listens")?;
         let server = format!("http://{address}");
         if is_new {

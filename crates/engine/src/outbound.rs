@@ -39,7 +39,7 @@ use kernel::ids::WorkspaceId;
 use reqwest::header::LOCATION;
 
 use clients::Clients;
-use guard::{Denied, Guard, Target};
+use guard::{Guard, Target};
 use request::Hop;
 
 pub use allow::{Allow, BadAllow};
@@ -55,6 +55,8 @@ pub struct Settings {
     /// Ranges that may not be called although they are global: the service's own public addresses,
     /// a network's own NAT64 prefix. An entry of `allow` goes before them.
     pub deny: Vec<IpNet>,
+    /// This machine's own loopback addresses may be called, at any port that HTTP may use.
+    pub allow_loopback: bool,
     /// For names, TCP and TLS together. Within the timeout of the call.
     pub connect_timeout: Duration,
     /// How many redirects are followed.
@@ -73,6 +75,7 @@ impl Default for Settings {
         Self {
             allow: Vec::new(),
             deny: Vec::new(),
+            allow_loopback: false,
             connect_timeout: Duration::from_secs(10),
             max_redirects: 3,
             user_agent: concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -89,8 +92,8 @@ impl Default for Settings {
 pub struct Error(#[from] reqwest::Error);
 
 /// Why a URL is never called, where the URL alone tells: what is behind a name shows only when it is called.
-pub fn refusal(allow: &[Allow], url: &str) -> Option<String> {
-    let guard = Guard { allow: allow.to_vec(), deny: Vec::new() };
+pub fn refusal(allow: &[Allow], allow_loopback: bool, url: &str) -> Option<String> {
+    let guard = Guard { allow: allow.to_vec(), deny: Vec::new(), allow_loopback };
     guard.parse(url).err().map(|denied| denied.to_string())
 }
 
@@ -115,7 +118,8 @@ impl Outbound {
 
     /// A guard that asks another resolver, whose answers are checked all the same.
     pub fn with_lookup(settings: Settings, lookup: Lookup) -> Result<Self, Error> {
-        let guard = Arc::new(Guard { allow: settings.allow.clone(), deny: settings.deny.clone() });
+        let (allow, deny) = (settings.allow.clone(), settings.deny.clone());
+        let guard = Arc::new(Guard { allow, deny, allow_loopback: settings.allow_loopback });
         let (max_redirects, public_url) = (settings.max_redirects, settings.public_url.clone());
         let clients = Clients::new(settings, Arc::clone(&guard), lookup);
         // Tried once here, so that a bad setting stops the start and not the first call.
@@ -177,7 +181,7 @@ impl Inner {
                     );
                 }
                 let read = response::read(answer, request.max_response_bytes, request.secrets.as_deref()).await;
-                return read.map_err(|refused| refused.failure(host, |error| broken(host, error)));
+                return read.map_err(|refused| refused.failure(host, |error| broken(&hop.target, error)));
             };
             if redirects == self.max_redirects {
                 let message = format!("{:?} redirects more than {redirects} times", hop.target.host());
@@ -190,8 +194,7 @@ impl Inner {
 
     async fn exchange(&self, hop: &Hop, workspace: WorkspaceId) -> Result<reqwest::Response, Failure> {
         let Target { url, opened } = hop.target.clone();
-        let host = hop.target.host();
-        let failed = |error: reqwest::Error| broken(host, &error);
+        let failed = |error: reqwest::Error| broken(&hop.target, &error);
         let client = self.clients.of(workspace, opened).map_err(failed)?;
         let mut message = client.request(hop.method.clone(), url).headers(hop.headers.clone());
         if let Some(body) = &hop.body {
@@ -200,7 +203,7 @@ impl Inner {
         let answer = message.send().await.map_err(failed)?;
         // The resolver saw to it already; if ever it does not, nothing of the answer gets out.
         let checked = opened || answer.remote_addr().is_some_and(|peer| self.guard.permits(peer.ip()));
-        if checked { Ok(answer) } else { Err(Denied::Address(host.to_owned()).into()) }
+        if checked { Ok(answer) } else { Err(hop.target.denied_address().into()) }
     }
 }
 
@@ -212,10 +215,11 @@ fn redirect_of(answer: &reqwest::Response) -> Option<String> {
 }
 
 /// What went wrong on the wire, in words that tell nothing but the host.
-fn broken(host: &str, error: &reqwest::Error) -> Failure {
+fn broken(target: &Target, error: &reqwest::Error) -> Failure {
+    let host = target.host();
     let causes = || iter::successors(error.source(), |cause| (*cause).source());
-    if let Some(denied) = causes().find_map(|cause| cause.downcast_ref::<Denied>()) {
-        return denied.clone().into();
+    if causes().any(|cause| cause.is::<resolver::NotPublic>()) {
+        return target.denied_address().into();
     }
     if error.is_timeout() {
         return Failure::new(Class::Timeout, format!("cannot connect to {host:?} in time"));

@@ -12,11 +12,9 @@
 //! Not here: which changes and in which order (`kernel::realtime`), what a follower makes of them (`http`).
 
 mod follower;
-mod kept;
 mod prune;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,7 +29,6 @@ use tokio_util::sync::CancellationToken;
 
 use follower::Follower;
 pub(crate) use follower::{Followed, Following, Gone, Order, Shown, Wants};
-use kept::Kept;
 pub(crate) use prune::{EVERY as PRUNE_EVERY, Pruner};
 
 /// The longest between two looks.
@@ -44,8 +41,8 @@ const BREATH: Duration = Duration::from_millis(3);
 const REST: Duration = Duration::from_millis(500);
 /// The most entries read at once; an entry has the changes of one statement.
 const PAGE: usize = 200;
-/// The most changes that are kept in memory while an older transaction is open (in bytes: `kept`). Of more, only the places are: who follows
-/// in the settled order is dropped when they settle, comes back and reads them in the log.
+/// The most changes that are kept in memory while an older transaction is open. Of more, only the places are: who follows in the settled
+/// order is dropped when they settle, comes back and reads them in the log.
 const MOST_UNSETTLED: usize = 20_000;
 /// How long somebody waits to be let in.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,8 +60,6 @@ struct Shared {
     wanted: Notify,
     /// Changes whenever the feed begins or ends to follow.
     moved: watch::Sender<()>,
-    /// The most bytes that may wait for one follower.
-    most_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -82,9 +77,8 @@ struct State {
 pub(crate) struct Away;
 
 impl Feed {
-    /// A feed that drops a follower for whom more than `most_bytes` wait.
-    pub(crate) fn new(most_bytes: usize) -> Feed {
-        let shared = Shared { state: Mutex::default(), wanted: Notify::new(), moved: watch::channel(()).0, most_bytes };
+    pub(crate) fn new() -> Feed {
+        let shared = Shared { state: Mutex::default(), wanted: Notify::new(), moved: watch::channel(()).0 };
         Feed { shared: Arc::new(shared) }
     }
 
@@ -96,7 +90,7 @@ impl Feed {
     pub(crate) async fn follow(&self, order: Order, wants: Wants) -> Result<Following, Away> {
         let mut moved = self.shared.moved.subscribe();
         let _waiting = Waiting::new(self.clone());
-        let (follower, mut following) = Follower::new(self.clone(), order, wants, self.shared.most_bytes);
+        let (follower, mut following) = Follower::new(self.clone(), order, wants);
         let mut follower = Some(follower);
         let let_in = async {
             loop {
@@ -188,14 +182,10 @@ pub(crate) struct Source {
     /// Where the bell is listened to; none without hints.
     pub(crate) bell: Option<Target>,
     pub(crate) stop: CancellationToken,
-    /// The bytes of all changes that wait for older transactions to end.
-    pub(crate) kept: Arc<AtomicUsize>,
 }
 
 /// What is to be told in the settled order; none: to be read in the log.
-type Reader = Cursor<Option<Arc<Kept>>>;
-
-type Drained = (Vec<Arc<Shown>>, Vec<Option<Arc<Shown>>>, bool);
+type Reader = Cursor<Option<Arc<Shown>>>;
 
 type Bell = (Client, mpsc::UnboundedReceiver<String>);
 
@@ -256,7 +246,7 @@ impl Source {
             *cursor = Some(self.begin().await?);
             return Ok(AGAIN);
         };
-        let (found, settled, more) = match self.drain(reader).await? {
+        let (found, settled) = match self.drain(reader).await? {
             Some(read) => read,
             None => {
                 tracing::warn!("The log of changes was emptied or pruned unread; whoever follows must look for itself");
@@ -270,7 +260,8 @@ impl Source {
         self.feed.hand_out(&found, &settled, reader.low());
         Ok(match found.len() {
             0 => POLL,
-            _ if more => Duration::ZERO,
+            // There may be more.
+            count if count >= PAGE => Duration::ZERO,
             _ => AGAIN,
         })
     }
@@ -278,14 +269,21 @@ impl Source {
     /// Begins at the horizon. What is visible above it already is settled later and is news to nobody.
     async fn begin(&self) -> Result<Reader, store::Error> {
         let mut cursor = Cursor::new(self.store.open_log().await?.horizon);
-        while let Some((_, _, true)) = self.drain(&mut cursor).await? {}
+        while let Some((found, _)) = self.drain(&mut cursor).await? {
+            if found.len() < PAGE {
+                break;
+            }
+        }
         self.feed.state().low = Some(cursor.low());
         self.feed.shared.moved.send_replace(());
         Ok(cursor)
     }
 
-    /// What is new, what is settled by it, and whether there may be more; none if the log is not whole from the cursor on.
-    async fn drain(&self, cursor: &mut Reader) -> Result<Option<Drained>, store::Error> {
+    /// What is new, and what is settled by it; none if the log is not whole from the cursor on.
+    async fn drain(
+        &self,
+        cursor: &mut Reader,
+    ) -> Result<Option<(Vec<Arc<Shown>>, Vec<Option<Arc<Shown>>>)>, store::Error> {
         let drained = self.store.drain(cursor.low(), &cursor.drained(), PAGE).await?;
         if drained.extent.gone.is_none_or(|gone| gone >= cursor.low()) {
             return Ok(None);
@@ -294,17 +292,12 @@ impl Source {
         let (mut fresh, mut places) = (Vec::new(), Vec::new());
         for change in drained.changes {
             let shown = Arc::new(Shown::new(change));
-            // What is finished already is told at once, and waits for nothing.
-            let settles_now = drained.all && shown.change.place.xid < drained.extent.horizon;
-            let counted = if settles_now { &Arc::default() } else { &self.kept };
-            let kept = if room > 0 { Kept::new(&shown, counted) } else { None };
-            places.push((shown.change.place, kept));
+            places.push((shown.change.place, (room > 0).then(|| Arc::clone(&shown))));
             room = room.saturating_sub(1);
             fresh.push(shown);
         }
         let settled = cursor.take(&places, drained.extent.horizon, drained.all);
-        let settled = settled.into_iter().map(|kept| kept.map(|kept| Arc::clone(&kept.shown))).collect();
-        Ok(Some((fresh, settled, !drained.all)))
+        Ok(Some((fresh, settled)))
     }
 }
 

@@ -9,6 +9,7 @@
 
 #![expect(unused_qualifications, reason = "utoipa writes parameter types out in full")]
 
+mod absent;
 mod access;
 mod activity;
 mod answers;
@@ -25,7 +26,7 @@ mod events;
 mod executions;
 mod expressions;
 mod graph;
-mod health;
+pub(crate) mod health;
 mod hooks;
 mod keys;
 mod letters;
@@ -50,7 +51,6 @@ mod webhooks;
 mod workspaces;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::Router;
@@ -105,14 +105,13 @@ pub(crate) struct ApiParts {
     pub(crate) engine: Option<Arc<dyn Engine>>,
     /// The engine, wherever its items are handed to it: told of cancels.
     pub(crate) told: Option<Arc<dyn Engine>>,
-    /// Whether the worker of an engine elsewhere polls, in a process that is one.
-    pub(crate) polls: Option<Arc<AtomicBool>>,
     pub(crate) breaker: Breaker,
     pub(crate) findings: Findings,
     pub(crate) foreign: Foreign,
     /// How many questions about single runs an engine elsewhere is asked at once.
     pub(crate) asked: Semaphore,
     pub(crate) pulse: Arc<Pulse>,
+    pub(crate) health: health::Parts,
     /// Wakes the background loops.
     pub(crate) rouse: Arc<Notify>,
     /// Wakes our own worker of jobs.

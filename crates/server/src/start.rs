@@ -12,7 +12,9 @@ mod error;
 mod parts;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::embedded::Embedded;
@@ -56,6 +58,7 @@ pub struct Server {
     store: Store,
     alive: watch::Receiver<Option<Alive>>,
     heartbeat: Option<std::thread::JoinHandle<()>>,
+    announced: Arc<AtomicBool>,
 }
 
 /// What an operator decides beside the settings.
@@ -64,8 +67,11 @@ pub struct Options {
     pub roles: BTreeSet<Role>,
     /// This process alone can reach the database (it holds the data directory's lock): older ones are gone.
     pub alone: bool,
-    /// Workflows may call this very service, at whatever port it gets.
-    pub allow_own: bool,
+    /// It serves this machine: workflows may call it at whatever port it gets, and that is its public URL unless the settings
+    /// name one.
+    pub local: bool,
+    /// `/readyz` answers 503 until `announce` is called.
+    pub unannounced: bool,
 }
 
 impl Server {
@@ -89,8 +95,9 @@ impl Server {
             None => None,
         };
         let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-        let own = address.filter(|_| options.allow_own).and_then(|address| address.to_string().parse().ok());
-        settings.outbound.allow.extend(own);
+        if let Some(address) = address.filter(|_| options.local) {
+            serve_locally(&mut settings, address);
+        }
         let work = Store::new(&target, settings.database.work_connections)?;
         let mut parts = Parts::new(settings, Targets { pooled: target, direct }, work, duties)?;
         recorder::recorder();
@@ -100,6 +107,8 @@ impl Server {
         if options.alone {
             parts.work.end_all_but(first).await?;
         }
+        let announced = Arc::new(AtomicBool::new(!options.unannounced));
+        parts.check_secrets().await?;
         parts.spawn_loops();
         parts.spawn_hints(api);
         parts.spawn_watcher(api);
@@ -109,7 +118,7 @@ impl Server {
                     "There is no root key, so nobody can make workspaces: set auth.root_key (`forebay root-key`)"
                 );
             }
-            parts.spawn_api(listener, configured, api)?;
+            parts.spawn_api(listener, configured, api, Arc::clone(&announced))?;
         }
         Ok(Server {
             address,
@@ -123,7 +132,13 @@ impl Server {
             store: parts.work,
             alive: parts.alive.1,
             heartbeat: Some(heartbeat),
+            announced,
         })
+    }
+
+    /// Lets `/readyz` say that this process is ready: whoever starts it has done what those who wait need.
+    pub fn announce(&self) {
+        self.announced.store(true, Ordering::Relaxed);
     }
 
     /// Ends when a part of the service ended unasked: the rest is stopping, and the process should go.
@@ -164,6 +179,17 @@ impl Server {
             Err(error) => tracing::warn!(error = %error, "Could not say goodbye; others go on after the lease"),
         }
     }
+}
+
+/// Tells the settings the address that a service of this machine got.
+fn serve_locally(settings: &mut Settings, address: SocketAddr) {
+    settings.outbound.allow.extend(address.to_string().parse());
+    let reached = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
+        IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::from((Ipv6Addr::LOCALHOST, address.port())),
+        _ => address,
+    };
+    settings.http.public_url.get_or_insert_with(|| format!("http://{reached}"));
 }
 
 /// What this process has to do with the engine. Runs of the embedded engine live where they are claimed.

@@ -14,7 +14,6 @@ use server::wire;
 
 use super::api::Answer;
 use super::connection::{Place, Session};
-use super::page::Paging;
 use super::which::{self, Which};
 use super::{Act, Format, items, queue, watch};
 use crate::exit::Exit;
@@ -63,9 +62,8 @@ impl Act for Get {
         let id = self.execution.find(session, &self.place).await?;
         let path = path(id);
         if self.nodes {
-            let nodes =
-                Paging::every().fetch::<wire::Node>(session, &format!("{path}/nodes"), &[]).await?.into_answer();
-            session.show(&nodes, |nodes| list(&nodes.items, session.stdout))?;
+            let nodes: Answer<wire::Nodes> = session.api.get(&format!("{path}/nodes"), &[]).await?;
+            session.show(&nodes, |nodes| list(nodes, session.stdout))?;
             return Ok(Exit::Done);
         }
         if let Some(node) = &self.items {
@@ -152,8 +150,8 @@ fn made_by(parent: ExecutionId, child: &wire::Execution) -> String {
     }
 }
 
-fn list(nodes: &[wire::Node], look: Look) -> anyhow::Result<()> {
-    table(nodes, look)
+fn list(nodes: &wire::Nodes, look: Look) -> anyhow::Result<()> {
+    table(&nodes.items, look)
 }
 
 /// Nodes as a table.

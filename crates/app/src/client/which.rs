@@ -15,7 +15,7 @@ use super::connection::{Place, Session};
 
 /// What to write for an execution.
 pub(crate) const HELP: &str =
-    "Its id, or @latest for the newest one, or @latest:WORKFLOW for the newest of that workflow";
+    "Its id, or @latest for the newest one of the workspace, or @latest:WORKFLOW for the newest of that workflow";
 
 /// An execution as it was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,14 +50,15 @@ impl fmt::Display for Which {
 }
 
 impl Which {
-    /// The id that is meant: the newest of the workspace, or of all that the key can see.
+    /// The id that is meant. The newest is that of one workspace: a key that sees several must name one, or a command could end
+    /// or show an execution of another tenant.
     pub(crate) async fn find(&self, session: &Session, place: &Place) -> anyhow::Result<ExecutionId> {
         let workflow = match self {
             Which::Id(id) => return Ok(*id),
             Which::Latest { workflow } => workflow,
         };
         let workspace = session.workspace(place).await?.map(|id| id.to_string());
-        let mut query = vec![("limit", "1")];
+        let mut query = vec![("limit", "1"), ("inOneWorkspace", "true")];
         query.extend(workspace.as_deref().map(|id| ("workspaceId", id)));
         query.extend(workflow.as_deref().map(|workflow| ("definition", workflow)));
         let page: Answer<wire::Page<wire::ListedExecution>> =

@@ -16,6 +16,12 @@ use crate::profile::write_private;
 /// Its name in the data directory.
 const FILE: &str = "secret-keys";
 
+/// An id that no key before this one had: what another key sealed must not look as if this one opened it.
+fn new_id() -> String {
+    let random = store::new_id().simple().to_string();
+    format!("dev-{}", &random[random.len() - 12..])
+}
+
 /// Gives the settings a key if they have none; without a directory it is kept nowhere.
 pub(super) fn ensure(settings: &mut Settings, data_dir: Option<&Path>) -> anyhow::Result<()> {
     let given = &mut settings.secrets;
@@ -23,7 +29,7 @@ pub(super) fn ensure(settings: &mut Settings, data_dir: Option<&Path>) -> anyhow
         return Ok(());
     }
     let Some(directory) = data_dir else {
-        given.keys = Some(generate("dev").trim().to_owned());
+        given.keys = Some(generate(&new_id()).trim().to_owned());
         return Ok(());
     };
     let file = directory.join(FILE);
@@ -32,7 +38,7 @@ pub(super) fn ensure(settings: &mut Settings, data_dir: Option<&Path>) -> anyhow
         Ok(found) if !found.is_file() => anyhow::bail!("{} is no file", file.display()),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            write_private(&file, generate("dev").trim()).with_context(|| format!("write {}", file.display()))?;
+            write_private(&file, generate(&new_id()).trim()).with_context(|| format!("write {}", file.display()))?;
         }
         Err(error) => return Err(error).with_context(|| format!("look for {}", file.display())),
     }

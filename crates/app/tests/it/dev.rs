@@ -7,6 +7,8 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::support::dev::Place;
+use crate::support::http::Api;
+use crate::support::process::Process;
 use crate::support::tenant::text;
 use crate::support::{Receiver, Tenant, until};
 
@@ -75,6 +77,68 @@ async fn after_a_sigkill_the_next_start_goes_on_at_once() {
     let ended = tenant.at(&again.base).completed(&id).await;
     assert_eq!(text(&ended["status"]), "COMPLETED");
     assert_eq!(receiver.calls("/count/a").len(), 1, "a completed node never runs again");
+}
+
+#[tokio::test]
+async fn it_is_ready_only_when_commands_find_it_and_its_demo() {
+    let place = Place::new();
+    let config = place.user.home().join(".config/forebay");
+    std::fs::create_dir_all(&config).expect("a directory");
+    // Whoever holds this lock keeps the profile from being written.
+    let held = std::fs::File::create(config.join(".lock")).expect("a file");
+    held.lock().expect("nobody holds it");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let mut command = place.user.command(&["dev", "--ephemeral", "--listen", &free.to_string()]);
+    command.arg("--data-dir").arg(place.data());
+    let _dev = Process::spawn("dev", command);
+    let ready = async || reqwest::get(format!("http://{free}/readyz")).await.ok();
+    let early = until("it answers", async || ready().await).await;
+    assert_eq!(early.status(), 503);
+    let told: serde_json::Value = early.json().await.expect("JSON");
+    assert!(text(&told["checks"]["startup"]).contains("profile"), "{told}");
+    assert!(!place.profile().exists());
+    drop(held);
+    until("it is ready", async || ready().await.filter(|reply| reply.status() == 200)).await;
+    let listed = place.user.ok(&["workspace", "ls"]).await;
+    assert!(listed.contains("demo-pro"), "{listed}");
+}
+
+#[tokio::test]
+async fn workflows_may_call_programs_of_this_machine_and_callbacks_have_an_address() {
+    let place = Place::new();
+    let receiver = Receiver::start().await;
+    let dev = place.start(&["--no-demo", "--ephemeral"]).await;
+    let tenant = Tenant::new(dev.api(&place), "FREE").await;
+    let by_name = receiver.url("/count/name").replace("127.0.0.1", "localhost");
+    let nodes = json!({
+        "address": receiver.node("/count/address"),
+        "name": { "kind": "HTTP_REQUEST", "needs": "address", "with": { "url": by_name } },
+    });
+    tenant.completed(&tenant.start(&tenant.apply("calls", nodes).await).await).await;
+    assert_eq!((receiver.calls("/count/address").len(), receiver.calls("/count/name").len()), (1, 1));
+    // Not what databases listen on, and not the machine's other networks: the refusal says what to set.
+    for (url, setting) in [
+        ("http://127.0.0.1:5432/", "outbound.allow=127.0.0.1:5432"),
+        ("http://10.0.0.1:8080/", "outbound.allow=10.0.0.1:8080"),
+    ] {
+        let nodes = json!({ "call": { "kind": "HTTP_REQUEST", "with": { "url": url } } });
+        let ended = tenant.ended(&tenant.start(&tenant.apply("refused", nodes).await).await).await;
+        assert!(text(&ended["error"]["message"]).contains(setting), "{ended}");
+    }
+    let asking = tenant.apply("asking", json!({ "approve": { "kind": "WAIT_FOR_EVENT" } })).await;
+    let asking = tenant.start(&asking).await;
+    let token = format!("workflow/executions/{asking}/answers/approve/token");
+    let made = until("it waits", async || {
+        let reply = tenant.api.post(&token, json!({})).await;
+        (reply.status < 300).then_some(reply.body)
+    })
+    .await;
+    assert!(text(&made["url"]).starts_with(&format!("{}/answers/", dev.base)), "{made}");
+    let refused = place.start_at("strict", &["--no-demo", "--set", "outbound.allow_loopback=false"]).await;
+    let key = std::fs::read_to_string(place.data().with_file_name("strict").join("root-key")).expect("a key");
+    let tenant = Tenant::new(Api::new(&refused.base, Some(key.trim())), "FREE").await;
+    let id = tenant.start(&tenant.apply("no", json!({ "a": receiver.node("/count/no") })).await).await;
+    assert!(text(&tenant.ended(&id).await["error"]["message"]).contains("egress_denied"));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use crate::support::cli::{Cli, Output};
 use crate::support::http::{Reply, send};
 use crate::support::tenant::text;
-use crate::support::{Tenant, World};
+use crate::support::{Server, Tenant, World};
 
 /// A key for tests that need one.
 pub(crate) const KEY: &str = "secrets.keys=test:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -190,6 +190,38 @@ async fn the_outer_key_is_changed_while_the_service_runs_and_the_old_one_dropped
     let world = World { server: next, ..world };
     let tenant = tenant.at(&world.server.base);
     assert_eq!(sent(&world, &tenant).await, Ok("hunter2".to_owned()));
+}
+
+#[tokio::test]
+async fn a_restore_without_the_key_file_is_told_at_the_start_and_by_readiness_before_any_run() {
+    let world = World::with(&[KEY]).await;
+    let tenant = world.tenant("PRO").await;
+    let ready = async |server: &Server| server.anonymous().get("/readyz").await;
+    assert_eq!(ready(&world.server).await.expect(200)["checks"]["secrets"], "ok", "nothing is sealed yet");
+    set(&tenant, "API_KEY", json!({ "value": "hunter2" })).await.expect(200);
+    assert_eq!(ready(&world.server).await.expect(200)["checks"]["secrets"], "ok");
+    // Another key, another key under the id of the old one, and no key at all.
+    let same_id = NEXT.replace("next:", "test:");
+    for setting in [Some(NEXT), Some(same_id.as_str()), None] {
+        let settings: Vec<String> = setting.iter().map(|keys| format!("secrets.keys={keys}")).collect();
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let restored = world.another(&settings).await;
+        let told = ready(&restored).await;
+        assert_eq!((told.status, &told.body["ready"]), (503, &json!(false)), "{}", told.text);
+        let why = text(&told.body["checks"]["secrets"]);
+        assert!(why.contains("(test)") && why.contains("secrets.key_file"), "{why}");
+        let log = restored.process.stderr.all().join("\n");
+        assert!(log.contains("Secrets cannot be opened") && !log.contains("hunter2"), "{log}");
+    }
+    // The key comes back, or what it sealed goes.
+    let both = format!("secrets.keys={NEXT},{}", KEY.strip_prefix("secrets.keys=").expect("a setting"));
+    ready(&world.another(&[&both]).await).await.expect(200);
+    let without = world.another(&[]).await;
+    tenant.api.delete(&format!("workspaces/{}/secrets/API_KEY", tenant.id)).await.expect(204);
+    ready(&without).await.expect(200);
+    // What webhooks are signed with is sealed too.
+    tenant.api.post("webhooks", json!({ "url": world.receiver.url("/call/a") })).await.expect(201);
+    assert_eq!(ready(&without).await.status, 503);
 }
 
 #[tokio::test]

@@ -58,16 +58,14 @@ pub(super) enum Denied {
     Scheme(String),
     #[error("the URL of {0:?} carries a user name or password; send a header instead")]
     UserInfo(String),
-    #[error("port {port} of {host:?} may not be called, unless the operator names it in outbound.allow (host:port)")]
+    #[error("port {port} of {host:?} may not be called; the operator can allow it: outbound.allow={host}:{port}")]
     Port { host: String, port: u16 },
+    #[error("{host:?} may not be called: it is not public; the operator can allow it: outbound.allow={host}:{port}")]
+    Host { host: String, port: u16 },
     #[error(
-        "{0:?} may not be called: it is not public; the operator can allow it by name in outbound.allow (host:port)"
+        "{host:?} may not be called: it has an address that is not public; the operator can allow the name: outbound.allow={host}:{port}"
     )]
-    Host(String),
-    #[error(
-        "{0:?} has an address that is not public and may not be called; the operator can allow the name in outbound.allow (host:port)"
-    )]
-    Address(String),
+    Address { host: String, port: u16 },
     #[error("header {0:?} may not be set")]
     Header(String),
     #[error("the body holds a secret and is not sent on to {0:?}, another origin than it was meant for")]
@@ -93,6 +91,13 @@ impl Target {
     pub(super) fn host(&self) -> &str {
         self.url.host_str().unwrap_or_default()
     }
+
+    /// The refusal of this target for an address behind its name.
+    pub(super) fn denied_address(&self) -> Denied {
+        // A URL that passed the guard has a port.
+        let port = self.url.port_or_known_default().unwrap_or_default();
+        Denied::Address { host: self.host().to_owned(), port }
+    }
 }
 
 /// The rules, as the operator set them.
@@ -100,6 +105,8 @@ impl Target {
 pub(super) struct Guard {
     pub(super) allow: Vec<Allow>,
     pub(super) deny: Vec<IpNet>,
+    /// This machine's own loopback addresses, and the name `localhost`, count as public.
+    pub(super) allow_loopback: bool,
 }
 
 impl Guard {
@@ -131,7 +138,7 @@ impl Guard {
                 return Err(Denied::Port { host: host.to_string(), port });
             }
             if !self.permits_host(&host) {
-                return Err(Denied::Host(host.to_string()));
+                return Err(Denied::Host { host: host.to_string(), port });
             }
         }
         Ok(Target { url, opened })
@@ -139,13 +146,15 @@ impl Guard {
 
     /// May this address be called, by a URL or behind a name?
     pub(super) fn permits(&self, address: IpAddr) -> bool {
-        address::is_global(address) && !self.deny.iter().any(|range| range.contains(&address))
+        let public = address::is_global(address) || self.allow_loopback && address.is_loopback();
+        public && !self.deny.iter().any(|range| range.contains(&address))
     }
 
     fn permits_host(&self, host: &Host<&str>) -> bool {
         match *host {
             Host::Ipv4(address) => self.permits(address.into()),
             Host::Ipv6(address) => self.permits(address.into()),
+            Host::Domain(name) if self.allow_loopback && absolute(name) == "localhost" => true,
             Host::Domain(name) => permits_name(absolute(name)),
         }
     }
@@ -169,6 +178,7 @@ mod tests {
         Guard {
             allow: vec!["10.0.0.5:8080".parse().expect("an entry"), "db.corp.internal:22".parse().expect("an entry")],
             deny: vec!["9.9.9.0/24".parse().expect("a range")],
+            allow_loopback: false,
         }
     }
 
@@ -245,16 +255,20 @@ mod tests {
         for (url, reason) in [
             (
                 "http:127.0.0.1/",
-                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it by name in outbound.allow (host:port)",
+                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it: outbound.allow=127.0.0.1:80",
             ),
             (
                 "http:/127.0.0.1/",
-                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it by name in outbound.allow (host:port)",
+                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it: outbound.allow=127.0.0.1:80",
             ),
             (
                 "http://127.0.0.1#@example.com/",
-                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it by name in outbound.allow (host:port)",
+                "\"127.0.0.1\" may not be called: it is not public; the operator can allow it: outbound.allow=127.0.0.1:80",
             ),
+            ("http://127.0.0.1:9000/", "the operator can allow it: outbound.allow=127.0.0.1:9000"),
+            ("http://[::1]:9000/", "the operator can allow it: outbound.allow=[::1]:9000"),
+            ("https://wiki/", "the operator can allow it: outbound.allow=wiki:443"),
+            ("http://example.com:6379/", "the operator can allow it: outbound.allow=example.com:6379"),
             ("http://foo@127.0.0.1/", "carries a user name"),
             ("http://:pw@example.com/", "carries a user name"),
             ("http://foo@10.0.0.5:8080/", "carries a user name"),
@@ -280,6 +294,41 @@ mod tests {
             assert!(verdict.starts_with("egress_denied: ") && verdict.contains(reason), "{url}: {verdict}");
         }
         assert!(verdict(&format!("http://example.com/{}", "a".repeat(MAX_URL_LEN))).contains("longer than"));
+    }
+
+    #[test]
+    fn what_a_refusal_tells_the_operator_to_set_opens_what_was_refused() {
+        for url in
+            ["http://127.0.0.1:9000/a", "http://[::1]/", "https://wiki/", "http://example.com:6379/", "http://0/"]
+        {
+            let refused = guard().parse(url).expect_err(url).to_string();
+            let (_, entry) = refused.split_once("outbound.allow=").expect("the setting and its value");
+            let told = Guard { allow: vec![entry.parse().expect("an entry")], ..Guard::default() };
+            assert!(told.parse(url).is_ok_and(|target| target.opened), "{url}: {refused}");
+        }
+    }
+
+    #[test]
+    fn where_loopback_is_allowed_nothing_else_is() {
+        let guard = Guard { allow_loopback: true, ..guard() };
+        let loopback = ["http://127.0.0.1:9000/", "http://127.1:3000/", "http://[::1]:9000/", "http://localhost:3000/"];
+        for url in loopback {
+            assert!(guard.parse(url).is_ok_and(|target| !target.opened), "{url}");
+        }
+        for url in [
+            "http://10.0.0.1/",
+            "http://169.254.169.254/",
+            "http://0.0.0.0:9000/",
+            "http://[::ffff:127.0.0.1]:9000/",
+            "http://a.localhost:3000/",
+            "http://127.0.0.1:5432/",
+            "http://localhost:6379/",
+            "file:///etc/passwd",
+        ] {
+            assert!(guard.parse(url).is_err(), "{url}");
+        }
+        assert!(guard.permits("127.0.0.1".parse().expect("an address")));
+        assert!(!guard.permits("10.0.0.1".parse().expect("an address")));
     }
 
     #[test]

@@ -221,7 +221,7 @@ async fn a_name_with_a_forbidden_address_is_refused_unheard_and_untold() {
     let outbound = outbound(&[server.entry(), format!("opened.example:{}", server.port)], NAMES);
     for name in ["inside.example", "mixed.example", "mapped.example"] {
         let failure = outbound.send(get(format!("http://{name}:{}/", server.port))).await.expect_err(name);
-        let told = format!("egress_denied: {name:?} has an address that is not public and may not be called");
+        let told = format!("egress_denied: {name:?} may not be called: it has an address that is not public");
         assert!(failure.message.starts_with(&told), "{}", failure.message);
         assert_eq!(failure.class, Class::SecurityError);
     }

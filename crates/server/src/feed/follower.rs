@@ -11,7 +11,6 @@ use std::sync::{Arc, OnceLock};
 use kernel::realtime::cursor::Place;
 use kernel::realtime::{Change, Topic, payload};
 use kernel::signals::metrics;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +18,8 @@ use super::Feed;
 
 /// The most changes that may wait for one follower.
 const MOST: usize = 32_768;
+/// The most bytes, about.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
 
 /// In which order changes come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,16 +68,12 @@ pub(crate) type Wants = Box<dyn Fn(&Change) -> bool + Send + Sync>;
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) change: Change,
-    /// What it takes in memory, about.
-    pub(super) bytes: usize,
     data: OnceLock<String>,
 }
 
 impl Shown {
     pub(super) fn new(change: Change) -> Shown {
-        let rows = [&change.record, &change.old].into_iter().flatten().map(heap).sum::<usize>();
-        // The rows, and both written out once more.
-        Shown { bytes: 256 + rows * 2, change, data: OnceLock::new() }
+        Shown { change, data: OnceLock::new() }
     }
 
     /// How much waits with it, about. What an execution became is short.
@@ -93,17 +90,6 @@ impl Shown {
     }
 }
 
-/// What a value takes in memory, about.
-fn heap(value: &Value) -> usize {
-    let inner = match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(heap).sum(),
-        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + 32 + heap(value)).sum(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    };
-    size_of::<Value>() + inner
-}
-
 /// What both ends share.
 #[derive(Debug, Default)]
 struct Link {
@@ -118,8 +104,6 @@ pub(super) struct Follower {
     wants: Wants,
     queue: mpsc::Sender<Arc<Shown>>,
     link: Arc<Link>,
-    /// The most bytes that may wait for it.
-    most_bytes: usize,
 }
 
 impl fmt::Debug for Follower {
@@ -143,10 +127,10 @@ pub(crate) struct Following {
 pub(crate) type Followed = Result<Arc<Shown>, Gone>;
 
 impl Follower {
-    pub(super) fn new(feed: Feed, order: Order, wants: Wants, most_bytes: usize) -> (Follower, Following) {
+    pub(super) fn new(feed: Feed, order: Order, wants: Wants) -> (Follower, Following) {
         let (queue, received) = mpsc::channel(MOST);
         let link = Arc::new(Link::default());
-        let follower = Follower { order, wants, queue, link: Arc::clone(&link), most_bytes };
+        let follower = Follower { order, wants, queue, link: Arc::clone(&link) };
         (follower, Following { id: 0, from: 0, feed, queue: received, link })
     }
 
@@ -158,7 +142,7 @@ impl Follower {
         let size = change.size();
         let waiting = self.link.bytes.fetch_add(size, Ordering::Relaxed);
         // One change alone is taken whatever its size.
-        let fits = waiting == 0 || waiting + size <= self.most_bytes;
+        let fits = waiting == 0 || waiting + size <= MOST_BYTES;
         if fits && self.queue.try_send(Arc::clone(change)).is_ok() {
             return true;
         }

@@ -1,7 +1,8 @@
 //! Is it alive, is it ready, how is it doing.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Json;
@@ -13,6 +14,17 @@ use kernel::explain::EngineState;
 use super::Api;
 use crate::recorder::{pool, recorder};
 use crate::wire::Readiness;
+
+/// What readiness looks at beside the rest of the API.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// This process performs the calls of nodes.
+    pub(crate) performs: bool,
+    /// Whether the worker of an engine elsewhere polls, in a process that is one.
+    pub(crate) polls: Option<Arc<AtomicBool>>,
+    /// Whoever waits for this process may go on.
+    pub(crate) announced: Arc<AtomicBool>,
+}
 
 /// The process answers.
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
@@ -42,14 +54,35 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
     if let Some(trouble) = api.foreign.trouble() {
         checks.insert("other engine".to_owned(), trouble);
     }
-    if let Some(polls) = &api.polls {
+    if let Some(polls) = &api.health.polls {
         let polls = polls.load(Ordering::Relaxed);
         let found = if polls { "ok" } else { "Temporal cannot be reached: nothing is picked up here" };
         checks.insert("worker".to_owned(), found.to_owned());
     }
-    let ready = database && alive && !api.stop.is_cancelled();
+    let secrets = secrets(&api).await;
+    // Whoever only passes work on needs no key.
+    let opens = secrets.is_ok() || !api.health.performs;
+    checks.insert("secrets".to_owned(), secrets.err().unwrap_or_else(|| "ok".to_owned()));
+    let announced = api.health.announced.load(Ordering::Relaxed);
+    if !announced {
+        checks.insert(
+            "startup".to_owned(),
+            "commands cannot find this server yet: its profile is not written".to_owned(),
+        );
+    }
+    let ready = database && alive && opens && announced && !api.stop.is_cancelled();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Readiness { ready, checks })).into_response()
+}
+
+/// Can this process open what is sealed? A process that cannot would fail the calls it performs, so it is not ready.
+async fn secrets(api: &Api) -> Result<(), String> {
+    let looked = tokio::time::timeout(Duration::from_secs(2), crate::secrets::trouble(&api.vault)).await;
+    match looked {
+        Ok(Ok(Some(trouble))) => Err(trouble),
+        // A database that does not answer is told of by its own check.
+        Ok(Ok(None) | Err(_)) | Err(_) => Ok(()),
+    }
 }
 
 /// An engine that takes nothing keeps nobody from being accepted, so it is told of and does not

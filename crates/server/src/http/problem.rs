@@ -41,7 +41,7 @@ impl Code {
         match self {
             Code::NotFound => ("not_found", StatusCode::NOT_FOUND, "Not found"),
             Code::WorkspaceMismatch => {
-                ("workspace_mismatch", StatusCode::FORBIDDEN, "The request names another workspace than its key's")
+                ("workspace_mismatch", StatusCode::FORBIDDEN, "The request names another workspace than its own")
             }
             Code::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "This key may not do that"),
             Code::Unauthenticated => ("unauthenticated", StatusCode::UNAUTHORIZED, "No valid key was given"),

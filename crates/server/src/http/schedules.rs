@@ -15,7 +15,6 @@ use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::schedule::{self, Calendar, Overlap, Rule, Timing};
 use serde::Deserialize;
 use serde_json::json;
-use store::definition::Which;
 use store::enqueue::{Accepted, Start};
 use store::schedule::fire::{Due, Triggered};
 use utoipa::IntoParams;
@@ -24,7 +23,7 @@ use uuid::Uuid;
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::declared::Verdict;
-use super::{Api, Code, Problem, apart, page, starts};
+use super::{Api, Code, Problem, absent, apart, page, starts};
 use crate::schedules::start;
 use crate::wire::{ChangeSchedule, CreateSchedule, NextTicks, Page, Schedule, Started, Tick};
 
@@ -66,7 +65,7 @@ pub(crate) async fn create(
         overlap: body.overlap,
         catch_up: body.catch_up,
     };
-    let (rule, next_at) = read(&api, workspace, definition, change).await?;
+    let (rule, next_at) = read(&api, &caller, workspace, definition, change).await?;
     let id = api.store.create_schedule(workspace, definition, &rule, next_at, &caller.actor).await?;
     api.schedules.notify_one();
     Ok((StatusCode::CREATED, Reply(wire(api.store.schedule(id, caller.workspace).await?))))
@@ -82,9 +81,9 @@ pub(crate) async fn list(
     let limit = page::limit(params.limit)?;
     let after = page::read(page::List::Schedules, params.cursor.as_deref(), page::uuid_of)?;
     let (workspace, definition) = (caller.sees(params.workspace_id)?, params.workflow_definition_id);
-    let found = api.store.schedules(workspace, definition, after, limit + 1).await?;
+    let rows = api.store.schedules(workspace, definition, after, limit + 1).await?;
     let cursor = |row: &store::schedule::Schedule| page::write(page::List::Schedules, row.id.as_bytes());
-    Ok(Reply(page::cut(found, limit, cursor, wire)))
+    Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -146,7 +145,7 @@ pub(crate) async fn change(
     Json(body): Json<ChangeSchedule>,
 ) -> Result<Reply<Schedule>, Problem> {
     let known = api.store.schedule(id, caller.workspace).await.map_err(unknown)?;
-    let (rule, next_at) = read(&api, known.workspace, known.definition, body).await?;
+    let (rule, next_at) = read(&api, &caller, known.workspace, known.definition, body).await?;
     api.store.change_schedule(id, caller.workspace, &rule, next_at, &caller.actor).await.map_err(unknown)?;
     api.schedules.notify_one();
     Ok(Reply(wire(api.store.schedule(id, caller.workspace).await.map_err(unknown)?)))
@@ -286,15 +285,13 @@ pub(crate) async fn ticks(
 /// A rule as a body asks for it, and its first tick. Its input must do for what is published.
 async fn read(
     api: &Api,
+    caller: &Caller,
     workspace: WorkspaceId,
     definition: DefinitionId,
     body: ChangeSchedule,
 ) -> Result<(Rule, Timestamp), Problem> {
     let rule = rule(body)?;
-    api.store.definition(Which::Id(definition), Some(workspace)).await.map_err(|error| match error {
-        store::Error::NotFound => Problem::not_found("definition in this workspace"),
-        other => other.into(),
-    })?;
+    absent::definition(api, caller, Some(workspace), definition).await?;
     let due = Due { id: Uuid::nil(), workspace, definition, input: rule.input.clone(), revision: 0 };
     let verdicts = api.declared.judge(&api.store, &[(0, start(&due, None))], true).await?;
     for verdict in verdicts {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::HeaderMap;
 use kernel::execution::Status;
-use kernel::ids::ExecutionId;
+use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use kernel::rerun::Kept;
 use kernel::trace::TraceParent;
 use serde::Serialize;
@@ -22,9 +22,10 @@ use store::enqueue::{Accepted, Judged, Start};
 
 use super::auth::Caller;
 use super::declared::Verdict;
-use super::{Api, Code, Problem};
+use super::{Api, Code, Problem, absent};
 use crate::wire;
 
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The longest key. That of a bulk is shorter by the place of an item behind it.
 pub(crate) const LONGEST_KEY: usize = 200;
 /// The year 9999 in seconds: a deadline is later than its start, and later times cannot be written.
@@ -35,23 +36,12 @@ pub(crate) type Idempotency = Option<(String, Vec<u8>)>;
 
 /// The request's idempotency key, if it has one.
 pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let Some(key) = only(headers, "Idempotency-Key")?.map(str::trim) else { return Ok(None) };
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let key = value.to_str().unwrap_or_default().trim();
     if key.is_empty() || key.len() > LONGEST_KEY {
         return Err(Problem::new(Code::ValidationFailed, "Idempotency-Key: 1 to 200 printable characters"));
     }
     Ok(Some(key))
-}
-
-/// The value of a header. One that came twice, or is not printable ASCII, is refused: taken for absent, or for the first, it would mean
-/// something else than its sender meant.
-pub(crate) fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Problem> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    let wrong = |why: &str| Problem::new(Code::ValidationFailed, format!("{name}: {why}"));
-    if values.next().is_some() {
-        return Err(wrong("the header came more than once"));
-    }
-    value.to_str().map(Some).map_err(|_| wrong("1 to 200 printable characters of ASCII"))
 }
 
 /// A key with the content it stands for; the same content in any order of fields is the same.
@@ -177,8 +167,32 @@ async fn store(
         api.hints.enqueued(workspace);
     }
     let statuses = statuses(api, &fates).await?;
-    let told = |fate| if matches!(fate, Fate::Done(Accepted::Moved)) { None } else { Some(answer(fate, &statuses)) };
-    Ok(fates.into_iter().map(told).collect())
+    let absent = absent_definitions(api, caller, &filled, &fates).await;
+    let told = |(start, fate): (&Start, Fate<Accepted>)| match fate {
+        Fate::Done(Accepted::Moved) => None,
+        fate => Some(
+            answer(fate, &statuses)
+                .map_err(|problem| absent.get(&(start.workspace, start.definition)).cloned().unwrap_or(problem)),
+        ),
+    };
+    Ok(filled.iter().zip(fates).map(told).collect())
+}
+
+/// What the caller is told of definitions that were not found; each is looked for once, however many starts name it.
+async fn absent_definitions(
+    api: &Api,
+    caller: &Caller,
+    starts: &[Start],
+    fates: &[Fate<Accepted>],
+) -> BTreeMap<(WorkspaceId, DefinitionId), Problem> {
+    let mut told = BTreeMap::new();
+    for (start, fate) in starts.iter().zip(fates) {
+        let place = (start.workspace, start.definition);
+        if matches!(fate, Fate::Done(Accepted::NotFound)) && !told.contains_key(&place) {
+            told.insert(place, absent::why(api, caller, place.0, place.1).await);
+        }
+    }
+    told
 }
 
 /// Stores a start that keeps what some nodes of the execution it repeats produced.

@@ -20,7 +20,6 @@ use kernel::execution;
 use kernel::ids::WorkspaceId;
 use kernel::webhook::{ENDS, MAX_URL_LEN, Status, secret};
 use serde::Deserialize;
-use store::definition::Which;
 use store::secret::Sealed;
 use store::webhook::{Change, NewWebhook, delivery, secret_name};
 use url::Url;
@@ -31,7 +30,7 @@ use zeroize::Zeroizing;
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::workspaces::not_found;
-use super::{Api, Code, Problem, page};
+use super::{Api, Code, Problem, absent, page};
 use crate::wire::{ChangeWebhook, CreateWebhook, CreatedWebhook, Delivery, Page, Rotate, Webhook};
 
 /// For how long the secret before a rotation is good, unless said.
@@ -78,11 +77,7 @@ pub(crate) async fn create(
     let events = body.events.unwrap_or_else(|| ENDS.to_vec());
     check(&api, Some(&body.url), Some(&events), body.description.as_deref())?;
     if let Some(definition) = body.workflow_definition_id {
-        let known = api.store.definition(Which::Id(definition), Some(workspace)).await;
-        known.map_err(|error| match error {
-            store::Error::NotFound => Problem::not_found("definition in this workspace"),
-            other => other.into(),
-        })?;
+        absent::definition(&api, &caller, Some(workspace), definition).await?;
     }
     let new = NewWebhook {
         id: store::new_id(),
@@ -240,8 +235,9 @@ fn check(
         if !schemed || url.len() > MAX_URL_LEN || url.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return wrong(format!("url: write https://…, of at most {MAX_URL_LEN} bytes"));
         }
+        let outbound = &api.settings.outbound;
         // Every message to it would be refused: better now than in the deliveries.
-        if let Some(why) = outbound::refusal(&api.settings.outbound.allow, url) {
+        if let Some(why) = outbound::refusal(&outbound.allow, outbound.allow_loopback, url) {
             return wrong(format!("url: {why}"));
         }
     }

@@ -133,8 +133,9 @@ fn serving(engine: Arc<dyn Engine>) -> Engines {
 }
 
 pub(super) fn outbound(settings: &Settings) -> Result<Outbound, outbound::Error> {
-    let (allow, public_url) = (settings.outbound.allow.clone(), settings.http.public_url.clone());
-    Outbound::new(outbound::Settings { allow, public_url, ..Default::default() })
+    let (allow, allow_loopback) = (settings.outbound.allow.clone(), settings.outbound.allow_loopback);
+    let public_url = settings.http.public_url.clone();
+    Outbound::new(outbound::Settings { allow, allow_loopback, public_url, ..Default::default() })
 }
 
 /// The one that ends an execution claims its workspace's next itself: hints on or off. One that does not dispatch tells

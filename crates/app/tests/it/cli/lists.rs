@@ -179,6 +179,42 @@ async fn the_dead_letter_is_listed_and_dismissed() {
 }
 
 #[tokio::test]
+async fn with_a_root_key_the_newest_execution_is_that_of_a_workspace_that_is_named() {
+    let world = World::new().await;
+    let (mine, theirs) = (world.tenant("FREE").await, world.tenant("FREE").await);
+    let root = root(&world).await;
+    let held = json!({ "wait": { "kind": "DELAY", "with": { "for": "1h" } } });
+    let own = mine.start(&mine.apply("held", held.clone()).await).await;
+    let newest = theirs.start(&theirs.apply("held", held).await).await;
+    let uses: [&[&str]; 13] = [
+        &["cancel", "@latest"],
+        &["cancel", "@latest:held"],
+        &["terminate", "@latest", "--yes"],
+        &["rerun", "@latest"],
+        &["queue", "dismiss", "@latest"],
+        &["answer", "@latest", "approve"],
+        &["get", "@latest"],
+        &["watch", "@latest"],
+        &["logs", "@latest"],
+        &["queue", "@latest"],
+        &["tree", "@latest"],
+        &["graph", "@latest"],
+        &["waits", "@latest"],
+    ];
+    for command in uses {
+        let refused = root.run(command).await;
+        assert!(refused.code != 0, "{command:?}: {refused:?}");
+        assert!(refused.stderr.contains("say which workspace: --workspace NAME"), "{command:?}: {refused:?}");
+    }
+    let evaluated = root.run(&["eval", "1 + 1", "--execution", "@latest"]).await;
+    assert!(evaluated.stderr.contains("say which workspace: --workspace NAME"), "{evaluated:?}");
+    root.ok(&["cancel", "@latest", "--workspace", &mine.name]).await;
+    assert_eq!(mine.ended(&own).await["status"], "CANCELED");
+    let theirs = theirs.execution(&newest).await;
+    assert!(theirs["completedAt"].is_null(), "the newer one of another workspace was not touched: {theirs}");
+}
+
+#[tokio::test]
 async fn the_newest_execution_has_a_name() {
     let (_world, cli) = ran().await;
     let of = async |which: &str| text(&cli.json(&["get", which]).await["workflowName"]);

@@ -32,6 +32,9 @@ const DEFINITIONS_MEANT: i64 = 20;
 pub(crate) struct Everywhere {
     /// With a root key, only those of this workspace.
     workspace_id: Option<WorkspaceId>,
+    /// True: of one workspace only. With a root key `workspaceId` is then required, so that the newest of all workspaces is
+    /// never taken for the newest of one.
+    in_one_workspace: Option<bool>,
     /// A definition's id; or its name, which with a root key needs `workspaceId`.
     definition: Option<String>,
     /// One status or several, separated by commas.
@@ -86,7 +89,10 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     Params(params): Params<Everywhere>,
 ) -> Result<Reply<Page<ListedExecution>>, Problem> {
-    let workspace = caller.sees(params.workspace_id)?;
+    let workspace = match params.in_one_workspace {
+        Some(true) => Some(caller.workspace(params.workspace_id)?),
+        _ => caller.sees(params.workspace_id)?,
+    };
     let mut filter = filter(workspace, &params)?;
     if let Some(definition) = &params.definition {
         filter.definitions = Some(definitions(&api, &caller, &params, definition).await?);

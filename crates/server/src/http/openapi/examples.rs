@@ -88,7 +88,9 @@ fn workspaces(name: &str) -> Option<Value> {
             "id": 4711, "at": ENDED, "workspaceId": WORKSPACE, "actor": format!("key:{KEY}"), "action": "execution.cancel",
             "subjectType": "execution", "subjectId": EXECUTION,
         }),
-        "Readiness" => json!({ "ready": true, "checks": { "database": "ok", "engine": "ok", "heartbeat": "ok" } }),
+        "Readiness" => {
+            json!({ "ready": true, "checks": { "database": "ok", "engine": "ok", "heartbeat": "ok", "secrets": "ok" } })
+        }
         "ProblemBody" => json!({
             "type": "urn:forebay:problem:not_found", "title": "Not found", "status": 404, "code": "not_found",
             "detail": "there is no such execution",

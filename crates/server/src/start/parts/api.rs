@@ -3,6 +3,7 @@
 //! Not here: the routes (`http`), how changes are read (`feed`).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use engine::vault::Vault;
 use engine::versions::Versions;
@@ -29,13 +30,26 @@ const FEED_CONNECTIONS: usize = 1;
 impl Parts {
     /// Follows the changes for whoever asks this process for them.
     fn spawn_feed(&self) -> Result<Feed, StartError> {
-        let feed = Feed::new(self.settings.http.max_stream_backlog_bytes);
+        let feed = Feed::new();
         let store = Store::new(&self.targets.pooled, FEED_CONNECTIONS)?;
         let bell = self.settings.dispatch.hints.then(|| self.targets.direct.clone());
-        let (stop, kept) = (self.stop.clone(), Arc::default());
-        let source = Source { feed: feed.clone(), store, bell, stop, kept };
+        let source = Source { feed: feed.clone(), store, bell, stop: self.stop.clone() };
         self.tasks.spawn(keep("feed", self.stop.clone(), source.run()));
         Ok(feed)
+    }
+
+    /// Logs at the start that secrets cannot be opened here, before a run finds out.
+    pub(in crate::start) async fn check_secrets(&self) -> Result<(), StartError> {
+        let vault = Vault::new(self.work.clone(), crate::secrets::keys(&self.settings)?);
+        match crate::secrets::trouble(&vault).await {
+            Ok(Some(trouble)) => tracing::warn!(trouble, "Secrets cannot be opened"),
+            Ok(None) => {}
+            // Readiness looks again.
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "Could not check the keys of secrets");
+            }
+        }
+        Ok(())
     }
 
     /// Answers over HTTP: the whole API, or only how this process is doing.
@@ -44,6 +58,7 @@ impl Parts {
         listener: TcpListener,
         root_key: Option<Secret>,
         whole: bool,
+        announced: Arc<AtomicBool>,
     ) -> Result<(), StartError> {
         let store = Store::new(&self.targets.pooled, self.settings.database.api_connections)?;
         let api = Arc::new(http::ApiParts {
@@ -60,12 +75,12 @@ impl Parts {
             work: self.work.clone(),
             engine: self.engine.clone(),
             told: self.told.clone(),
-            polls: self.worker.polls(),
             breaker: self.breaker.clone(),
             findings: self.findings.clone(),
             foreign: self.foreign.clone(),
             asked: Semaphore::new(ASKED_AT_ONCE),
             pulse: Arc::clone(&self.pulse),
+            health: http::health::Parts { performs: self.duties.works, polls: self.worker.polls(), announced },
             rouse: Arc::clone(&self.rouse),
             jobs: Arc::clone(&self.jobs),
             deliveries: Arc::clone(&self.deliveries),
