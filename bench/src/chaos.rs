@@ -26,6 +26,7 @@ mod proxy;
 mod setup;
 pub mod short;
 pub mod soak;
+pub mod strays;
 pub mod strict;
 pub mod temporal;
 mod zombies;

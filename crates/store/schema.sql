@@ -478,6 +478,12 @@ CREATE FUNCTION public.fb_call_1(p_holder uuid) RETURNS text
      WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
 $$;
 
+CREATE FUNCTION public.fb_caller_1() RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END
+$$;
+
 CREATE TABLE public.workflow_execution_candidate (
     id bigint NOT NULL,
     workspace_id uuid NOT NULL,
@@ -1064,7 +1070,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION public.fb_event_added() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
     bound uuid := fb_binding_1(NEW.event_type, NEW.workspace_id);
@@ -1339,9 +1346,11 @@ $$;
 
 CREATE FUNCTION public.fb_fact_guard() RETURNS trigger
     LANGUAGE plpgsql
+    SET search_path TO 'public', 'pg_temp'
     AS $$
 BEGIN
-    IF pg_trigger_depth() < 2 THEN
+    IF pg_trigger_depth() < 2
+       OR NOT pg_has_role(current_user, (SELECT own.relowner FROM pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
         RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
     END IF;
@@ -1409,6 +1418,12 @@ BEGIN
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
     RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
 END $$;
+
+CREATE FUNCTION public.fb_is_ours_1() RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT pg_has_role(fb_caller_1()::name, owned.relowner, 'MEMBER') FROM pg_class owned WHERE owned.oid = 'domain_events'::regclass
+$$;
 
 CREATE FUNCTION public.fb_is_transient_1(p_state text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
@@ -1569,10 +1584,11 @@ BEGIN
 END $$;
 
 CREATE FUNCTION public.fb_job_guard() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_mode text := current_setting('forebay.projection', true);
+    v_mode text := fb_job_mode_1();
     v_why text;
     v_job workflow_queue_job;
 BEGIN
@@ -1603,7 +1619,7 @@ BEGIN
     IF OLD.status = 'processing' THEN
         SELECT * INTO v_job FROM workflow_queue_job j WHERE j.id = OLD.id;
         IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
-           AND v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) THEN
+           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT fb_is_ours_1()) THEN
             PERFORM fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
         END IF;
     END IF;
@@ -1641,14 +1657,21 @@ CREATE FUNCTION public.fb_job_illegal(p_from text, p_to text, p_retries integer)
         ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
 $$;
 
+CREATE FUNCTION public.fb_job_mode_1() RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND fb_is_ours_1() THEN current_setting('forebay.projection', true) END
+$$;
+
 CREATE FUNCTION public.fb_job_moved() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
     v_fact text;
     v_job workflow_queue_job;
 BEGIN
-    IF current_setting('forebay.projection', true) = 'rebuild' THEN
+    IF fb_job_mode_1() = 'rebuild' THEN
         RETURN NULL;
     END IF;
     v_fact := CASE
@@ -2747,10 +2770,12 @@ CREATE FUNCTION public.fb_stream_version_1(p_workspace uuid, p_stream uuid, p_st
     AS $$
     SELECT coalesce(
         CASE WHEN p_workspace IS NULL
-             THEN (SELECT max(e.stream_version) FROM domain_events e
-                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL)
-             ELSE (SELECT max(e.stream_version) FROM domain_events e
-                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace) END, 0)
+             THEN (SELECT e.stream_version FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL
+                    ORDER BY e.workspace_id DESC, e.stream_version DESC LIMIT 1)
+             ELSE (SELECT e.stream_version FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace
+                    ORDER BY e.stream_version DESC LIMIT 1) END, 0)
 $$;
 
 CREATE FUNCTION public.fb_take_3(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb, p_once boolean) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
@@ -2945,7 +2970,8 @@ CREATE FUNCTION public.fb_webhooks_1(p_ended uuid[]) RETURNS void
 $$;
 
 CREATE FUNCTION public.forebay_enqueue(workspace uuid, definition uuid, input jsonb DEFAULT NULL::jsonb, priority integer DEFAULT 3, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, concurrency_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text) RETURNS uuid
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
     AS $$
 DECLARE
     new_id uuid := fb_uuid7();
@@ -2959,7 +2985,7 @@ BEGIN
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || current_user, 3,
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || fb_caller_1(), 3,
         60000, NULL, false);
     IF r.outcome IN ('accepted', 'existing') THEN
         RETURN r.execution;

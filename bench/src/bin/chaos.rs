@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use bench::chaos::mutant::Mutant;
-use bench::chaos::{Outcome, Request, crowded, durable, long, mixed, outage, poison, short, soak, strict, temporal};
+use bench::chaos::{
+    Outcome, Request, crowded, durable, long, mixed, outage, poison, short, soak, strays, strict, temporal,
+};
 use bench::cluster;
 use bench::report::{figures, say};
 use clap::error::ErrorKind;
@@ -62,6 +64,8 @@ enum Name {
     Long,
     /// Every process is full and one after the other is killed: their runs and a quiet workspace do not wait.
     Crowded,
+    /// Rows are deleted by hand, the engine is another, every statement fails in every way that passes: nothing is lost, doubled or failed by it.
+    Strays,
     /// A short form of each, and of each mutant.
     Short,
     /// One of the workers that `mixed-workers` starts.
@@ -82,6 +86,7 @@ impl Name {
             Name::MixedWorkers => &Mutant::OF_MIXED,
             Name::Long => &Mutant::OF_LONG,
             Name::Crowded => &Mutant::OF_CROWDED,
+            Name::Strays => &Mutant::OF_STRAYS,
             Name::Durable | Name::Poison | Name::Soak | Name::Short | Name::JobWorker | Name::TaskWorker => &[],
         }
     }
@@ -130,6 +135,7 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
             Name::Short => short::run(&request).await,
             Name::Long => long::run(&request, args.mutant).await,
             Name::Crowded => crowded::run(&request, args.mutant).await,
+            Name::Strays => strays::run(&request, args.mutant).await,
             Name::JobWorker | Name::TaskWorker => anyhow::bail!("a worker is no run"),
         }
     })?;

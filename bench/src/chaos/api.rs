@@ -49,6 +49,11 @@ impl Api {
         self.fleet.healthy()
     }
 
+    /// Where a process listens, if one is there.
+    pub(super) fn base(&self, place: usize) -> Option<String> {
+        self.fleet.base(place)
+    }
+
     /// One call that must succeed.
     pub(super) async fn post(&self, place: usize, path: &str, body: &Value) -> anyhow::Result<Value> {
         let base = self.fleet.base(place).context("no process there")?;

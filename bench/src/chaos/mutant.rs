@@ -57,6 +57,8 @@ pub enum Mutant {
     TwinChildren,
     /// A full process lets its shards go.
     FullLetsGo,
+    /// A lock timeout while a run reads its answers is taken for one: it is told as a refusal of the data.
+    TroubleIsAnswer,
 }
 
 impl Mutant {
@@ -82,6 +84,8 @@ impl Mutant {
 
     /// Those that `crowded` must find.
     pub const OF_CROWDED: [Mutant; 1] = [Mutant::FullLetsGo];
+    /// Those that `strays` must find.
+    pub const OF_STRAYS: [Mutant; 1] = [Mutant::TroubleIsAnswer];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -103,6 +107,7 @@ impl Mutant {
             Mutant::UnfencedTask => "unfenced-task",
             Mutant::TwinChildren => "twin-children",
             Mutant::FullLetsGo => "full-lets-go",
+            Mutant::TroubleIsAnswer => "trouble-is-answer",
         }
     }
 
@@ -134,7 +139,7 @@ impl Mutant {
             }
             Mutant::FullLetsGo => replaced("beat", &[DISPATCHES, TAKES_SHARDS])?,
             // The database knows nothing of it.
-            Mutant::RefusalOnOutage | Mutant::AllowDuplicates => String::new(),
+            Mutant::RefusalOnOutage | Mutant::AllowDuplicates | Mutant::TroubleIsAnswer => String::new(),
         };
         client.batch_execute(&text).await.with_context(|| format!("apply the mutant {}", self.name()))
     }

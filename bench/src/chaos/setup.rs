@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::api::Api;
 use super::proxy::Proxy;
+use super::strays::Saboteur;
 use super::{Leases, Request, log};
 use crate::cluster::{Cluster, Commits};
 use crate::receiver::{Policy, Receiver};
@@ -70,6 +71,8 @@ pub(super) struct Stage {
     pub(super) commits: Commits,
     /// The processes reach the database through a proxy that can cut them off.
     pub(super) proxied: bool,
+    /// They reach it through this one instead, which makes their statements fail.
+    pub(super) saboteur: Option<Saboteur>,
     /// More settings for the processes.
     pub(super) settings: Vec<String>,
 }
@@ -84,6 +87,7 @@ impl Stage {
             noted: true,
             commits: Commits::Fast,
             proxied: false,
+            saboteur: None,
             settings: Vec::new(),
         }
     }
@@ -102,6 +106,9 @@ impl Setup {
             true => Some(Proxy::start(&cluster.url()).await?),
             false => None,
         };
+        if let Some(saboteur) = &stage.saboteur {
+            saboteur.serve(&cluster.url())?;
+        }
         let receiver = Receiver::start(policy).await?;
         let root_key = Secret::generate()?.expose().to_owned();
         let logs = std::env::temp_dir().join(format!("forebay-chaos-{}", store::new_id().simple()));
@@ -116,7 +123,11 @@ impl Setup {
         let spec = Spec {
             program: request.forebay.clone(),
             part: if workers == 0 { Part::Everything } else { Part::Dispatch },
-            database_url: proxy.as_ref().map_or_else(|| cluster.url(), Proxy::url),
+            database_url: match (&stage.saboteur, &proxy) {
+                (Some(saboteur), _) => saboteur.url(),
+                (None, Some(proxy)) => proxy.url(),
+                (None, None) => cluster.url(),
+            },
             root_key: root_key.clone(),
             settings,
             order: Value::Null,

@@ -12,9 +12,11 @@
 //! Not here: which changes and in which order (`kernel::realtime`), what a follower makes of them (`http`).
 
 mod follower;
+mod kept;
 mod prune;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use follower::Follower;
 pub(crate) use follower::{Followed, Following, Gone, Order, Shown, Wants};
+use kept::Kept;
 pub(crate) use prune::{EVERY as PRUNE_EVERY, Pruner};
 
 /// The longest between two looks.
@@ -41,8 +44,8 @@ const BREATH: Duration = Duration::from_millis(3);
 const REST: Duration = Duration::from_millis(500);
 /// The most entries read at once; an entry has the changes of one statement.
 const PAGE: usize = 200;
-/// The most changes that are kept in memory while an older transaction is open. Of more, only the places are: who follows in the settled
-/// order is dropped when they settle, comes back and reads them in the log.
+/// The most changes that are kept in memory while an older transaction is open (in bytes: `kept`). Of more, only the places are: who follows
+/// in the settled order is dropped when they settle, comes back and reads them in the log.
 const MOST_UNSETTLED: usize = 20_000;
 /// How long somebody waits to be let in.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -60,6 +63,8 @@ struct Shared {
     wanted: Notify,
     /// Changes whenever the feed begins or ends to follow.
     moved: watch::Sender<()>,
+    /// The most bytes that may wait for one follower.
+    most_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -77,8 +82,9 @@ struct State {
 pub(crate) struct Away;
 
 impl Feed {
-    pub(crate) fn new() -> Feed {
-        let shared = Shared { state: Mutex::default(), wanted: Notify::new(), moved: watch::channel(()).0 };
+    /// A feed that drops a follower for whom more than `most_bytes` wait.
+    pub(crate) fn new(most_bytes: usize) -> Feed {
+        let shared = Shared { state: Mutex::default(), wanted: Notify::new(), moved: watch::channel(()).0, most_bytes };
         Feed { shared: Arc::new(shared) }
     }
 
@@ -90,7 +96,7 @@ impl Feed {
     pub(crate) async fn follow(&self, order: Order, wants: Wants) -> Result<Following, Away> {
         let mut moved = self.shared.moved.subscribe();
         let _waiting = Waiting::new(self.clone());
-        let (follower, mut following) = Follower::new(self.clone(), order, wants);
+        let (follower, mut following) = Follower::new(self.clone(), order, wants, self.shared.most_bytes);
         let mut follower = Some(follower);
         let let_in = async {
             loop {
@@ -182,10 +188,14 @@ pub(crate) struct Source {
     /// Where the bell is listened to; none without hints.
     pub(crate) bell: Option<Target>,
     pub(crate) stop: CancellationToken,
+    /// The bytes of all changes that wait for older transactions to end.
+    pub(crate) kept: Arc<AtomicUsize>,
 }
 
 /// What is to be told in the settled order; none: to be read in the log.
-type Reader = Cursor<Option<Arc<Shown>>>;
+type Reader = Cursor<Option<Arc<Kept>>>;
+
+type Drained = (Vec<Arc<Shown>>, Vec<Option<Arc<Shown>>>, bool);
 
 type Bell = (Client, mpsc::UnboundedReceiver<String>);
 
@@ -246,7 +256,7 @@ impl Source {
             *cursor = Some(self.begin().await?);
             return Ok(AGAIN);
         };
-        let (found, settled) = match self.drain(reader).await? {
+        let (found, settled, more) = match self.drain(reader).await? {
             Some(read) => read,
             None => {
                 tracing::warn!("The log of changes was emptied or pruned unread; whoever follows must look for itself");
@@ -260,8 +270,7 @@ impl Source {
         self.feed.hand_out(&found, &settled, reader.low());
         Ok(match found.len() {
             0 => POLL,
-            // There may be more.
-            count if count >= PAGE => Duration::ZERO,
+            _ if more => Duration::ZERO,
             _ => AGAIN,
         })
     }
@@ -269,21 +278,14 @@ impl Source {
     /// Begins at the horizon. What is visible above it already is settled later and is news to nobody.
     async fn begin(&self) -> Result<Reader, store::Error> {
         let mut cursor = Cursor::new(self.store.open_log().await?.horizon);
-        while let Some((found, _)) = self.drain(&mut cursor).await? {
-            if found.len() < PAGE {
-                break;
-            }
-        }
+        while let Some((_, _, true)) = self.drain(&mut cursor).await? {}
         self.feed.state().low = Some(cursor.low());
         self.feed.shared.moved.send_replace(());
         Ok(cursor)
     }
 
-    /// What is new, and what is settled by it; none if the log is not whole from the cursor on.
-    async fn drain(
-        &self,
-        cursor: &mut Reader,
-    ) -> Result<Option<(Vec<Arc<Shown>>, Vec<Option<Arc<Shown>>>)>, store::Error> {
+    /// What is new, what is settled by it, and whether there may be more; none if the log is not whole from the cursor on.
+    async fn drain(&self, cursor: &mut Reader) -> Result<Option<Drained>, store::Error> {
         let drained = self.store.drain(cursor.low(), &cursor.drained(), PAGE).await?;
         if drained.extent.gone.is_none_or(|gone| gone >= cursor.low()) {
             return Ok(None);
@@ -292,12 +294,17 @@ impl Source {
         let (mut fresh, mut places) = (Vec::new(), Vec::new());
         for change in drained.changes {
             let shown = Arc::new(Shown::new(change));
-            places.push((shown.change.place, (room > 0).then(|| Arc::clone(&shown))));
+            // What is finished already is told at once, and waits for nothing.
+            let settles_now = drained.all && shown.change.place.xid < drained.extent.horizon;
+            let counted = if settles_now { &Arc::default() } else { &self.kept };
+            let kept = if room > 0 { Kept::new(&shown, counted) } else { None };
+            places.push((shown.change.place, kept));
             room = room.saturating_sub(1);
             fresh.push(shown);
         }
         let settled = cursor.take(&places, drained.extent.horizon, drained.all);
-        Ok(Some((fresh, settled)))
+        let settled = settled.into_iter().map(|kept| kept.map(|kept| Arc::clone(&kept.shown))).collect();
+        Ok(Some((fresh, settled, !drained.all)))
     }
 }
 

@@ -335,7 +335,7 @@ pub struct Node {
 #[serde(rename_all = "camelCase")]
 pub struct Nodes {
     pub items: Vec<Node>,
-    /// Give it as `?cursor=` for the next page of iterations; absent on the last.
+    /// Give it as `?cursor=` for the next page; absent on the last. Nodes come in one page unless they are large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }

@@ -129,11 +129,12 @@ BEGIN
 END $fn$;
 
 -- For other programs, inside their own transaction: one start. Returns the execution's id, which is
--- also the queue item's. Ids are UUIDv7, made here from the database's clock.
+-- also the queue item's. Ids are UUIDv7, made here from the database's clock. Runs with its owner's rights: whoever may call it needs no
+-- right on any table, and the audit row names who is connected.
 CREATE OR REPLACE FUNCTION forebay_enqueue(
     workspace uuid, definition uuid, input jsonb DEFAULT NULL, priority int DEFAULT 3,
     run_at timestamptz DEFAULT NULL, concurrency_key text DEFAULT NULL, idempotency_key text DEFAULT NULL)
-RETURNS uuid LANGUAGE plpgsql VOLATILE AS $fn$
+RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
 DECLARE
     new_id uuid := fb_uuid7();
     r record;
@@ -146,7 +147,7 @@ BEGIN
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || current_user, 3,
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || fb_caller_1(), 3,
         60000, NULL, false);
     IF r.outcome IN ('accepted', 'existing') THEN
         RETURN r.execution;
@@ -166,4 +167,14 @@ CREATE OR REPLACE FUNCTION fb_uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $fn$
             overlay(uuid_send(gen_random_uuid()) PLACING
                 substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
             52, 1), 53, 1), 'hex')::uuid
+$fn$;
+
+-- Who is connected, as far as that role was allowed to say: current_user is the owner inside a function that runs with its owner's rights.
+CREATE OR REPLACE FUNCTION fb_caller_1() RETURNS text LANGUAGE sql STABLE AS $fn$
+    SELECT CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END
+$fn$;
+
+-- Is who is connected one of ours: the owner of these tables, or a member of that role?
+CREATE OR REPLACE FUNCTION fb_is_ours_1() RETURNS boolean LANGUAGE sql STABLE AS $fn$
+    SELECT pg_has_role(fb_caller_1()::name, owned.relowner, 'MEMBER') FROM pg_class owned WHERE owned.oid = 'domain_events'::regclass
 $fn$;

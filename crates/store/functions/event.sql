@@ -27,8 +27,9 @@ CREATE OR REPLACE FUNCTION fb_is_bound_1(p_type text, p_workspace uuid) RETURNS 
     SELECT fb_binding_1(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM fb_built_in_1() built WHERE built.event_type = p_type)
 $fn$;
 
--- Before an insert: the event notes whether it is bound, so that one that makes no job says so.
-CREATE OR REPLACE FUNCTION fb_event_bound_1() RETURNS trigger LANGUAGE plpgsql AS $fn$
+-- Before an insert: the event notes whether it is bound, so that one that makes no job says so. Runs with its owner's rights: who may
+-- insert an event needs no right on bindings.
+CREATE OR REPLACE FUNCTION fb_event_bound_1() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
 BEGIN
     NEW.bound := fb_is_bound_1(NEW.event_type, NEW.workspace_id);
     RETURN NEW;
@@ -66,7 +67,9 @@ $fn$;
 
 -- After an insert, in the same transaction. An error that repeating cannot help is this event's: it is stored on it, and the insert stands.
 -- A transient one (a lock timeout, a deadlock, a full disk) is raised: the event is not stored, and its writer repeats the insert.
-CREATE OR REPLACE FUNCTION fb_event_added() RETURNS trigger LANGUAGE plpgsql AS $fn$
+--
+-- Runs with its owner's rights: who may insert an event needs no right on jobs.
+CREATE OR REPLACE FUNCTION fb_event_added() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
 BEGIN
     IF NOT coalesce(NEW.bound, fb_is_bound_1(NEW.event_type, NEW.workspace_id)) THEN
         RETURN NULL;
@@ -84,10 +87,13 @@ BEGIN
     RETURN NULL;
 END $fn$;
 
--- The queue's own stream is written by the queue: a fact that nobody lived would be rebuilt into a row.
-CREATE OR REPLACE FUNCTION fb_fact_guard() RETURNS trigger LANGUAGE plpgsql AS $fn$
+-- The queue's own stream is written by the queue: a fact that nobody lived would be rebuilt into a row. The queue writes facts in a trigger
+-- that runs as the owner; a trigger of somebody else, on a temporary table for one, runs as somebody else. So this one must not run with
+-- its owner's rights.
+CREATE OR REPLACE FUNCTION fb_fact_guard() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $fn$
 BEGIN
-    IF pg_trigger_depth() < 2 THEN
+    IF pg_trigger_depth() < 2
+       OR NOT pg_has_role(current_user, (SELECT own.relowner FROM pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
         RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
     END IF;
@@ -179,10 +185,12 @@ END $fn$;
 CREATE OR REPLACE FUNCTION fb_stream_version_1(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS int LANGUAGE sql STABLE AS $fn$
     SELECT coalesce(
         CASE WHEN p_workspace IS NULL
-             THEN (SELECT max(e.stream_version) FROM domain_events e
-                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL)
-             ELSE (SELECT max(e.stream_version) FROM domain_events e
-                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace) END, 0)
+             THEN (SELECT e.stream_version FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL
+                    ORDER BY e.workspace_id DESC, e.stream_version DESC LIMIT 1)
+             ELSE (SELECT e.stream_version FROM domain_events e
+                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace
+                    ORDER BY e.stream_version DESC LIMIT 1) END, 0)
 $fn$;
 
 -- Folds an event again whose handling failed; answers whether that went well this time (null: it had not failed). One that is

@@ -2,7 +2,10 @@
 -- walks every pair through both.
 --
 -- forebay.projection, for a transaction of ours: 'rebuild' writes rows as they are, 'retention' may delete. forebay.claim: the claim
--- that the transaction shows.
+-- that the transaction shows. Anybody can set these: the first counts only for the owner of the tables and its members (fb_is_ours_1), and
+-- so does the claim of our own worker, which is the execution's id and can be read.
+--
+-- The triggers run with their owner's rights: who may update a row needs no right on what is beside it.
 
 CREATE OR REPLACE FUNCTION fb_job_refuse(p_message text, p_hint text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
@@ -25,9 +28,14 @@ CREATE OR REPLACE FUNCTION fb_job_illegal(p_from text, p_to text, p_retries int)
         ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
 $fn$;
 
-CREATE OR REPLACE FUNCTION fb_job_guard() RETURNS trigger LANGUAGE plpgsql AS $fn$
+-- What kind of transaction of ours this is, if it is one.
+CREATE OR REPLACE FUNCTION fb_job_mode_1() RETURNS text LANGUAGE sql STABLE AS $fn$
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND fb_is_ours_1() THEN current_setting('forebay.projection', true) END
+$fn$;
+
+CREATE OR REPLACE FUNCTION fb_job_guard() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
 DECLARE
-    v_mode text := current_setting('forebay.projection', true);
+    v_mode text := fb_job_mode_1();
     v_why text;
     v_job workflow_queue_job;
 BEGIN
@@ -58,7 +66,7 @@ BEGIN
     IF OLD.status = 'processing' THEN
         SELECT * INTO v_job FROM workflow_queue_job j WHERE j.id = OLD.id;
         IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
-           AND v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) THEN
+           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT fb_is_ours_1()) THEN
             PERFORM fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
         END IF;
     END IF;
@@ -120,12 +128,12 @@ BEGIN
 END $fn$;
 
 -- After a step: what is ours beside the row, and the fact.
-CREATE OR REPLACE FUNCTION fb_job_moved() RETURNS trigger LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION fb_job_moved() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
 DECLARE
     v_fact text;
     v_job workflow_queue_job;
 BEGIN
-    IF current_setting('forebay.projection', true) = 'rebuild' THEN
+    IF fb_job_mode_1() = 'rebuild' THEN
         RETURN NULL;
     END IF;
     v_fact := CASE

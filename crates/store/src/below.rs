@@ -9,6 +9,7 @@ use kernel::ids::{ExecutionId, WorkspaceId};
 use tokio_postgres::Row;
 
 use crate::ask::{Place, Wait, place_of};
+use crate::page::Paged;
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
 
@@ -20,17 +21,12 @@ impl Store {
         workspace: Option<WorkspaceId>,
         after: Option<&Place>,
         limit: i64,
-    ) -> Result<Vec<Wait>, Error> {
+    ) -> Result<Paged<Wait>, Error> {
         let of = after.map(|place| place.execution.0);
         let (node, iteration) = (after.map(|place| place.node.as_str()), after.map(|place| place.iteration));
         let workspace = workspace.map(|id| id.0);
-        let rows = self
-            .query(
-                sql!("workflow_execution_ask/list_below"),
-                &[&execution.0, &workspace, &of, &node, &iteration, &limit],
-            )
-            .await?;
-        rows.iter().map(wait_of).collect()
+        let sql = sql!("workflow_execution_ask/list_below");
+        self.paged(sql, &[&execution.0, &workspace, &of, &node, &iteration, &limit], wait_of).await
     }
 }
 

@@ -12,6 +12,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::json::Json;
+use crate::page::Paged;
 use crate::run::{Ended, ended, uuids};
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
@@ -137,8 +138,19 @@ impl Store {
 
     /// The same, without inputs and outputs unless asked for.
     pub async fn list_nodes(&self, id: ExecutionId, payloads: bool) -> Result<Vec<NodeRecord>, Error> {
-        let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0, &payloads]).await?;
+        let rows = self.query(sql!("workflow_execution_node/list"), &[&id.0, &payloads, &None::<&str>, &0_i64]).await?;
         rows.iter().map(node_of).collect()
+    }
+
+    /// Those behind the first `skip`, only this one if a node is named, as a page.
+    pub async fn nodes_page(
+        &self,
+        id: ExecutionId,
+        payloads: bool,
+        node: Option<&str>,
+        skip: i64,
+    ) -> Result<Paged<NodeRecord>, Error> {
+        self.paged(sql!("workflow_execution_node/list"), &[&id.0, &payloads, &node, &skip], node_of).await
     }
 
     /// The iterations of a loop after one, in order.
@@ -149,15 +161,19 @@ impl Store {
         after: i32,
         limit: i64,
         payloads: bool,
-    ) -> Result<Vec<NodeRecord>, Error> {
+    ) -> Result<Paged<NodeRecord>, Error> {
         let sql = sql!("workflow_execution_node/list_iterations");
-        let rows = self.query(sql, &[&id.0, &node.as_str(), &after, &limit, &payloads]).await?;
-        rows.iter().map(node_of).collect()
+        self.paged(sql, &[&id.0, &node.as_str(), &after, &limit, &payloads], node_of).await
     }
 
-    /// What an execution's nodes have to say: those that log, and all that failed.
-    pub async fn logs(&self, id: ExecutionId, logging: &[&str], loops: &[&str]) -> Result<Vec<Said>, Error> {
-        let rows = self.query(sql!("workflow_execution_node/logs"), &[&id.0, &logging, &loops]).await?;
+    /// What an execution's nodes have to say, as a page behind the first `skip`: those that log, and all that failed.
+    pub async fn logs(
+        &self,
+        id: ExecutionId,
+        (logging, loops): (&[&str], &[&str]),
+        skip: i64,
+        limit: i64,
+    ) -> Result<Paged<Said>, Error> {
         let said = |row: &Row| {
             Ok(Said {
                 node: row.try_get("node")?,
@@ -169,7 +185,7 @@ impl Store {
                 at: row.try_get("at")?,
             })
         };
-        rows.iter().map(said).collect()
+        self.paged(sql!("workflow_execution_node/logs"), &[&id.0, &logging, &loops, &skip, &limit], said).await
     }
 
     /// Ends an execution of this workspace that waits, or asks one that runs to end, with its audit

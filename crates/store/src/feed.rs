@@ -20,6 +20,9 @@ use crate::{Error, Store, parsed};
 /// The channel on which a write may ring.
 pub const BELL: &str = "forebay_change";
 
+/// About the most bytes of rows that are read at once.
+const BYTES: i64 = 4 * 1024 * 1024;
+
 /// How the log stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -71,10 +74,10 @@ impl Store {
         extent(&self.one(sql!("change_log_kept/get"), &[]).await?)
     }
 
-    /// What is at or above `low`, less the entries that were drained before; at most so many entries.
+    /// What is at or above `low`, less the entries that were drained before; at most so many entries, and about so many bytes as a page.
     pub async fn drain(&self, low: u64, drained: &[i64], most: usize) -> Result<Drained, Error> {
         let limit = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = self.query(sql!("change_log/drain"), &[&low.to_string(), &drained, &limit]).await?;
+        let rows = self.query(sql!("change_log/drain"), &[&low.to_string(), &drained, &limit, &BYTES]).await?;
         let first = rows.first().ok_or_else(|| Error::Corrupt("a drain answers at least one row".to_owned()))?;
         let extent = extent(first)?;
         let mut changes = Vec::new();
@@ -83,7 +86,7 @@ impl Store {
                 changes.push(change(row)?);
             }
         }
-        let all = first.try_get::<_, i64>("entries")? < limit;
+        let all = !first.try_get::<_, bool>("cut")?;
         Ok(Drained { extent, changes, all })
     }
 
@@ -95,7 +98,7 @@ impl Store {
         let rows = self
             .query(
                 sql!("change_log/after"),
-                &[&xid, &after.seq, &below, &workspace, &topics, id, &most, &after.entry()],
+                &[&xid, &after.seq, &below, &workspace, &topics, id, &most, &after.entry(), &BYTES],
             )
             .await?;
         let first = rows.first().ok_or_else(|| Error::Corrupt("a page answers at least one row".to_owned()))?;
@@ -105,7 +108,7 @@ impl Store {
                 changes.push(change(row)?);
             }
         }
-        let next = match (first.try_get::<_, i64>("entries")? >= most, first.try_get::<_, Option<&str>>("last_xid")?) {
+        let next = match (first.try_get::<_, bool>("cut")?, first.try_get::<_, Option<&str>>("last_xid")?) {
             (true, Some(xid)) => Some(Place { xid: number(xid)?, seq: first.try_get("last_seq")? }.end_of_entry()),
             _ => None,
         };

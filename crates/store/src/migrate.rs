@@ -17,7 +17,7 @@ mod embedded {
 }
 
 /// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 22] = [
+pub const FUNCTIONS: [(&str, &str); 23] = [
     ("backlog", include_str!("../functions/backlog.sql")),
     ("open", include_str!("../functions/open.sql")),
     ("enqueue", include_str!("../functions/enqueue.sql")),
@@ -40,6 +40,8 @@ pub const FUNCTIONS: [(&str, &str); 22] = [
     ("beat", include_str!("../functions/beat.sql")),
     ("lists", include_str!("../functions/lists.sql")),
     ("sample", include_str!("../functions/sample.sql")),
+    // Last: it speaks of all the others.
+    ("rights", include_str!("../functions/rights.sql")),
 ];
 
 /// The path of functions that run with their owner's rights (`SET search_path FROM CURRENT`). Tables of a session come last: nobody puts one

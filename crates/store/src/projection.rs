@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::json::Json;
 use crate::listing::Place;
+use crate::page::Paged;
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, parsed};
@@ -110,18 +111,17 @@ impl Difference {
 
 impl Store {
     /// Jobs, the newest first.
-    pub async fn jobs(&self, which: Which<'_>, limit: i64) -> Result<Vec<Job>, Error> {
+    pub async fn jobs(&self, which: Which<'_>, limit: i64) -> Result<Paged<Job>, Error> {
         let status = which.status.map(Status::name);
         let (at, id) = (which.after.map(|place| place.at), which.after.map_or(Uuid::max(), |place| place.id));
         let asked: [&(dyn ToSql + Sync); 6] = [&status, &which.event_type, &which.stream_id, &at, &id, &limit];
-        let rows = match which.workspace {
-            None => self.query(sql!("workflow_queue_projection/list"), &asked).await?,
+        match which.workspace {
+            None => self.paged(sql!("workflow_queue_projection/list"), &asked, job_of).await,
             Some(WorkspaceId(workspace)) => {
                 let asked: Vec<&(dyn ToSql + Sync)> = std::iter::once(&workspace as _).chain(asked).collect();
-                self.query(sql!("workflow_queue_projection/list_of"), &asked).await?
+                self.paged(sql!("workflow_queue_projection/list_of"), &asked, job_of).await
             }
-        };
-        rows.iter().map(job_of).collect()
+        }
     }
 
     /// One job, if this workspace (none: any) may see it.

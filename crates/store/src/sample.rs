@@ -47,7 +47,22 @@ impl Sample {
     }
 }
 
+/// The oldest snapshot that keeps deleted rows from being removed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OldestSnapshot {
+    /// For how long it has been held.
+    pub seconds: f64,
+    /// How many transactions have begun since.
+    pub transactions: i64,
+}
+
 impl Store {
+    /// How old the oldest snapshot of the database is.
+    pub async fn oldest_snapshot(&self) -> Result<OldestSnapshot, Error> {
+        let row = self.one(sql!("pg_stat_activity/oldest"), &[]).await?;
+        Ok(OldestSnapshot { seconds: row.try_get("seconds")?, transactions: row.try_get("transactions")? })
+    }
+
     /// How one shard stands.
     pub async fn sample(&self, shard: i16) -> Result<Sample, Error> {
         let row = self.one(sql!("execution_queue/sample"), &[&shard, &MOST, &WORKSPACES]).await?;

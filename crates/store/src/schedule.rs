@@ -19,6 +19,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::page::Paged;
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, new_id, parsed};
@@ -163,11 +164,10 @@ impl Store {
         definition: Option<DefinitionId>,
         after: Option<Uuid>,
         limit: i64,
-    ) -> Result<Vec<Schedule>, Error> {
+    ) -> Result<Paged<Schedule>, Error> {
         let (workspace, definition) = (workspace.map(|id| id.0), definition.map(|id| id.0));
         let (after, one) = (after.unwrap_or(Uuid::nil()), None::<Uuid>);
-        let rows = self.query(sql!("schedule/list"), &[&after, &workspace, &definition, &one, &limit]).await?;
-        rows.iter().map(schedule_of).collect()
+        self.paged(sql!("schedule/list"), &[&after, &workspace, &definition, &one, &limit], schedule_of).await
     }
 
     /// One schedule, if this workspace (none: any) may see it.

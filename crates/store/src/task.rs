@@ -18,6 +18,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::ask::{Call, Place, call_of, place_of};
+use crate::page::Paged;
 use crate::run::json;
 use crate::sql::sql;
 use crate::{Error, Store, parsed};
@@ -163,12 +164,11 @@ impl Store {
         (queue, status): (Option<&str>, Option<kernel::ask::Status>),
         after: Option<Uuid>,
         limit: i64,
-    ) -> Result<Vec<Task>, Error> {
+    ) -> Result<Paged<Task>, Error> {
         let (after, of) = (after.unwrap_or(Uuid::nil()), workspace.map(|id| id.0));
         let (status, none) = (status.map(kernel::ask::Status::name), None::<Vec<Uuid>>);
-        let rows =
-            self.query(sql!("workflow_execution_ask/tasks"), &[&after, &of, &queue, &status, &none, &limit]).await?;
-        rows.iter().map(task_of).collect()
+        let sql = sql!("workflow_execution_ask/tasks");
+        self.paged(sql, &[&after, &of, &queue, &status, &none, &limit], task_of).await
     }
 
     /// One task, if this workspace (none: any) may see it.

@@ -107,7 +107,13 @@ impl Engine for Temporal {
     }
 
     fn describe(&self, execution: ExecutionId) -> BoxFuture<'_, Result<Described, String>> {
-        Box::pin(async move { questions::describe(&*self.shared.linked().await?, execution).await })
+        Box::pin(async move {
+            let described = questions::describe(&*self.shared.linked().await?, execution).await?;
+            if matches!(described, Described::Closed(_) | Described::Broken(_)) {
+                self.shared.close_below(execution).await?;
+            }
+            Ok(described)
+        })
     }
 
     fn open(&self, from: ExecutionId, to: ExecutionId) -> BoxFuture<'_, Result<Option<BTreeSet<ExecutionId>>, String>> {
@@ -216,6 +222,15 @@ impl Shared {
         }
     }
 
+    /// Terminates what is open below a workflow that is closed: no child ends with its parent, because it may outlive the history that
+    /// started it.
+    async fn close_below(&self, execution: ExecutionId) -> Result<(), String> {
+        for child in self.store.open_below(execution).await.map_err(|error| error.to_string())? {
+            self.close(child).await?;
+        }
+        Ok(())
+    }
+
     /// Ends a workflow by force, and its execution once no worker can still perform a node of it. If this process dies
     /// on the way, the reconciler finds the workflow closed.
     async fn terminate(&self, execution: ExecutionId) -> Result<(), String> {
@@ -232,11 +247,7 @@ impl Shared {
             Err(_) => true,
         };
         self.close(execution).await?;
-        // No child ends with its parent's workflow: it may outlive the history that started it.
-        let below = self.store.open_below(execution).await.map_err(|error| error.to_string())?;
-        for child in below {
-            self.close(child).await?;
-        }
+        self.close_below(execution).await?;
         let in_flight = if calls { self.settings.heartbeat } else { Duration::ZERO };
         tokio::time::sleep(in_flight.max(self.settings.local_below)).await;
         let end = End { outcome: Status::Canceled, output: None, error: Some(store::control::terminated()) };

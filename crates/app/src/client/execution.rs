@@ -14,6 +14,7 @@ use server::wire;
 
 use super::api::Answer;
 use super::connection::{Place, Session};
+use super::page::Paging;
 use super::which::{self, Which};
 use super::{Act, Format, items, queue, watch};
 use crate::exit::Exit;
@@ -62,8 +63,9 @@ impl Act for Get {
         let id = self.execution.find(session, &self.place).await?;
         let path = path(id);
         if self.nodes {
-            let nodes: Answer<wire::Nodes> = session.api.get(&format!("{path}/nodes"), &[]).await?;
-            session.show(&nodes, |nodes| list(nodes, session.stdout))?;
+            let nodes =
+                Paging::every().fetch::<wire::Node>(session, &format!("{path}/nodes"), &[]).await?.into_answer();
+            session.show(&nodes, |nodes| list(&nodes.items, session.stdout))?;
             return Ok(Exit::Done);
         }
         if let Some(node) = &self.items {
@@ -150,8 +152,8 @@ fn made_by(parent: ExecutionId, child: &wire::Execution) -> String {
     }
 }
 
-fn list(nodes: &wire::Nodes, look: Look) -> anyhow::Result<()> {
-    table(&nodes.items, look)
+fn list(nodes: &[wire::Node], look: Look) -> anyhow::Result<()> {
+    table(nodes, look)
 }
 
 /// Nodes as a table.

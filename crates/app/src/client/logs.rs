@@ -9,11 +9,12 @@
 use std::collections::BTreeSet;
 
 use kernel::kind::log::Level;
-use server::wire::{Execution, LogLine, LogSource, Logs};
+use server::wire::{Execution, LogLine, LogSource};
 
 use super::api::Answer;
 use super::connection::{Place, Session};
 use super::execution::path;
+use super::page::Paging;
 use super::which::{self, Which};
 use super::{Act, Format};
 use crate::exit::Exit;
@@ -43,9 +44,12 @@ impl Act for ShowLogs {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
         let id = self.execution.find(session, &self.place).await?;
         let failed = if self.failed { "true" } else { "false" };
-        let logs = async || session.api.get::<Logs>(&format!("{}/logs", path(id)), &[("failed", failed)]).await;
+        let logs = async || {
+            let path = format!("{}/logs", path(id));
+            Paging::every().fetch::<LogLine>(session, &path, &[("failed", failed)]).await
+        };
         if !self.follow || session.format != Format::Table {
-            let logs = logs().await?;
+            let logs = logs().await?.into_answer();
             session.show(&logs, |logs| logs.items.iter().try_for_each(|line| show(session, line)))?;
             if logs.value.items.is_empty() {
                 session.tell("nothing was said")?;
@@ -55,7 +59,7 @@ impl Act for ShowLogs {
         let mut shown = BTreeSet::new();
         loop {
             let execution: Answer<Execution> = session.api.get(&path(id), &[("wait", "1s")]).await?;
-            for line in logs().await?.value.items {
+            for line in logs().await?.items {
                 let known = (line.node.clone(), line.iteration, line.attempt, line.source == LogSource::Log);
                 if shown.insert(known) {
                     show(session, &line)?;

@@ -90,6 +90,11 @@ fn whole(mut bodies: Vec<String>, next: Option<&str>) -> anyhow::Result<String> 
 }
 
 impl<T> Listing<T> {
+    /// As one answer of the server.
+    pub(crate) fn into_answer(self) -> Answer<Page<T>> {
+        Answer { value: Page { items: self.items, next_cursor: self.next_cursor }, body: self.body }
+    }
+
     /// Shows the list, and says whether there is more.
     pub(crate) fn show(
         &self,

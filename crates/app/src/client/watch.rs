@@ -163,8 +163,16 @@ async fn nodes(session: &Session, id: ExecutionId, view: &View) -> Result<Vec<wi
     if !view.wants_messages(&bare.value.items) {
         return Ok(bare.value.items);
     }
-    let whole: Answer<wire::Nodes> = session.api.get(&path, &[]).await?;
-    Ok(whole.value.items)
+    let (mut items, mut cursor) = (Vec::new(), None::<String>);
+    loop {
+        let query: Vec<(&str, &str)> = cursor.iter().map(|cursor| ("cursor", cursor.as_str())).collect();
+        let page: Answer<wire::Nodes> = session.api.get(&path, &query).await?;
+        items.extend(page.value.items);
+        cursor = page.value.next_cursor;
+        if cursor.is_none() {
+            return Ok(items);
+        }
+    }
 }
 
 /// How often to look.

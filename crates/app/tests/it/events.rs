@@ -72,6 +72,41 @@ async fn an_event_by_plain_sql_runs_its_workflow_and_the_job_holds_what_came_out
 }
 
 #[tokio::test]
+async fn a_transient_error_is_answered_503_and_one_that_was_stored_is_handled_again() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    tenant.api.post("bindings", json!({ "eventType": "order.*" })).await.expect(201);
+    let id = store::new_id();
+    let event = json!({ "id": id, "type": "order.placed", "streamId": store::new_id(), "streamType": "order" });
+    let append = async || tenant.api.post("events", json!({ "events": [event.clone()] })).await;
+    let mut client = world.database.client().await;
+    let lock = client.transaction().await.expect("a transaction");
+    lock.batch_execute("LOCK TABLE workflow_queue_job IN SHARE MODE").await.expect("a lock");
+    let refused = append().await;
+    assert_eq!((refused.problem(503), refused.header("retry-after")), ("unavailable", "2"));
+    lock.rollback().await.expect("released");
+    assert_eq!(append().await.expect(200)["events"][0]["repeated"], false, "nothing of the first is there");
+    job(&tenant.api, &id.to_string(), "pending").await;
+
+    // As an older version left one: stored, unhandled, and nobody's.
+    let old = store::new_id();
+    let leave = format!(
+        "INSERT INTO domain_events (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data)
+         VALUES ('{old}', '{0}', gen_random_uuid(), 'other', 1, 'other.placed', '{{}}');
+         UPDATE domain_events SET processing_error = '55P03: canceling statement due to lock timeout', processing_failed_at = now()
+          WHERE id = '{old}'",
+        tenant.id
+    );
+    tenant.api.post("bindings", json!({ "eventType": "other.*" })).await.expect(201);
+    client.batch_execute("BEGIN; ALTER TABLE domain_events DISABLE TRIGGER forebay_fold").await.expect("as before");
+    client.batch_execute(&leave).await.expect("an event");
+    client.batch_execute("ALTER TABLE domain_events ENABLE TRIGGER forebay_fold; COMMIT").await.expect("as now");
+    job(&tenant.api, &old.to_string(), "pending").await;
+    let failed = tenant.api.get("events?failed=true").await.expect(200);
+    assert_eq!(failed["items"], json!([]));
+}
+
+#[tokio::test]
 async fn a_failing_workflow_is_tried_three_times_and_its_stack_tells_the_chain() {
     let world = World::with(&["projection.retry_after_ms=1"]).await;
     let tenant = world.tenant("PRO").await;

@@ -27,6 +27,7 @@ mod idempotency;
 mod inputs;
 mod letters;
 mod looks;
+mod pages;
 mod poison;
 mod projection_document;
 mod realtime;

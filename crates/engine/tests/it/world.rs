@@ -446,7 +446,7 @@ impl World {
         for node in &nodes {
             lines.push(node_line(node));
             let key = NodeKey::new(&node.node).expect("a key");
-            let items = store.iteration_records(execution.id, &key, 0, 100, true).await.expect("items");
+            let items = store.iteration_records(execution.id, &key, 0, 100, true).await.expect("items").rows;
             lines.extend(items.iter().map(|item| format!("  [{}] {}", item.iteration, node_line(item))));
         }
         lines.push(end_line(execution));

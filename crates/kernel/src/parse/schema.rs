@@ -113,14 +113,22 @@ fn on() -> Value {
 fn on_webhook() -> Value {
     let text = || json!({ "type": "string" });
     let signature = object(
-        &["header", "secret"],
+        &["secret"],
         &[
-            ("header", json!({ "description": "The header with the signature.", "type": "string" })),
+            (
+                "scheme",
+                early(
+                    "standard_webhooks, or own (the default): as the other fields say.",
+                    json!({ "enum": ["own", "standard_webhooks"] }),
+                ),
+            ),
+            ("header", early("The header with the signature; webhook-signature for standard_webhooks.", text())),
             ("secret", json!({ "description": "The name of a secret of the workspace.", "type": "string" })),
             ("encoding", early("How it is written; hex if not said.", json!({ "enum": ["hex", "base64"] }))),
             ("prefix", early("What stands before it, such as sha256=.", text())),
             ("timestamp_header", early("The header with the time, good for five minutes.", text())),
-            ("signed", early("What is signed, with {timestamp} and {body}.", text())),
+            ("id_header", early("The header with the message's id, which tells a replay.", text())),
+            ("signed", early("What is signed, with {timestamp}, {id} and {body}.", text())),
         ],
     );
     let names = json!({ "type": "array", "items": { "type": "string" } });

@@ -70,6 +70,12 @@ table! {
     OLDEST_AGE: "queue_oldest_age_seconds" Gauge, ["waits_for"],
         "Age of the oldest ready item: turn, its workspace has a free slot; slot, its workspace is full or paused. Take the maximum over processes.",
         "turn above two polls: dispatching is behind; add a process, or see why claims fail. slot: that workspace wants more than its limit.";
+    OLDEST_SNAPSHOT: "database_oldest_snapshot_seconds" Gauge, [],
+        "For how long the oldest snapshot of the database has been held, by any session or prepared transaction; told by the process that looks after shard 0. Take the maximum over processes.",
+        "Minutes: claims become slower with every execution that ends. docs/operations.md, Old snapshots, says how to find who holds it.";
+    OLDEST_XMIN: "database_oldest_xmin_transactions" Gauge, [],
+        "How many transactions ago the oldest xmin of the database is, replication slots included; told by the process that looks after shard 0. Take the maximum over processes.",
+        "Millions while database_oldest_snapshot_seconds is small: a replication slot that nobody reads. Drop it.";
     SLOTS_IN_USE: "queue_slots_in_use" Gauge, [],
         "Slots taken, in the shards this process looks after. Sum over processes.",
         "With engine_runs far below it: runs are parked, or their owner is gone; see engine_runs_adopted_total.";

@@ -8,6 +8,8 @@ use super::{Invalid, origins};
 
 /// The shortest time that a client may be given.
 const SHORTEST_MS: u64 = 100;
+/// The least that may wait for a stream.
+const LEAST_BACKLOG: usize = 64 * 1024;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -19,6 +21,7 @@ pub struct Http {
     pub request_timeout_ms: u64,
     pub max_waits_per_key: usize,
     pub max_streams_per_key: usize,
+    pub max_stream_backlog_bytes: usize,
     pub max_connections: Option<usize>,
     pub max_connections_per_address: Option<usize>,
     pub trusted_proxies: Vec<ipnet::IpNet>,
@@ -38,6 +41,7 @@ impl Default for Http {
             request_timeout_ms: 60_000,
             max_waits_per_key: 256,
             max_streams_per_key: 256,
+            max_stream_backlog_bytes: 8 * 1024 * 1024,
             max_connections: None,
             max_connections_per_address: None,
             trusted_proxies: Vec::new(),
@@ -59,6 +63,9 @@ impl Http {
         ];
         if let Some((key, _)) = times.into_iter().find(|(_, time)| *time < SHORTEST_MS) {
             return fail(key, "must be at least 100");
+        }
+        if self.max_stream_backlog_bytes < LEAST_BACKLOG {
+            return fail("http.max_stream_backlog_bytes", "must be at least 65536");
         }
         if self.max_connections == Some(0) {
             return fail("http.max_connections", "must be at least 1");

@@ -14,6 +14,10 @@ pub const REASONS: &[(&str, &str)] = &[
     ("http.max_waits_per_key", "requests of one key that may wait for an end (?wait=) at once, in this process"),
     ("http.max_streams_per_key", "event streams and sockets of one key that may be open at once, in this process"),
     (
+        "http.max_stream_backlog_bytes",
+        "changes that may wait for one stream or socket that reads too slowly, in bytes; with more it is closed and must come back",
+    ),
+    (
         "http.max_connections",
         "connections of clients at once; not set: what the limit of open files (ulimit -n) leaves beside the database's \
          connections and engine.max_calls. A new client takes the place of the connection that has been without a request longest",

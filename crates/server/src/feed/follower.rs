@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use kernel::realtime::cursor::Place;
 use kernel::realtime::{Change, Topic, payload};
 use kernel::signals::metrics;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -18,8 +19,6 @@ use super::Feed;
 
 /// The most changes that may wait for one follower.
 const MOST: usize = 32_768;
-/// The most bytes, about.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
 
 /// In which order changes come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +67,16 @@ pub(crate) type Wants = Box<dyn Fn(&Change) -> bool + Send + Sync>;
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) change: Change,
+    /// What it takes in memory, about.
+    pub(super) bytes: usize,
     data: OnceLock<String>,
 }
 
 impl Shown {
     pub(super) fn new(change: Change) -> Shown {
-        Shown { change, data: OnceLock::new() }
+        let rows = [&change.record, &change.old].into_iter().flatten().map(heap).sum::<usize>();
+        // The rows, and both written out once more.
+        Shown { bytes: 256 + rows * 2, change, data: OnceLock::new() }
     }
 
     /// How much waits with it, about. What an execution became is short.
@@ -90,6 +93,17 @@ impl Shown {
     }
 }
 
+/// What a value takes in memory, about.
+fn heap(value: &Value) -> usize {
+    let inner = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(heap).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + 32 + heap(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + inner
+}
+
 /// What both ends share.
 #[derive(Debug, Default)]
 struct Link {
@@ -104,6 +118,8 @@ pub(super) struct Follower {
     wants: Wants,
     queue: mpsc::Sender<Arc<Shown>>,
     link: Arc<Link>,
+    /// The most bytes that may wait for it.
+    most_bytes: usize,
 }
 
 impl fmt::Debug for Follower {
@@ -127,10 +143,10 @@ pub(crate) struct Following {
 pub(crate) type Followed = Result<Arc<Shown>, Gone>;
 
 impl Follower {
-    pub(super) fn new(feed: Feed, order: Order, wants: Wants) -> (Follower, Following) {
+    pub(super) fn new(feed: Feed, order: Order, wants: Wants, most_bytes: usize) -> (Follower, Following) {
         let (queue, received) = mpsc::channel(MOST);
         let link = Arc::new(Link::default());
-        let follower = Follower { order, wants, queue, link: Arc::clone(&link) };
+        let follower = Follower { order, wants, queue, link: Arc::clone(&link), most_bytes };
         (follower, Following { id: 0, from: 0, feed, queue: received, link })
     }
 
@@ -142,7 +158,7 @@ impl Follower {
         let size = change.size();
         let waiting = self.link.bytes.fetch_add(size, Ordering::Relaxed);
         // One change alone is taken whatever its size.
-        let fits = waiting == 0 || waiting + size <= MOST_BYTES;
+        let fits = waiting == 0 || waiting + size <= self.most_bytes;
         if fits && self.queue.try_send(Arc::clone(change)).is_ok() {
             return true;
         }

@@ -60,14 +60,14 @@ pub(crate) async fn list(
     let limit = page::limit(params.limit)?;
     let after = page::read(page::List::Waits, params.cursor.as_deref(), place_of)?;
     executions::find(&api, &caller, id).await?;
-    let rows = api.store.waits_below(id, caller.workspace, after.as_ref(), limit + 1).await?;
+    let found = api.store.waits_below(id, caller.workspace, after.as_ref(), limit + 1).await?;
     let cursor = |row: &store::ask::Wait| {
         let mut place = row.place.execution.0.as_bytes().to_vec();
         place.extend_from_slice(&row.place.iteration.to_be_bytes());
         place.extend_from_slice(row.place.node.as_str().as_bytes());
         page::write(page::List::Waits, &place)
     };
-    Ok(Reply(page::page(rows, limit, cursor, wire)))
+    Ok(Reply(page::cut(found, limit, cursor, wire)))
 }
 
 fn place_of(bytes: &[u8]) -> Option<Place> {

@@ -78,8 +78,9 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
 
 /// What the body says it is, without parameters; empty if it does not say.
 pub(crate) fn essence(headers: &HeaderMap) -> String {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    // A parameter that cannot be read does not make JSON a text.
+    let value = headers.get(header::CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    value.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// Reads JSON into a type; a mistake says where it is.

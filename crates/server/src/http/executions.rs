@@ -3,7 +3,7 @@
 pub(crate) mod list;
 pub(crate) mod tree;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -15,13 +15,13 @@ use kernel::execution::Status;
 use kernel::ids::ExecutionId;
 use kernel::{duration, node, run};
 use serde::Deserialize;
-use store::execution::Canceled;
+use store::execution::{Canceled, NodeRecord};
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
-use super::{Api, Code, Problem, apart, starts};
+use super::{Api, Code, Problem, apart, page, starts};
 use crate::wire;
 
 /// The longest `?wait=`.
@@ -113,11 +113,25 @@ pub(crate) async fn nodes(
         let paging = (params.limit, params.cursor.as_deref());
         return Ok(Reply(tree::iterations(&api, &execution, params.node.as_deref(), paging, payloads).await?));
     }
-    let mut items = all_nodes(&api, &execution, payloads).await?;
+    let skip = page::read(page::List::Nodes, params.cursor.as_deref(), page::skip_of)?.unwrap_or(0);
+    let found = api.store.nodes_page(id, payloads, params.node.as_deref(), skip).await?;
+    let next = skip + i64::try_from(found.rows.len()).unwrap_or(0);
+    let next_cursor = found.cut.then(|| page::write(page::List::Nodes, &next.to_be_bytes()));
+    // Those that have not begun come last, behind all that have.
+    let begun = match (found.cut, skip) {
+        (true, _) => None,
+        (false, 0) => Some(names(&found.rows)),
+        (false, _) => Some(names(&api.store.list_nodes(id, false).await?)),
+    };
+    let mut items = in_graph(&api, &execution, found.rows, begun).await?;
     if let Some(node) = &params.node {
         items.retain(|known| known.node == *node);
     }
-    Ok(Reply(wire::Nodes { items, next_cursor: None }))
+    Ok(Reply(wire::Nodes { items, next_cursor }))
+}
+
+fn names(nodes: &[NodeRecord]) -> BTreeSet<String> {
+    nodes.iter().map(|node| node.node.clone()).collect()
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -133,7 +147,7 @@ pub(crate) struct NodesParams {
     /// How many iterations.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<i64>,
-    /// The `nextCursor` of the page of iterations before.
+    /// The `nextCursor` of the page before.
     cursor: Option<String>,
 }
 
@@ -221,6 +235,17 @@ pub(crate) async fn all_nodes(
     payloads: bool,
 ) -> Result<Vec<wire::Node>, Problem> {
     let stored = api.store.list_nodes(execution.id, payloads).await?;
+    let begun = names(&stored);
+    in_graph(api, execution, stored, Some(begun)).await
+}
+
+/// Stored nodes as clients read them; then, if it is known which have begun, those that have not.
+async fn in_graph(
+    api: &Api,
+    execution: &store::execution::Execution,
+    stored: Vec<NodeRecord>,
+    begun: Option<BTreeSet<String>>,
+) -> Result<Vec<wire::Node>, Problem> {
     let graph = api.store.graphs(&[execution.version]).await?.pop().map(|(_, graph)| graph).unwrap_or_default();
     let known = apart::check_stored(Some(execution.workspace), graph).await?.ok();
     let kind = |key: &str| {
@@ -228,10 +253,11 @@ pub(crate) async fn all_nodes(
         nodes.into_iter().find(|node| node.key.as_str() == key).map_or("", |node| node.kind.name()).to_owned()
     };
     let mut all: Vec<wire::Node> = stored.into_iter().map(|node| node_of(kind(&node.node), node)).collect();
+    let Some(begun) = begun else { return Ok(all) };
     // What an ended execution never came to will not come any more.
     let rest = if execution.status.is_terminal() { node::Status::Canceled } else { node::Status::Pending };
     for node in known.iter().flat_map(|(_, plan)| plan.order().iter().map(|at| plan.node(*at))) {
-        if !all.iter().any(|known| known.node == node.key.as_str()) {
+        if !begun.contains(node.key.as_str()) {
             all.push(unbegun(node.key.as_str(), node.kind.name(), rest));
         }
     }

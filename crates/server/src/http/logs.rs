@@ -10,11 +10,12 @@ use kernel::kind::log::Level;
 use serde::Deserialize;
 use serde_json::Value;
 use store::execution::Said;
+use store::page::Paged;
 use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Params};
-use super::{Api, Problem, apart, executions};
+use super::{Api, Code, Problem, apart, executions, page};
 use crate::wire::{LogLine, LogSource, Logs};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -23,7 +24,15 @@ use crate::wire::{LogLine, LogSource, Logs};
 pub(crate) struct LogsParams {
     /// True leaves out all but failures.
     failed: Option<bool>,
+    /// How many nodes and iterations; 1,000 unless given. A page ends sooner when it is large.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// The `nextCursor` of the page before.
+    cursor: Option<String>,
 }
+
+/// The most nodes and iterations of one page.
+const MOST: i64 = 1_000;
 
 /// What its nodes said so far, oldest first.
 #[utoipa::path(get, path = "/workflow/executions/{id}/logs", tag = "executions", params(("id" = ExecutionId, Path), LogsParams),
@@ -43,9 +52,19 @@ pub(crate) async fn logs(
         known.iter().filter(|node| said && fits(node)).map(|node| node.key.as_str()).collect()
     };
     let (logging, loops) = (keys(|node| node.kind == Kind::Log), keys(loops_over_logs));
-    let mut items: Vec<LogLine> = api.store.logs(id, &logging, &loops).await?.into_iter().flat_map(lines).collect();
+    let limit = params.limit.unwrap_or(MOST);
+    if !(1..=MOST).contains(&limit) {
+        return Err(Problem::new(Code::ValidationFailed, format!("limit: 1 to {MOST}")));
+    }
+    let skip = page::read(page::List::Logs, params.cursor.as_deref(), page::skip_of)?.unwrap_or(0);
+    let Paged { mut rows, cut } = api.store.logs(id, (&logging, &loops), skip, limit + 1).await?;
+    let more = cut || i64::try_from(rows.len()).is_ok_and(|found| found > limit);
+    rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    let next = skip + i64::try_from(rows.len()).unwrap_or(0);
+    let next_cursor = more.then(|| page::write(page::List::Logs, &next.to_be_bytes()));
+    let mut items: Vec<LogLine> = rows.into_iter().flat_map(lines).collect();
     items.sort_by_key(|line| line.at);
-    Ok(Reply(Logs { items }))
+    Ok(Reply(Logs { items, next_cursor }))
 }
 
 fn loops_over_logs(node: &Node) -> bool {

@@ -43,6 +43,8 @@ pub(crate) enum List {
     Iterations = 51,
     Waits = 52,
     Tasks = 53,
+    Nodes = 54,
+    Logs = 55,
 }
 
 /// How many items are asked for.
@@ -115,6 +117,11 @@ pub(crate) fn place_of<T, const N: usize>(bytes: &[u8], id: impl Fn([u8; N]) -> 
     let (at, rest) = bytes.split_first_chunk::<8>()?;
     let at = Timestamp::from_microsecond(i64::from_be_bytes(*at)).ok()?;
     Some(Place { at, id: id(rest.try_into().ok()?) })
+}
+
+/// How many rows lie before a page, read back.
+pub(crate) fn skip_of(bytes: &[u8]) -> Option<i64> {
+    bytes.try_into().ok().map(i64::from_be_bytes).filter(|skip| *skip >= 0)
 }
 
 /// An id, read back.

@@ -59,10 +59,10 @@ pub(crate) async fn list(
         stream_id: params.stream_id,
         after,
     };
-    let rows = api.store.jobs(which, limit + 1).await?;
+    let found = api.store.jobs(which, limit + 1).await?;
     let cursor =
         |row: &store::projection::Job| page::write(page::List::Jobs, &page::timed(row.created_at, *row.id.as_bytes()));
-    Ok(Reply(page::page(rows, limit, cursor, wire)))
+    Ok(Reply(page::cut(found, limit, cursor, wire)))
 }
 
 /// One job.

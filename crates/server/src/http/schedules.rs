@@ -81,9 +81,9 @@ pub(crate) async fn list(
     let limit = page::limit(params.limit)?;
     let after = page::read(page::List::Schedules, params.cursor.as_deref(), page::uuid_of)?;
     let (workspace, definition) = (caller.sees(params.workspace_id)?, params.workflow_definition_id);
-    let rows = api.store.schedules(workspace, definition, after, limit + 1).await?;
+    let found = api.store.schedules(workspace, definition, after, limit + 1).await?;
     let cursor = |row: &store::schedule::Schedule| page::write(page::List::Schedules, row.id.as_bytes());
-    Ok(Reply(page::page(rows, limit, cursor, wire)))
+    Ok(Reply(page::cut(found, limit, cursor, wire)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

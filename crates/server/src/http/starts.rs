@@ -25,7 +25,6 @@ use super::declared::Verdict;
 use super::{Api, Code, Problem, absent};
 use crate::wire;
 
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The longest key. That of a bulk is shorter by the place of an item behind it.
 pub(crate) const LONGEST_KEY: usize = 200;
 /// The year 9999 in seconds: a deadline is later than its start, and later times cannot be written.
@@ -36,12 +35,23 @@ pub(crate) type Idempotency = Option<(String, Vec<u8>)>;
 
 /// The request's idempotency key, if it has one.
 pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    let key = value.to_str().unwrap_or_default().trim();
+    let Some(key) = only(headers, "Idempotency-Key")?.map(str::trim) else { return Ok(None) };
     if key.is_empty() || key.len() > LONGEST_KEY {
         return Err(Problem::new(Code::ValidationFailed, "Idempotency-Key: 1 to 200 printable characters"));
     }
     Ok(Some(key))
+}
+
+/// The value of a header. One that came twice, or is not printable ASCII, is refused: taken for absent, or for the first, it would mean
+/// something else than its sender meant.
+pub(crate) fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let wrong = |why: &str| Problem::new(Code::ValidationFailed, format!("{name}: {why}"));
+    if values.next().is_some() {
+        return Err(wrong("the header came more than once"));
+    }
+    value.to_str().map(Some).map_err(|_| wrong("1 to 200 printable characters of ASCII"))
 }
 
 /// A key with the content it stands for; the same content in any order of fields is the same.

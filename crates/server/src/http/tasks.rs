@@ -200,9 +200,9 @@ pub(crate) async fn list(
     let limit = page::limit(params.limit)?;
     let after = page::read(page::List::Tasks, params.cursor.as_deref(), page::uuid_of)?;
     let of = (params.queue.as_deref(), params.status);
-    let rows = api.store.tasks(caller.sees(params.workspace_id)?, of, after, limit + 1).await?;
+    let found = api.store.tasks(caller.sees(params.workspace_id)?, of, after, limit + 1).await?;
     let cursor = |row: &store::task::Task| page::write(page::List::Tasks, row.id.as_bytes());
-    Ok(Reply(page::page(rows, limit, cursor, wire)))
+    Ok(Reply(page::cut(found, limit, cursor, wire)))
 }
 
 /// One task.

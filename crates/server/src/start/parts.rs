@@ -298,7 +298,7 @@ impl Parts {
         let sample = ms(self.settings.signals.sample_interval_ms);
         self.spawn_loop("sampler", sample, Arc::new(sampler), |it| async move { it.pass().await });
         self.spawn_loop("deadlines", poll, Arc::new(deadlines), |it| async move { it.pass().await });
-        let statistics = Statistics { store: self.work.clone() };
+        let statistics = Statistics { store: self.work.clone(), alive: self.alive.1.clone() };
         self.spawn_loop("statistics", statistics::EVERY, Arc::new(statistics), |it| async move { it.pass().await });
         let processes = Processes::new(self.work.clone(), process, self.alive.1.clone());
         self.spawn_loop("processes", poll, Arc::new(processes), |it| async move { it.pass().await });

@@ -7,10 +7,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// `GET /api/v1/workflow/executions/{id}/logs`: oldest first.
+/// `GET /api/v1/workflow/executions/{id}/logs`: oldest first. Pages follow the order in which nodes settled.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Logs {
     pub items: Vec<LogLine>,
+    /// Give it as `?cursor=` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -1,5 +1,5 @@
 -- What an execution's nodes have to say: those that log ($2) and the items of loops whose items do ($3), with what they said, and
--- whatever failed, in the order in which they settled.
+-- whatever failed, in the order in which they settled: $5 of them behind the first $4. What has settled keeps its place.
 SELECT n.node, n.iteration, n.attempt, CASE WHEN l.logs THEN n.output END AS said, n.earlier,
        -- One that waits for its next attempt shows an error that is among the earlier ones, and a loop's is that of an item.
        CASE WHEN n.completed_at IS NOT NULL AND NOT l.repeats THEN n.error END AS error, coalesce(n.completed_at, n.started_at) AS at
@@ -14,4 +14,4 @@ CROSS JOIN LATERAL (
 WHERE n.execution_id = $1::uuid
   AND (l.logs AND n.output IS NOT NULL OR n.error IS NOT NULL OR n.earlier IS NOT NULL)
 ORDER BY n.seq NULLS LAST, n.node, n.iteration
-LIMIT 10000
+LIMIT $5::bigint OFFSET $4::bigint

@@ -98,10 +98,16 @@ async fn a_program_that_appends_events_needs_the_rights_of_the_page_and_no_other
     let poison = "ALTER TABLE workflow_queue_projection ADD CONSTRAINT poison CHECK (event_type <> 'order.poison')";
     world.client.batch_execute(poison).await.expect("a constraint");
     let of = workspace.to_string();
+    let next = format!(
+        "INSERT INTO domain_events (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+         SELECT gen_random_uuid(), '{of}', stream_id, stream_type, stream_version + 1, 'order.paid', '{{}}', '{{}}'
+           FROM domain_events WHERE event_type = 'order.placed' RETURNING id, sequence"
+    );
     let statements = [
         event(&of, "placed"),
         event(&of, "poison"),
-        holds("(SELECT count(*) FROM workflow_queue_projection WHERE event_type = 'order.placed') = 1"),
+        next,
+        holds("(SELECT count(*) FROM domain_events WHERE event_type = 'workflow.queue.pending') = 2"),
         holds("(SELECT count(*) FROM domain_events WHERE processing_error LIKE '23514:%') = 1"),
     ];
     exactly(&world, "events", &statements).await;
@@ -134,4 +140,154 @@ async fn a_program_that_works_on_jobs_needs_the_rights_of_the_page_and_no_others
         holds("(SELECT array_agg(status ORDER BY status) FROM workflow_queue_projection) = '{completed,pending}'"),
     ];
     exactly(&world, "jobs", &statements).await;
+}
+
+/// A role with every right of the page.
+async fn worker(world: &World) -> String {
+    let role = format!("shop_{}", store::new_id().simple());
+    world.client.batch_execute(&format!("CREATE ROLE {role}")).await.expect("a role");
+    for right in ["starts", "events", "jobs"].into_iter().flat_map(rights) {
+        world.client.batch_execute(&format!("GRANT {right} TO {role}")).await.expect("a right");
+    }
+    role
+}
+
+/// A trigger of one's own on a table of one's own, which does this.
+fn in_a_trigger(statement: &str) -> Vec<String> {
+    vec![
+        "CREATE TEMP TABLE mine (n int)".to_owned(),
+        format!(
+            "CREATE FUNCTION pg_temp.mine() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN {statement}; RETURN NEW; END $f$"
+        ),
+        "CREATE TRIGGER mine BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pg_temp.mine()".to_owned(),
+        "INSERT INTO mine VALUES (1)".to_owned(),
+    ]
+}
+
+const FACT: &str = "INSERT INTO domain_events (stream_id, stream_type, stream_version, event_type, event_data)
+     VALUES (gen_random_uuid(), 'workflow_queue', 1, 'workflow.queue.pending', '{}')";
+
+/// What a worker's role tries, and what it is told.
+fn forgeries(job: uuid::Uuid, other: uuid::Uuid) -> Vec<(Vec<String>, &'static str)> {
+    let one = |statement: &str| vec![statement.to_owned()];
+    let attached = |function: &str, like: &str| {
+        let make = format!("CREATE TEMP TABLE mine (LIKE {like})");
+        vec![make, format!("CREATE TRIGGER mine AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION {function}()")]
+    };
+    let ended = "UPDATE workflow_queue_projection SET status = 'completed', result = '{}'";
+    vec![
+        (
+            one(
+                "INSERT INTO activity (actor, action, subject_type, subject_id) VALUES ('key:x', 'workspace.delete', 'workspace', gen_random_uuid())",
+            ),
+            "permission denied",
+        ),
+        (
+            one("INSERT INTO change_log (topic, op, refs, workspaces) VALUES ('execution', 'UPDATE', '{}', '{}')"),
+            "permission denied",
+        ),
+        (one("INSERT INTO execution_queue SELECT * FROM execution_queue"), "permission denied"),
+        (one(&format!("UPDATE workflow_queue_job SET workspace_id = '{other}'")), "permission denied"),
+        (one("UPDATE domain_events SET processing_error = 'x', processing_failed_at = now()"), "permission denied"),
+        (
+            one(
+                "INSERT INTO domain_events (stream_id, stream_type, stream_version, event_type, event_data, created_at)
+              VALUES (gen_random_uuid(), 's', 1, 'a.b', '{}', 'epoch')",
+            ),
+            "permission denied",
+        ),
+        (one("UPDATE workflow_queue_projection SET event_id = gen_random_uuid()"), "permission denied"),
+        (one("INSERT INTO workflow_queue_projection SELECT * FROM workflow_queue_projection"), "permission denied"),
+        (one("SELECT * FROM event_secret"), "permission denied"),
+        (one("SELECT fb_event_id_1(NULL, gen_random_uuid())"), "permission denied"),
+        (one(FACT), "the queue's own"),
+        (in_a_trigger(FACT), "the queue's own"),
+        (attached("fb_log_projection_1", "workflow_queue_projection"), "permission denied"),
+        (attached("fb_job_moved", "workflow_queue_projection"), "permission denied"),
+        (attached("fb_event_added", "domain_events"), "permission denied"),
+        (attached("fb_event_waited_1", "domain_events"), "permission denied"),
+        (
+            vec!["SET LOCAL forebay.projection = 'rebuild'".to_owned(), format!("{ended} WHERE status = 'pending'")],
+            "claim it first",
+        ),
+        (
+            vec![
+                format!(
+                    "SELECT set_config('forebay.claim', workflow_run_id, true) FROM workflow_queue_projection WHERE id = '{job}'"
+                ),
+                format!("{ended} WHERE id = '{job}'"),
+            ],
+            "held by host-1",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn a_role_with_the_rights_of_the_page_forges_nothing() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let other = world.workspace("PRO").await;
+    world.store.bind(Some(workspace), Some(definition), &crate::events::rule("ours.*"), "test").await.expect("bound");
+    world.run_sql(BIND, &[&workspace.0]).await;
+    let ours = format!(
+        "INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data)
+         VALUES ('{workspace}', gen_random_uuid(), 'order', 1, 'ours.placed', '{{}}')"
+    );
+    world.run_sql(&ours, &[]).await;
+    let begins = crate::jobs::begins(&world.store, crate::jobs::start).await;
+    world.store.begin_jobs(&begins, "host-1", None).await.expect("our own worker has it");
+    world.run_sql(&event(&workspace.to_string(), "waits"), &[]).await;
+    let role = worker(&world).await;
+    let mut client = world.database.client().await;
+    for (statements, told) in forgeries(begins[0].job, other.0) {
+        let refused = tried(&mut client, &role, &statements).await.expect_err(&statements[statements.len() - 1]);
+        assert!(refused.contains(told), "{refused}");
+    }
+    client.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await.expect("no role");
+}
+
+#[tokio::test]
+async fn tables_of_a_session_stand_before_none_of_ours() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.run_sql(BIND, &[&workspace.0]).await;
+    let role = worker(&world).await;
+    let mut statements: Vec<String> = [
+        "event_binding",
+        "workflow_queue_job",
+        "change_log",
+        "workspace",
+        "activity",
+        "workflow_execution",
+        "pg_class",
+    ]
+    .map(|table| format!("CREATE TEMP TABLE {table} (id uuid, workspace_id uuid, relowner oid, oid oid)"))
+    .to_vec();
+    statements.push("SET LOCAL search_path = pg_temp, public, pg_catalog".to_owned());
+    statements.push(event(&workspace.to_string(), "placed"));
+    statements.push(holds("(SELECT count(*) FROM workflow_queue_projection) = 1"));
+    statements.push("UPDATE workflow_queue_projection SET status = 'processing', worker_id = 'w'".to_owned());
+    statements.push(format!("SELECT forebay_enqueue('{workspace}', '{definition}', '{{}}')"));
+    for table in ["workflow_queue_job", "change_log", "activity", "workflow_execution"] {
+        statements.push(holds(&format!("(SELECT count(*) FROM pg_temp.{table}) = 0")));
+    }
+    let mut client = world.database.client().await;
+    assert_eq!(tried(&mut client, &role, &statements).await, Ok(()));
+    // Committed this time: the audit row names the role.
+    let start = format!("SET ROLE {role}; SELECT forebay_enqueue('{workspace}', '{definition}', '{{}}'); RESET ROLE");
+    client.batch_execute(&start).await.expect("a start");
+    assert_eq!(world.count(&format!("activity WHERE actor = 'sql:{role}' AND action = 'execution.start'")).await, 1);
+    client.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await.expect("no role");
+}
+
+#[tokio::test]
+async fn our_functions_are_nobodys_and_those_with_rights_have_a_fixed_path() {
+    let world = World::new().await;
+    let ours = "pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND p.proname ~ '^(fb_|forebay_)'";
+    let open = format!("{ours} AND has_function_privilege('public', p.oid, 'EXECUTE')");
+    assert_eq!(world.count(&open).await, 0, "functions that anybody may call");
+    let loose =
+        format!("{ours} AND p.prosecdef AND NOT coalesce(p.proconfig @> ARRAY['search_path=public, pg_temp'], false)");
+    assert_eq!(world.count(&loose).await, 0, "functions with rights and any path");
+    assert!(world.count(&format!("{ours} AND p.prosecdef")).await >= 6);
 }

@@ -30,6 +30,7 @@ mod letters;
 mod lists;
 mod migrations;
 mod orphans;
+mod pages;
 mod parking;
 mod plans;
 mod process;

@@ -41,3 +41,18 @@ async fn delayed_items_are_told_for_shard_zero_alone_whatever_their_shard() {
     let delayed = async |shard| world.store.sample(shard).await.expect("a sample").delayed;
     assert_eq!((delayed(0).await, delayed(SHARD).await), (2, 0));
 }
+
+#[tokio::test]
+async fn the_oldest_snapshot_is_told_while_it_is_held() {
+    let world = World::new().await;
+    let holder = world.database.client().await;
+    holder.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.expect("a snapshot");
+    for _ in 0..10 {
+        world.client.batch_execute("SELECT pg_current_xact_id()").await.expect("a transaction");
+    }
+    let held = world.store.oldest_snapshot().await.expect("an answer");
+    assert!(held.transactions >= 10 && held.seconds > 0.0, "{held:?}");
+    holder.batch_execute("ROLLBACK").await.expect("released");
+    let released = world.store.oldest_snapshot().await.expect("an answer");
+    assert!(released.transactions < 10, "{released:?}");
+}

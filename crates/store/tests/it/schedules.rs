@@ -291,7 +291,7 @@ async fn publishing_replaces_what_a_document_asks_for_and_keeps_the_place_of_wha
     published(&world, workspace, definition, json!([rule("0 6 * * *", "UTC"), rule("0 6 * * *", "Europe/Berlin")]))
         .await
         .expect("published");
-    let of = async || world.store.schedules(Some(workspace), Some(definition), None, 10).await.expect("a list");
+    let of = async || world.store.schedules(Some(workspace), Some(definition), None, 10).await.expect("a list").rows;
     let first: Vec<Uuid> = of().await.iter().filter(|it| it.by_definition).map(|it| it.id).collect();
     assert_eq!(first.len(), 2);
     back(&world, first[0], 2).await;

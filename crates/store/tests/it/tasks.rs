@@ -233,9 +233,10 @@ async fn a_key_of_a_workspace_sees_its_own_tasks_only() {
     ] {
         assert!(matches!(told, Err(store::Error::NotFound)), "{told:?}");
     }
-    let listed = world.store.tasks(Some(mine), (Some("mail"), Some(Status::Claimed)), None, 10).await.expect("tasks");
+    let listed =
+        world.store.tasks(Some(mine), (Some("mail"), Some(Status::Claimed)), None, 10).await.expect("tasks").rows;
     assert_eq!(listed.len(), 1);
-    assert_eq!(world.store.tasks(Some(stranger), (None, None), None, 10).await.expect("tasks"), []);
+    assert_eq!(world.store.tasks(Some(stranger), (None, None), None, 10).await.expect("tasks").rows, []);
     assert_eq!(world.store.task_depth().await.expect("a depth"), Depth { open: 0, claimed: 1 });
 }
 

@@ -401,6 +401,20 @@ async fn a_child_that_is_ended_in_temporal_fails_its_node() {
     assert!(world.receiver.is_at_rest().await, "its call goes on although its root has ended");
 }
 
+/// Whoever looks at a root that was ended from outside, as the reconciler does, leaves none of its children open.
+#[tokio::test]
+async fn a_root_that_is_ended_in_temporal_leaves_no_child_open() {
+    let world = World::new().await;
+    let process = world.process(settings()).await;
+    let id = world.begin(&process, &parent("/slow")).await;
+    let child = world.child_of(id).await;
+    terminate_in_temporal(&settings(), id);
+    let described = process.engine.describe(id).await.expect("an answer");
+    assert!(matches!(described, engine::Described::Broken(_)), "{described:?}");
+    let found = testing::described(&settings(), child).await.expect("the child's workflow");
+    assert!(found.close_time.is_some(), "{:?}", found.status);
+}
+
 fn terminate_in_temporal(settings: &Settings, execution: ExecutionId) {
     let program = std::env::var(PROGRAM).unwrap_or_else(|_| panic!("{PROGRAM} is not set: run tests with ./dev/test"));
     let address = settings.address.trim_start_matches("http://");

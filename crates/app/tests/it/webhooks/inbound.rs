@@ -152,6 +152,9 @@ async fn a_request_that_must_be_signed_is_believed_only_then_and_only_now() {
     }
     let replayed = ask(&good, now, body).await.expect(202);
     assert_eq!((&replayed["executionId"], &replayed["repeated"]), (&started["executionId"], &json!(true)), "a replay");
+    // The same number, spelt otherwise, is not another request.
+    let upper = format!("v0={}", good[3..].to_uppercase());
+    assert_eq!(ask(&upper, now, body).await.problem(401), "unauthenticated");
     assert_eq!(scene.tenant.api.get("workflow/executions").await.body["items"].as_array().map(Vec::len), Some(1));
 }
 
@@ -183,6 +186,84 @@ async fn a_request_is_taken_once_under_its_header_and_within_its_limits() {
     let wait: u32 = full.header("retry-after").parse().expect("seconds");
     assert!((1..=60).contains(&wait));
     post(&anonymous, &beside, &[JSON], "{}").await.expect(202);
+}
+
+#[tokio::test]
+async fn a_header_that_cannot_be_read_or_came_twice_starts_nothing() {
+    let scene = Scene::new().await;
+    let rule = json!({ "headers": ["X-Who"] });
+    let path = address(&scene.tenant, &apply(&scene.tenant, "take", rule, json!({})).await).await;
+    let anonymous = scene.server.anonymous();
+    let latin = || reqwest::header::HeaderValue::from_bytes(b"d-\xe9").expect("a value");
+    let ask = || anonymous.request(Method::POST, &path).body("{}").header("content-type", "application/json");
+    for request in [
+        ask().header("idempotency-key", latin()),
+        ask().header("idempotency-key", "d-1").header("idempotency-key", "d-2"),
+        ask().header("x-who", latin()),
+    ] {
+        assert_eq!(send(request).await.problem(422), "validation_failed");
+    }
+    let definition = scene.tenant.light().await;
+    let start = |name: &str| {
+        let body = json!({ "workflowDefinitionId": definition });
+        scene.tenant.api.request(Method::POST, &format!("workflow/{name}")).json(&body)
+    };
+    let refused = send(start("executions/start").header("idempotency-key", latin())).await;
+    assert_eq!(refused.problem(422), "validation_failed");
+    let refused = send(start("executions/start").header("idempotency-key", "a").header("idempotency-key", "b")).await;
+    assert_eq!(refused.problem(422), "validation_failed");
+    assert_eq!(scene.tenant.api.get("workflow/executions").await.body["items"].as_array().map(Vec::len), Some(0));
+    // UTF-8 is text, and a parameter that is none does not make JSON anything else.
+    let kind = reqwest::header::HeaderValue::from_bytes(b"application/json; x=\xe9").expect("a value");
+    let request = anonymous.request(Method::POST, &path).body(r#"{"a": 1}"#).header("content-type", kind);
+    let who = reqwest::header::HeaderValue::from_bytes("Ren\u{e9}".as_bytes()).expect("a value");
+    let started = send(request.header("x-who", who)).await.expect(202);
+    let ended = scene.tenant.completed(&text(&started["executionId"])).await;
+    assert_eq!(ended["output"], json!({ "input": { "a": 1 }, "headers": { "x-who": "Ren\u{e9}" } }));
+}
+
+#[tokio::test]
+async fn what_one_service_sends_another_takes_once() {
+    let database = store::testing::Database::new().await;
+    let receiver = crate::support::Server::start(&database.url, &[crate::secrets::KEY.to_owned()]).await;
+    let tenant = Tenant::new(receiver.api(), "PRO").await;
+    let rule = json!({ "signature": { "scheme": "standard_webhooks", "secret": "SENDER" } });
+    let path = address(&tenant, &apply(&tenant, "told", rule, json!({})).await).await;
+    let sender_database = store::testing::Database::new().await;
+    let host = receiver.base.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let settings = [crate::secrets::KEY.to_owned(), format!("outbound.allow={host}")];
+    let sender = crate::support::Server::start(&sender_database.url, &settings).await;
+    let telling = Tenant::new(sender.api(), "PRO").await;
+    let url = format!("{}{path}", receiver.base.trim_end_matches('/'));
+    let made = telling.api.post("webhooks", json!({ "url": url })).await.expect(201);
+    let webhook = text(&made["webhook"]["id"]);
+    let set = format!("workspaces/{}/secrets/SENDER", tenant.id);
+    send(tenant.api.request(Method::PUT, &set).json(&json!({ "value": made["secret"] }))).await.expect(200);
+
+    let told = telling.start(&telling.light().await).await;
+    let deliveries = format!("webhooks/{webhook}/deliveries");
+    let delivery = crate::support::until("it is delivered", async || {
+        let page = telling.api.get(&deliveries).await.expect(200);
+        let found =
+            page["items"].as_array().expect("a list").iter().find(|item| item["status"] == "DELIVERED").cloned();
+        found.map(|item| (text(&item["id"]), item["attempts"].clone()))
+    })
+    .await;
+    let list = tenant.api.get("workflow/executions").await.expect(200);
+    let started = list["items"].as_array().expect("a list").clone();
+    assert_eq!(started.len(), 1);
+    let ended = tenant.completed(&text(&started[0]["id"])).await;
+    assert_eq!(ended["input"]["data"]["executionId"], json!(told));
+    // Sent again under the same id, it is known.
+    telling.api.post(&format!("{deliveries}/{}/retry", delivery.0), json!({})).await.expect(202);
+    crate::support::until("it is delivered again", async || {
+        let page = telling.api.get(&deliveries).await.expect(200);
+        let item = page["items"].as_array().expect("a list").first().cloned().expect("one");
+        (item["status"] == "DELIVERED" && item["attempts"] != delivery.1).then_some(())
+    })
+    .await;
+    let list = tenant.api.get("workflow/executions").await.expect(200);
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "one message, one execution");
 }
 
 #[tokio::test]

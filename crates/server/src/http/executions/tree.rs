@@ -78,9 +78,9 @@ pub(super) async fn iterations(
     let after = page::read(page::List::Iterations, cursor, |bytes| Some(i32::from_be_bytes(bytes.try_into().ok()?)))?;
     let after = after.unwrap_or(0);
     let kind = super::item_kind(api, execution, &node).await?;
-    let rows = api.store.iteration_records(execution.id, &node, after, limit + 1, payloads).await?;
+    let found = api.store.iteration_records(execution.id, &node, after, limit + 1, payloads).await?;
     let cursor = |row: &NodeRecord| page::write(page::List::Iterations, &row.iteration.to_be_bytes());
-    let Page { items, next_cursor } = page::page(rows, limit, cursor, |row| node_of(kind.clone(), row));
+    let Page { items, next_cursor } = page::cut(found, limit, cursor, |row| node_of(kind.clone(), row));
     Ok(wire::Nodes { items, next_cursor })
 }
 

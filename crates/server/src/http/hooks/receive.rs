@@ -3,6 +3,7 @@
 //! Invariants
 //! - Whatever is wrong with a token is answered like an address that does not exist. A token is in no log, span, metric or answer.
 //! - First the token, then the rate, then the body, then its signature, and only then what it says.
+//! - A header that is read and cannot be, or that came twice, refuses the request: taken for absent, it would start a workflow again.
 //! - What is accepted goes through the same queue and is judged by the same rules as any other start.
 //!
 //! What happens if the process dies: before the commit nothing was started; after it the sender's next try under the same
@@ -22,7 +23,8 @@ use jiff::Timestamp;
 use kernel::access::Scope;
 use kernel::ids::ExecutionId;
 use kernel::signals::metrics;
-use kernel::webhook::hook::{Signature, decide, verify};
+use kernel::webhook::hook::decide;
+use kernel::webhook::hook::signature::{Given, Signature, Unsigned, verify};
 use serde_json::{Map, Value, json};
 use store::enqueue::Start;
 use store::hook::{Opened, Token};
@@ -76,12 +78,13 @@ async fn take(api: &Api, hook: &Opened, request: Request) -> Result<Started, Pro
     let limit = hook.rule.body_bytes().min(api.settings.http.max_body_bytes);
     let late = || Problem::new(Code::Malformed, "the body did not come in time");
     let bytes = tokio::time::timeout(api.timeout() / 2, body::bytes(request, limit)).await.map_err(|_| late())??;
-    if let Some(signature) = &hook.rule.signature {
-        believe(api, hook, signature, &headers, &bytes).await?;
-    }
+    let replay = match &hook.rule.signature {
+        Some(signature) => believe(api, hook, signature, &headers, &bytes).await?,
+        None => None,
+    };
     let content = read(&headers, &bytes)?;
-    let key = key(hook, &headers)?;
-    let shown = headers_of(&hook.rule.headers, &headers);
+    let key = key(hook, replay, &headers)?;
+    let shown = headers_of(&hook.rule.headers, &headers)?;
     let idempotency = starts::idempotency(key, &json!({ "body": content, "headers": shown }))?;
     let (input, trigger) = decide(&hook.rule, hook.id, content, &shown)
         .map_err(|failure| Problem::new(Code::ValidationFailed, failure.message))?;
@@ -107,14 +110,14 @@ async fn take(api: &Api, hook: &Opened, request: Request) -> Result<Started, Pro
     starts::accept(api, &caller, vec![start]).await?.pop().unwrap_or_else(|| Err(Problem::of(Code::Internal)))
 }
 
-/// Goes on with a request that is signed as the rule says.
+/// Goes on with a request that is signed as the rule says; answers what tells a replay of it, if anything signed does.
 async fn believe(
     api: &Api,
     hook: &Opened,
     signature: &Signature,
     headers: &HeaderMap,
     bytes: &[u8],
-) -> Result<(), Problem> {
+) -> Result<Option<String>, Problem> {
     let name = BTreeSet::from([signature.secret.clone()]);
     let secrets = match api.vault.open(hook.workspace, &name).await {
         Ok(secrets) => secrets,
@@ -126,10 +129,24 @@ async fn believe(
         }
     };
     let secret = secrets.get(&signature.secret).unwrap_or_default();
-    let timestamp = signature.timestamp_header.as_ref().and_then(|name| text(headers, name));
-    let now_s = Timestamp::now().as_second();
-    verify(signature, secret.as_bytes(), text(headers, &signature.header), timestamp, bytes, now_s)
-        .map_err(|unsigned| Problem::new(Code::Unauthenticated, unsigned.to_string()))
+    let named = |name: &Option<String>| name.as_ref().map_or(Ok(None), |name| text(headers, name));
+    let given = Given {
+        signature: text(headers, &signature.header)?,
+        timestamp: named(&signature.timestamp_header)?,
+        id: named(&signature.id_header)?,
+    };
+    verify(signature, secret.as_bytes(), given, bytes, Timestamp::now().as_second()).map_err(
+        |unsigned| match unsigned {
+            Unsigned::Secret => {
+                tracing::warn!(hook = %hook.id, "The secret of a hook's signature is not base64");
+                let problem = Problem::new(Code::Unavailable, unsigned.to_string());
+                Problem { retry_after_s: Some(60), ..problem }
+            }
+            Unsigned::Missing | Unsigned::Wrong | Unsigned::Stale => {
+                Problem::new(Code::Unauthenticated, unsigned.to_string())
+            }
+        },
+    )
 }
 
 /// The body as a value.
@@ -169,25 +186,33 @@ fn form(bytes: &[u8]) -> Value {
     Value::Object(fields)
 }
 
-/// What makes this request one, however often it comes: its header, or a signature that covers its time.
-fn key(hook: &Opened, headers: &HeaderMap) -> Result<Option<String>, Problem> {
+/// What makes this request one, however often it comes: an id that is signed, else its header, else a signature that covers its time.
+fn key(hook: &Opened, replay: Option<String>, headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let name = hook.rule.idempotency_header();
-    let signed = hook.rule.signature.as_ref().filter(|signature| signature.timestamp_header.is_some());
-    let given = text(headers, name).or_else(|| text(headers, &signed?.header)).map(str::trim);
-    match given {
-        None => Ok(None),
-        Some(key) if !key.is_empty() && key.len() <= starts::LONGEST_KEY => Ok(Some(format!("hook/{}/{key}", hook.id))),
-        Some(_) => Err(Problem::new(Code::ValidationFailed, format!("{name}: 1 to 200 printable characters"))),
+    let given = text(headers, name)?.map(str::trim);
+    if given.is_some_and(|key| key.is_empty() || key.len() > starts::LONGEST_KEY) {
+        return Err(Problem::new(Code::ValidationFailed, format!("{name}: 1 to 200 printable characters")));
     }
+    let signed_id = replay.as_ref().is_some_and(|replay| replay.starts_with("id/"));
+    let of_header = || given.map(|key| format!("hook/{}/{key}", hook.id));
+    let of_signature = |replay: String| format!("hook/{}:{replay}", hook.id);
+    Ok(if signed_id { replay.map(of_signature) } else { of_header().or(replay.map(of_signature)) })
 }
 
 /// The headers that the workflow may see.
-fn headers_of(names: &[String], headers: &HeaderMap) -> BTreeMap<String, String> {
-    names.iter().filter_map(|name| Some((name.clone(), text(headers, name)?.to_owned()))).collect()
+fn headers_of(names: &[String], headers: &HeaderMap) -> Result<BTreeMap<String, String>, Problem> {
+    let mut shown = BTreeMap::new();
+    for name in names {
+        let Some(value) = headers.get(name) else { continue };
+        let unreadable = |_| Problem::new(Code::ValidationFailed, format!("{name}: the header is not text in UTF-8"));
+        shown.insert(name.clone(), std::str::from_utf8(value.as_bytes()).map_err(unreadable)?.to_owned());
+    }
+    Ok(shown)
 }
 
-fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    headers.get(name)?.to_str().ok()
+/// A header that must be one and readable if it is there.
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Problem> {
+    starts::only(headers, name)
 }
 
 #[cfg(test)]

@@ -30,10 +30,11 @@ const FEED_CONNECTIONS: usize = 1;
 impl Parts {
     /// Follows the changes for whoever asks this process for them.
     fn spawn_feed(&self) -> Result<Feed, StartError> {
-        let feed = Feed::new();
+        let feed = Feed::new(self.settings.http.max_stream_backlog_bytes);
         let store = Store::new(&self.targets.pooled, FEED_CONNECTIONS)?;
         let bell = self.settings.dispatch.hints.then(|| self.targets.direct.clone());
-        let source = Source { feed: feed.clone(), store, bell, stop: self.stop.clone() };
+        let (stop, kept) = (self.stop.clone(), Arc::default());
+        let source = Source { feed: feed.clone(), store, bell, stop, kept };
         self.tasks.spawn(keep("feed", self.stop.clone(), source.run()));
         Ok(feed)
     }

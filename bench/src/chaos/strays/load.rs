@@ -1,0 +1,153 @@
+//! What the run is made of: executions that call, wait, loop and have children, answers to their waits, and events that start more.
+//!
+//! Invariants
+//! - Whatever is asked of the service is asked again until it is answered: starts by their key, events by their ids, answers until
+//!   somebody was first.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::chaos::api::{Api, Ask};
+use crate::chaos::setup::Tenant;
+use crate::receiver::Receiver;
+
+/// The event that starts a workflow.
+pub(super) const ORDERED: &str = "strays.ordered";
+/// What nobody answers for so long has no answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The places of the documents.
+pub(super) const WHOLE: usize = 1;
+pub(super) const OF_EVENTS: usize = 2;
+pub(super) const ENDLESS: usize = 3;
+
+/// The workflows: one for a child, one with everything, one that an event starts, and one that waits until it is ended.
+pub(super) fn documents(receiver: &Receiver) -> Vec<Value> {
+    let call = |node: &str| json!({ "kind": "HTTP_REQUEST", "retry": { "max_attempts": 1 }, "with": receiver.node(node, false) });
+    let mut once = call("once");
+    once["delivery"] = json!("at_most_once");
+    let mut item = call("item");
+    item["with"]["query"]["iteration"] = json!("${{ index + 1 }}");
+    let mut last = call("last");
+    last["needs"] = json!(["plain", "once", "child", "each", "said", "pause"]);
+    let nodes = json!({
+        "plain": call("plain"),
+        "once": once,
+        "ask": { "kind": "WAIT_FOR_EVENT", "with": {} },
+        "child": { "kind": "WORKFLOW", "with": { "workflow": "below", "input": { "n": "${{ inputs.n }}" } } },
+        "each": { "kind": "FOR_EACH", "with": { "items": [1, 2, 3], "parallel": 2, "do": item } },
+        "said": { "kind": "EMIT_EVENT", "needs": "ask", "with": { "type": "strays.said", "data": {} } },
+        "pause": { "kind": "DELAY", "with": { "for": "200ms" } },
+        "last": last,
+    });
+    let document = |name: &str, nodes: Value| json!({ "version": 1, "name": name, "nodes": nodes });
+    let endless = json!({ "ask": { "kind": "WAIT_FOR_EVENT", "with": {} } });
+    vec![
+        document("below", json!({ "call": call("below") })),
+        document("whole", nodes),
+        document("ordered", json!({ "call": ordered(receiver) })),
+        document("endless", endless),
+    ]
+}
+
+/// A call that takes its number from the event.
+fn ordered(receiver: &Receiver) -> Value {
+    let mut with = receiver.node("ordered", false);
+    with["query"]["n"] = json!("${{ trigger.event.data.n }}");
+    json!({ "kind": "HTTP_REQUEST", "retry": { "max_attempts": 1 }, "with": with })
+}
+
+/// Who asks for everything.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub(super) api: Api,
+    pub(super) http: reqwest::Client,
+    pub(super) key: String,
+    pub(super) tenant: Tenant,
+}
+
+impl Load {
+    /// Binds the event to its workflow.
+    pub(super) async fn bind(&self) -> anyhow::Result<()> {
+        let definition = self.tenant.definitions[OF_EVENTS].id;
+        let body = json!({ "workspaceId": self.tenant.id, "eventType": ORDERED, "workflowDefinitionId": definition });
+        self.api.post(0, "bindings", &body).await.map(drop)
+    }
+
+    pub(super) async fn start(&self, document: usize, n: i64) -> Uuid {
+        let (workspace, definition) = (self.tenant.id, self.tenant.definitions[document].id);
+        let ask = Ask { workspace, definition, input: json!({ "n": n }), key: format!("strays-{n}") };
+        self.api.start(usize::try_from(n).unwrap_or_default() % self.api.places(), &ask).await
+    }
+
+    /// Starts so many executions, answers each, and appends as many events; answers with what was accepted.
+    pub(super) async fn round(&self, numbers: std::ops::Range<i64>) -> anyhow::Result<Accepted> {
+        let mut asking = JoinSet::new();
+        for n in numbers {
+            let (load, event) = (self.clone(), store::new_id());
+            asking.spawn(async move {
+                let execution = load.start(WHOLE, n).await;
+                load.answer(execution, n).await?;
+                load.append(event, n).await?;
+                anyhow::Ok((execution, event))
+            });
+        }
+        let mut accepted = Accepted::default();
+        while let Some(done) = asking.join_next().await {
+            let (execution, event) = done.context("a client broke off")??;
+            accepted.executions.push(execution);
+            accepted.events.push(event);
+        }
+        Ok(accepted)
+    }
+
+    async fn answer(&self, execution: Uuid, n: i64) -> anyhow::Result<()> {
+        let path = format!("workflow/executions/{execution}/answers/ask");
+        self.insist(&path, &json!({ "data": { "n": n } }), n).await
+    }
+
+    async fn append(&self, event: Uuid, n: i64) -> anyhow::Result<()> {
+        let one =
+            json!({ "id": event, "type": ORDERED, "streamId": event, "streamType": "strays", "data": { "n": n } });
+        self.insist("events", &json!({ "workspaceId": self.tenant.id, "events": [one] }), n).await
+    }
+
+    /// Asks until it is answered; that it was done before is an answer too.
+    async fn insist(&self, path: &str, body: &Value, turn: i64) -> anyhow::Result<()> {
+        let (began, mut turn) = (Instant::now(), usize::try_from(turn).unwrap_or_default());
+        loop {
+            let last = match self.ask(path, body, turn).await {
+                Ok(status) if status.is_success() || status == StatusCode::CONFLICT => return Ok(()),
+                Ok(status) if status.is_client_error() => bail!("{path} was answered {status}"),
+                other => format!("{other:?}"),
+            };
+            if began.elapsed() > PATIENCE {
+                bail!("{path} has no answer: {last}");
+            }
+            turn += 1;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Asks once, and answers with the status.
+    pub(super) async fn ask(&self, path: &str, body: &Value, turn: usize) -> anyhow::Result<StatusCode> {
+        let healthy = self.api.healthy();
+        let place = healthy.get(turn % healthy.len().max(1)).context("no process is there")?;
+        let base = self.api.base(*place).context("no process is there")?;
+        let request = self.http.post(format!("{base}/api/v1/{path}")).bearer_auth(&self.key).json(body);
+        Ok(request.send().await?.status())
+    }
+}
+
+/// What the service answered for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Accepted {
+    pub(super) executions: Vec<Uuid>,
+    pub(super) events: Vec<Uuid>,
+}

@@ -1,0 +1,86 @@
+//! Pages are bounded in bytes: a list of large rows is cut, and the next page goes on behind it.
+
+use std::collections::BTreeSet;
+
+use kernel::realtime::Topic;
+use kernel::realtime::cursor::{Cursor, Place};
+use store::event::Which;
+use store::feed::Missed;
+use store::page::MOST_BYTES;
+
+use crate::support::World;
+
+/// The size of one row: a page has about sixteen of them.
+const LARGE: usize = MOST_BYTES / 16;
+const MANY: usize = 60;
+
+/// Events of one workspace whose data is large, and their jobs.
+async fn large(world: &World) -> kernel::ids::WorkspaceId {
+    let workspace = world.workspace("PRO").await;
+    let events =
+        "INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data)
+        SELECT $1, gen_random_uuid(), 's', 1, 'large', jsonb_build_object('n', n, 'data', repeat('x', $2::int))
+          FROM generate_series(1, $3::int) n";
+    let (size, many) = (i32::try_from(LARGE).expect("a size"), i32::try_from(MANY).expect("a number"));
+    world.run_sql(events, &[&workspace.0, &size, &many]).await;
+    let jobs = "INSERT INTO workflow_queue_projection (event_id, event_type, event_data, stream_id, stream_type)
+        SELECT e.id, e.event_type, e.event_data, e.stream_id, e.stream_type FROM domain_events e WHERE e.event_type = 'large'";
+    world.run_sql(jobs, &[]).await;
+    workspace
+}
+
+#[tokio::test]
+async fn pages_of_large_rows_are_cut_and_together_they_are_the_list() {
+    let world = World::new().await;
+    let workspace = large(&world).await;
+    for of in [None, Some(workspace)] {
+        let (mut before, mut seen, mut pages) = (None, BTreeSet::new(), 0);
+        loop {
+            let which = Which { workspace: of, event_type: Some("large"), before, ..Which::default() };
+            let page = world.store.events(&which, 200).await.expect("a page");
+            let bytes: usize = page.rows.iter().map(|row| row.event.data.to_string().len()).sum();
+            assert!(bytes < MOST_BYTES + 2 * LARGE, "a page of {bytes} bytes");
+            before = page.rows.last().map(|row| row.sequence);
+            seen.extend(page.rows.iter().map(|row| row.sequence));
+            pages += 1;
+            if !page.cut {
+                break;
+            }
+        }
+        assert_eq!((seen.len(), pages), (MANY, 4), "of {of:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_log_of_changes_is_read_a_few_megabytes_at_a_time() {
+    let world = World::new().await;
+    let from = world.store.open_log().await.expect("a log").horizon;
+    large(&world).await;
+    let (mut cursor, mut told, mut reads) = (Cursor::new(from), BTreeSet::new(), 0);
+    loop {
+        let drained = world.store.drain(cursor.low(), &cursor.drained(), 100_000).await.expect("a drain");
+        let rows = drained.changes.iter().filter(|change| change.topic == Topic::Projection);
+        assert!(rows.clone().count() <= 17, "{} large rows at once", rows.count());
+        let places: Vec<(Place, Place)> = drained.changes.iter().map(|change| (change.place, change.place)).collect();
+        told.extend(places.iter().map(|(place, _)| *place));
+        cursor.take(&places, drained.extent.horizon, drained.all);
+        reads += 1;
+        if drained.all {
+            break;
+        }
+    }
+    assert_eq!((told.len(), reads), (MANY, 4));
+    let (mut after, mut missed) = (Place::before(from), BTreeSet::new());
+    loop {
+        let below = world.store.log_extent().await.expect("an extent").horizon;
+        let asked = Missed { after, below, workspace: None, topics: &[Topic::Projection], id: None };
+        let page = world.store.missed(&asked, 100_000).await.expect("a page");
+        assert!(page.changes.len() <= 17, "{} large rows at once", page.changes.len());
+        missed.extend(page.changes.iter().map(|change| change.place));
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    assert_eq!(missed, told);
+}
