@@ -94,7 +94,7 @@ BEGIN
     RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
 END $$;
 
-CREATE FUNCTION public.fb_append_2(p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, id uuid, added boolean, sequence bigint, version integer, created timestamp with time zone)
+CREATE FUNCTION public.fb_append_2(p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, id uuid, added boolean, sequence bigint, version integer, created timestamp with time zone, bound boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -129,7 +129,7 @@ BEGIN
                 RAISE EXCEPTION 'event %: this id was used with other content', t.ord - 1
                     USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
             END IF;
-            RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at;
+            RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at, v_old.bound;
             CONTINUE;
         END IF;
         v_latest := fb_stream_version_1(t.workspace, t.stream, t.stream_type);
@@ -140,7 +140,7 @@ BEGIN
         RETURN QUERY
         INSERT INTO domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
         VALUES (v_id, t.workspace, t.stream, t.stream_type, v_latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
-        RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at;
+        RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at, e.bound;
     END LOOP;
 END $$;
 
@@ -468,6 +468,12 @@ CREATE FUNCTION public.fb_binding_1(p_type text, p_workspace uuid) RETURNS uuid
             OR b.workspace_id = p_workspace
                AND EXISTS (SELECT 1 FROM workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
      ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
+$$;
+
+CREATE FUNCTION public.fb_built_in_1() RETURNS TABLE(id uuid, event_type text, lease_s integer)
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', 900
 $$;
 
 CREATE FUNCTION public.fb_call_1(p_holder uuid) RETURNS text
@@ -1073,14 +1079,12 @@ CREATE FUNCTION public.fb_event_added() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
-DECLARE
-    bound uuid := fb_binding_1(NEW.event_type, NEW.workspace_id);
 BEGIN
-    IF bound IS NULL THEN
+    IF NOT coalesce(NEW.bound, fb_is_bound_1(NEW.event_type, NEW.workspace_id)) THEN
         RETURN NULL;
     END IF;
     BEGIN
-        PERFORM fb_project_1(NEW, bound);
+        PERFORM fb_project_1(NEW, fb_binding_1(NEW.event_type, NEW.workspace_id));
     EXCEPTION
         WHEN OTHERS THEN
             IF fb_is_transient_1(SQLSTATE) THEN
@@ -1090,6 +1094,15 @@ BEGIN
              WHERE sequence = NEW.sequence;
     END;
     RETURN NULL;
+END $$;
+
+CREATE FUNCTION public.fb_event_bound_1() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+BEGIN
+    NEW.bound := fb_is_bound_1(NEW.event_type, NEW.workspace_id);
+    RETURN NEW;
 END $$;
 
 CREATE FUNCTION public.fb_event_guard() RETURNS trigger
@@ -1122,6 +1135,7 @@ CREATE TABLE public.domain_events (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     processing_error text,
     processing_failed_at timestamp with time zone,
+    bound boolean,
     CONSTRAINT domain_events_check CHECK (((processing_error IS NULL) = (processing_failed_at IS NULL))),
     CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
 );
@@ -1141,16 +1155,14 @@ CREATE FUNCTION public.fb_event_retry_2(p_sequence bigint) RETURNS boolean
     AS $$
 DECLARE
     e domain_events;
-    bound uuid;
 BEGIN
     SELECT * INTO e FROM domain_events d WHERE d.sequence = p_sequence AND d.processing_error IS NOT NULL FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    bound := fb_binding_1(e.event_type, e.workspace_id);
     BEGIN
-        IF bound IS NOT NULL THEN
-            PERFORM fb_project_1(e, bound);
+        IF fb_is_bound_1(e.event_type, e.workspace_id) THEN
+            PERFORM fb_project_1(e, fb_binding_1(e.event_type, e.workspace_id));
         END IF;
     EXCEPTION
         WHEN OTHERS THEN
@@ -1418,6 +1430,12 @@ BEGIN
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
     RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
 END $$;
+
+CREATE FUNCTION public.fb_is_bound_1(p_type text, p_workspace uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT fb_binding_1(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM fb_built_in_1() built WHERE built.event_type = p_type)
+$$;
 
 CREATE FUNCTION public.fb_is_ours_1() RETURNS boolean
     LANGUAGE sql STABLE
@@ -2442,9 +2460,9 @@ BEGIN
         RETURN;
     END IF;
     INSERT INTO workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
-    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, b.lease_s, now(),
+    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, coalesce(b.lease_s, 900), now(),
            CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
-      FROM event_binding b WHERE b.id = p_binding;
+      FROM (SELECT 1) one LEFT JOIN event_binding b ON b.id = p_binding;
     INSERT INTO workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $$;
@@ -3704,6 +3722,8 @@ CREATE INDEX schedule_of_workspace ON public.schedule USING btree (workspace_id,
 
 CREATE INDEX schedule_tick_started ON public.schedule_tick USING btree (schedule_id, tick_at) WHERE (status = 'STARTED'::text);
 
+CREATE INDEX secret_of_key ON public.secret USING btree (key_id);
+
 CREATE INDEX webhook_delivery_created ON public.webhook_delivery USING btree (created_at);
 
 CREATE INDEX webhook_delivery_due ON public.webhook_delivery USING btree (workspace_id, due_at, id) WHERE (due_at IS NOT NULL);
@@ -3719,6 +3739,8 @@ CREATE INDEX webhook_live ON public.webhook USING btree (workspace_id) WHERE (di
 CREATE INDEX webhook_of_workspace ON public.webhook USING btree (workspace_id, id);
 
 CREATE UNIQUE INDEX webhook_secret_newest ON public.webhook_secret USING btree (webhook_id) WHERE (ends_at IS NULL);
+
+CREATE INDEX webhook_secret_of_key ON public.webhook_secret USING btree (key_id);
 
 CREATE INDEX workflow_definition_clearing ON public.workflow_definition USING btree (workspace_id) WHERE ((deleted_at IS NOT NULL) AND (cleared_at IS NULL));
 
@@ -3811,6 +3833,8 @@ CREATE TRIGGER fence BEFORE UPDATE OF max_running ON public.tier FOR EACH ROW EX
 CREATE TRIGGER fence BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at ON public.workflow_definition FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
 
 CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON public.workspace FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
+
+CREATE TRIGGER forebay_bound BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION public.fb_event_bound_1();
 
 CREATE TRIGGER forebay_facts BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type = 'workflow_queue'::text)) EXECUTE FUNCTION public.fb_fact_guard();
 
