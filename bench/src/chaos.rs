@@ -26,6 +26,7 @@ mod proxy;
 mod setup;
 pub mod short;
 pub mod soak;
+pub mod strangers;
 pub mod strays;
 pub mod strict;
 pub mod temporal;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use bench::chaos::mutant::Mutant;
 use bench::chaos::{
-    Outcome, Request, crowded, durable, long, mixed, outage, poison, short, soak, strays, strict, temporal,
+    Outcome, Request, crowded, durable, long, mixed, outage, poison, short, soak, strangers, strays, strict, temporal,
 };
 use bench::cluster;
 use bench::report::{figures, say};
@@ -66,6 +66,8 @@ enum Name {
     Crowded,
     /// Rows are deleted by hand, the engine is another, every statement fails in every way that passes: nothing is lost, doubled or failed by it.
     Strays,
+    /// Clients that mean no good: others are served as before, and no border is crossed.
+    Strangers,
     /// A short form of each, and of each mutant.
     Short,
     /// One of the workers that `mixed-workers` starts.
@@ -87,6 +89,7 @@ impl Name {
             Name::Long => &Mutant::OF_LONG,
             Name::Crowded => &Mutant::OF_CROWDED,
             Name::Strays => &Mutant::OF_STRAYS,
+            Name::Strangers => &Mutant::OF_STRANGERS,
             Name::Durable | Name::Poison | Name::Soak | Name::Short | Name::JobWorker | Name::TaskWorker => &[],
         }
     }
@@ -136,6 +139,7 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
             Name::Long => long::run(&request, args.mutant).await,
             Name::Crowded => crowded::run(&request, args.mutant).await,
             Name::Strays => strays::run(&request, args.mutant).await,
+            Name::Strangers => strangers::run(&request, args.mutant).await,
             Name::JobWorker | Name::TaskWorker => anyhow::bail!("a worker is no run"),
         }
     })?;

@@ -4,7 +4,7 @@
 //! (`late.sql`), which is how a zombie's last word comes after its successor has begun.
 //!
 //! Invariants
-//! - A mutant changes only the run's own database, or what its engine is asked or answers; texts are changed where
+//! - A mutant changes only the run's own database, what its engine is asked or answers, or a setting; texts are changed where
 //!   they say what is expected, or not at all.
 //! - The schedule of a mutant's run is the one of a run without it.
 
@@ -59,6 +59,8 @@ pub enum Mutant {
     FullLetsGo,
     /// A lock timeout while a run reads its answers is taken for one: it is told as a refusal of the data.
     TroubleIsAnswer,
+    /// Workflows may call an address that is closed to them.
+    OpenOutbound,
 }
 
 impl Mutant {
@@ -86,6 +88,8 @@ impl Mutant {
     pub const OF_CROWDED: [Mutant; 1] = [Mutant::FullLetsGo];
     /// Those that `strays` must find.
     pub const OF_STRAYS: [Mutant; 1] = [Mutant::TroubleIsAnswer];
+    /// Those that `strangers` must find.
+    pub const OF_STRANGERS: [Mutant; 1] = [Mutant::OpenOutbound];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -108,6 +112,7 @@ impl Mutant {
             Mutant::TwinChildren => "twin-children",
             Mutant::FullLetsGo => "full-lets-go",
             Mutant::TroubleIsAnswer => "trouble-is-answer",
+            Mutant::OpenOutbound => "open-outbound",
         }
     }
 
@@ -139,7 +144,9 @@ impl Mutant {
             }
             Mutant::FullLetsGo => replaced("beat", &[DISPATCHES, TAKES_SHARDS])?,
             // The database knows nothing of it.
-            Mutant::RefusalOnOutage | Mutant::AllowDuplicates | Mutant::TroubleIsAnswer => String::new(),
+            Mutant::RefusalOnOutage | Mutant::AllowDuplicates | Mutant::TroubleIsAnswer | Mutant::OpenOutbound => {
+                String::new()
+            }
         };
         client.batch_execute(&text).await.with_context(|| format!("apply the mutant {}", self.name()))
     }

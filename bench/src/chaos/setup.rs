@@ -73,6 +73,8 @@ pub(super) struct Stage {
     pub(super) proxied: bool,
     /// They reach it through this one instead, which makes their statements fail.
     pub(super) saboteur: Option<Saboteur>,
+    /// Addresses that workflows may call beside the receiver.
+    pub(super) allow: Vec<String>,
     /// More settings for the processes.
     pub(super) settings: Vec<String>,
 }
@@ -88,6 +90,7 @@ impl Stage {
             commits: Commits::Fast,
             proxied: false,
             saboteur: None,
+            allow: Vec::new(),
             settings: Vec::new(),
         }
     }
@@ -117,7 +120,10 @@ impl Setup {
             "database.migrate=false".to_owned(),
             format!("database.api_connections={CONNECTIONS}"),
             format!("database.work_connections={CONNECTIONS}"),
-            format!("outbound.allow={}", receiver.address),
+            format!(
+                "outbound.allow={}",
+                std::iter::once(receiver.address.to_string()).chain(stage.allow).collect::<Vec<_>>().join(",")
+            ),
         ]);
         settings.extend(stage.settings);
         let spec = Spec {
