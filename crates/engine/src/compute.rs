@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - At most as many computations run at once as there are processors, each on a thread of its own; the rest wait.
-//! - They take turns by workspace, and one workspace has at most a quarter of them, but one.
+//! - They take turns by workspace. One workspace runs at most a quarter of them at once, and at least one.
 //! - No more of a workspace wait than `MOST_WAITING`, where the caller can be told to come again.
 //! - A computation is not broken off: it ends by its own budget (`kernel::expression::Budget`).
 //!
