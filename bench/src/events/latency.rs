@@ -65,7 +65,7 @@ impl Times {
 
 pub(super) async fn measure(world: &World, scale: f64) -> Result<Vec<(Case, Sample)>> {
     world.leave_to_service().await?;
-    let service = Service::start_as("api", world, &["http.max_streams_per_key=2000".to_owned()]).await?;
+    let service = Service::start_as("api", world, &["http.max_streams_per_workspace=2000".to_owned()]).await?;
     let mut told = Vec::new();
     for case in CASES {
         let sample = one(world, &service, case, scale).await.with_context(|| case.to_string())?;

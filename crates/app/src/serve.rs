@@ -33,7 +33,7 @@ pub(crate) struct ServeArgs {
 /// Do the work of executions that run on Temporal, beside other workers
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example:\n  forebay worker --database-url postgresql://forebay@db/forebay --set engine.kind=temporal --set engine.temporal.address=http://temporal:7233\n\nAs many as you like, anywhere that reaches the database and Temporal. It is `forebay serve --roles worker`. Told to stop, it takes nothing more; what it cannot finish, another worker does. With --set http.signals_listen=ADDRESS it answers /healthz, /readyz and /metrics."
+    after_help = "Example:\n  forebay worker --database-url postgresql://forebay@db/forebay --set engine.kind=temporal --set engine.temporal.address=http://temporal:7233\n\nAs many as you like, anywhere that reaches the database and Temporal. It is `forebay serve --roles worker`. Told to stop, it takes nothing more; what it cannot finish, another worker does. With --set http.admin_listen=ADDRESS it answers /healthz, /readyz and /metrics."
 )]
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
@@ -101,6 +101,9 @@ async fn serve(settings: Settings, roles: BTreeSet<Role>) -> anyhow::Result<()> 
     if let Some(address) = service.address {
         output::line(format!("Forebay listens on http://{address}"))?;
     }
+    if let Some(address) = service.admin_address {
+        output::line(format!("Metrics and readiness are on http://{address}"))?;
+    }
     output::line("ready")?;
     let broken = tokio::select! {
         () = stopped() => false,
@@ -121,7 +124,7 @@ pub(crate) fn start_error(error: StartError) -> anyhow::Error {
             "give a database: --database-url postgresql://user@host/database, or FOREBAY_DATABASE_URL; \
              {program} dev runs one of its own"
         )),
-        StartError::Setting(_) | StartError::Url(_) | StartError::RootKey(_) | StartError::SplitRoles => {
+        StartError::Setting(_) | StartError::Url(_) | StartError::NoRootKey { .. } | StartError::SplitRoles => {
             as_usage(&error.into())
         }
         other => other.into(),

@@ -3,9 +3,11 @@
 //! Invariants
 //! - Scopes are independent: none includes another. A root key has all of them.
 //! - Nobody hands on more than they hold, and a key that is shown beside another never widens what that one may see.
+//! - A key that another key made works no longer than that one.
 //!
 //! Not here: which request needs which scope (`server::http::access`), what keys look like (`store::key`).
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::WorkspaceId;
@@ -79,6 +81,18 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
+/// A key was to work longer than the key that makes it, which expires then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlives(pub Timestamp);
+
+/// When a new key expires: as asked, and no later than the key that makes it. Both are none for never.
+pub fn child_expiry(maker: Option<Timestamp>, asked: Option<Timestamp>) -> Result<Option<Timestamp>, Outlives> {
+    match (maker, asked) {
+        (Some(maker), Some(asked)) if asked > maker => Err(Outlives(maker)),
+        (maker, asked) => Ok(asked.or(maker)),
+    }
+}
+
 /// May a key be used in the place of another that it is shown beside? Both are known by their workspace, none for a root key.
 pub fn is_within(shown: Option<WorkspaceId>, own: Option<WorkspaceId>) -> bool {
     own.is_none() || shown == own
@@ -100,6 +114,21 @@ mod tests {
             assert_eq!(holder.cover(wanted), has_all, "{holder:?} {wanted:?}");
         }
         assert!(sets().all(|set| Scopes::all().cover(set)), "a root key may hand on anything");
+    }
+
+    #[test]
+    fn a_key_expires_no_later_than_the_one_that_made_it() {
+        let [sooner, later] = [1, 2].map(|second| Timestamp::from_second(second).expect("a time"));
+        for (maker, asked, expected) in [
+            (None, None, Ok(None)),
+            (None, Some(later), Ok(Some(later))),
+            (Some(later), None, Ok(Some(later))),
+            (Some(later), Some(sooner), Ok(Some(sooner))),
+            (Some(later), Some(later), Ok(Some(later))),
+            (Some(sooner), Some(later), Err(Outlives(sooner))),
+        ] {
+            assert_eq!(child_expiry(maker, asked), expected, "{maker:?} {asked:?}");
+        }
     }
 
     #[test]

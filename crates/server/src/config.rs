@@ -6,6 +6,7 @@
 //!
 //! Not here: where values come from (`app` reads flags, environment and file, in that order).
 
+mod auth;
 mod engine_kind;
 mod http;
 mod origins;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use engine::outbound::Allow;
 use serde::{Deserialize, Serialize};
 
+pub use auth::Auth;
 pub use engine_kind::EngineKind;
 pub use http::Http;
 pub use reasons::REASONS;
@@ -57,12 +59,6 @@ pub struct Database {
     pub api_connections: usize,
     pub work_connections: usize,
     pub migrate: bool,
-}
-
-#[derive(Clone, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Auth {
-    pub root_key: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -222,12 +218,6 @@ impl std::fmt::Debug for Database {
     }
 }
 
-impl std::fmt::Debug for Auth {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Auth").finish_non_exhaustive()
-    }
-}
-
 /// The most attempts that a definition may ask for.
 const MOST_ATTEMPTS: u32 = 100;
 
@@ -281,6 +271,7 @@ impl Settings {
         self.http.check()?;
         self.secrets.check()?;
         self.retry.check()?;
+        self.auth.check()?;
         self.engine.temporal.check()
     }
 
@@ -292,9 +283,7 @@ impl Settings {
     /// The same settings as they may be shown.
     pub fn masked(&self) -> Settings {
         let mut shown = self.clone();
-        if let Some(key) = &mut shown.auth.root_key {
-            "***".clone_into(key);
-        }
+        shown.auth.mask();
         shown.engine.temporal.mask();
         shown.secrets.mask();
         shown.database.url = mask_url(&shown.database.url);

@@ -25,7 +25,9 @@ mod definitions;
 mod events;
 mod executions;
 mod expressions;
+mod failures;
 mod graph;
+mod headers;
 pub(crate) mod health;
 mod hooks;
 mod keys;
@@ -41,6 +43,7 @@ mod realtime;
 mod reference;
 mod rerun;
 mod rest;
+mod routes;
 mod schedules;
 mod secrets;
 mod starts;
@@ -55,7 +58,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use engine::Engine;
 use engine::pulse::Pulse;
@@ -63,7 +66,6 @@ use engine::vault::Vault;
 use engine::versions::Versions;
 use kernel::explain::EngineState;
 use store::Store;
-use store::key::Secret;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -78,6 +80,7 @@ use crate::feed::Feed;
 use crate::hints::Hints;
 use crate::places::Places;
 use crate::reconciler::Findings;
+use crate::root_keys::RootKeys;
 use crate::strays::Foreign;
 use crate::waiters::Waiters;
 
@@ -93,9 +96,10 @@ pub(crate) struct ApiParts {
     pub(crate) work: Store,
     pub(crate) settings: Settings,
     pub(crate) keys: auth::Keys,
+    pub(crate) failures: failures::Failures,
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
-    /// How many streams and sockets each key has open.
+    /// How many streams and sockets each workspace has open.
     pub(crate) streams: Waiters,
     pub(crate) feed: Feed,
     /// What is waited for when the process stops.
@@ -165,8 +169,13 @@ pub(crate) fn rates() -> hooks::Rates {
     hooks::Rates::default()
 }
 
-/// The keys of this process; `root` is a configured one beside those that are stored.
-pub(crate) fn keys(root: Option<Secret>) -> auth::Keys {
+/// The failed authentication of this process: none yet.
+pub(crate) fn failures(settings: &Settings) -> failures::Failures {
+    failures::Failures::new(settings.auth.max_failures_per_address)
+}
+
+/// The keys of this process; `root` are the configured ones beside those that are stored.
+pub(crate) fn keys(root: RootKeys) -> auth::Keys {
     auth::Keys::new(root)
 }
 
@@ -176,12 +185,20 @@ fn open() -> OpenApiRouter<Api> {
         .routes(routes!(openapi::get))
         .routes(routes!(hooks::receive::receive))
         .routes(routes!(answers::receive::describe, answers::receive::receive))
-        .merge(health())
+        .routes(routes!(health::live))
 }
 
-/// How this process is doing.
+/// What tells how this process is doing, beside that it is alive.
 fn health() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(health::live)).routes(routes!(health::ready)).routes(routes!(health::metrics))
+    OpenApiRouter::new().routes(routes!(health::ready)).routes(routes!(health::metrics))
+}
+
+/// How much of its health a process tells at the API's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// That it is alive; the rest is at `http.admin_listen`.
+    Alive,
+    All,
 }
 
 /// What needs one, below `/api/v1`.
@@ -235,48 +252,10 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(events::dismiss))
         .routes(routes!(bindings::create, bindings::list))
         .routes(routes!(bindings::get, bindings::change, bindings::delete))
-        .merge(webhook_routes())
-        .merge(jobs())
-        .merge(times())
-        .merge(asks())
-}
-
-/// The jobs of events.
-fn jobs() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(projection::list))
-        .routes(routes!(projection::claim))
-        .routes(routes!(projection::get))
-        .routes(routes!(projection::heartbeat))
-        .routes(routes!(projection::complete))
-        .routes(routes!(projection::fail))
-        .routes(routes!(projection::retry))
-}
-
-/// What nodes ask of the world outside.
-fn asks() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(answers::list))
-        .routes(routes!(answers::answer))
-        .routes(routes!(answers::mint))
-        .routes(routes!(tasks::list))
-        .routes(routes!(tasks::claim))
-        .routes(routes!(tasks::get))
-        .routes(routes!(tasks::heartbeat))
-        .routes(routes!(tasks::complete))
-        .routes(routes!(tasks::fail))
-}
-
-/// What starts by the clock.
-fn times() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(schedules::create, schedules::list))
-        .routes(routes!(schedules::next))
-        .routes(routes!(schedules::get, schedules::change, schedules::delete))
-        .routes(routes!(schedules::pause))
-        .routes(routes!(schedules::resume))
-        .routes(routes!(schedules::trigger))
-        .routes(routes!(schedules::ticks))
+        .merge(routes::webhooks())
+        .merge(routes::jobs())
+        .merge(routes::times())
+        .merge(routes::asks())
 }
 
 /// What never ends, below `/api/v1` as well.
@@ -293,19 +272,6 @@ fn socket() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(realtime::connect))
 }
 
-/// Webhooks, out and in.
-fn webhook_routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(webhooks::create, webhooks::list))
-        .routes(routes!(webhooks::get, webhooks::change, webhooks::delete))
-        .routes(routes!(webhooks::rotate))
-        .routes(routes!(webhooks::deliveries))
-        .routes(routes!(webhooks::retry))
-        .routes(routes!(hooks::create, hooks::list))
-        .routes(routes!(hooks::get, hooks::revoke))
-        .routes(routes!(hooks::rotate))
-}
-
 /// The published table as that client asks and changes it, below `/rest/v1`.
 fn table(api: &Api) -> Router<Api> {
     let (table, _) = OpenApiRouter::new().routes(routes!(rest::ask, rest::change)).split_for_parts();
@@ -316,14 +282,15 @@ fn table(api: &Api) -> Router<Api> {
 }
 
 /// The whole router.
-pub(crate) fn router(api: Api) -> Router {
+pub(crate) fn router(api: Api, told: Health) -> Router {
     let (v1, _) = v1().split_for_parts();
     let v1 = v1
         .merge(streams().split_for_parts().0)
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&api), auth::require));
-    let (open, _) = open().split_for_parts();
+    let open = if told == Health::All { open().merge(health()) } else { open() };
+    let (open, _) = open.split_for_parts();
     let all = open.nest("/api/v1", v1).nest("/rest/v1", table(&api)).merge(socket().split_for_parts().0);
     let all = all.layer(from_fn_with_state(Arc::clone(&api), cors::allow));
     finished(all, api)
@@ -331,7 +298,7 @@ pub(crate) fn router(api: Api) -> Router {
 
 /// How this process is doing, and nothing else.
 pub(crate) fn signals(api: Api) -> Router {
-    let (health, _) = health().split_for_parts();
+    let (health, _) = health().routes(routes!(health::live)).split_for_parts();
     finished(health, api)
 }
 
@@ -345,6 +312,7 @@ fn finished(router: Router<Api>, api: Api) -> Router {
         }))
         .layer(from_fn_with_state(Arc::clone(&api), limit_time))
         .layer(from_fn(measure::measure))
+        .layer(map_response(headers::guard))
         .with_state(api)
 }
 

@@ -29,6 +29,7 @@ mod reconciler;
 mod recorder;
 mod retention;
 mod role;
+mod root_keys;
 mod sampler;
 mod schedules;
 pub mod secrets;

@@ -9,6 +9,7 @@
 
 mod engines;
 mod error;
+mod listeners;
 mod parts;
 
 use std::collections::BTreeSet;
@@ -20,9 +21,7 @@ use std::time::Duration;
 use engine::embedded::Embedded;
 use store::Store;
 use store::connect::Target;
-use store::key::Secret;
 use store::migrate::migrate;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,7 +31,9 @@ use crate::heartbeat::Alive;
 use crate::hints;
 use crate::recorder;
 use crate::role::Role;
+use crate::root_keys::RootKeys;
 use engines::{Duties, Worker};
+use listeners::Listeners;
 use parts::{Parts, Targets};
 
 pub use error::StartError;
@@ -45,6 +46,8 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 pub struct Server {
     /// Where it listens, if it does: for the API, or only to tell how it is doing.
     pub address: Option<SocketAddr>,
+    /// Where metrics and readiness are, if the API's address does not serve them.
+    pub admin_address: Option<SocketAddr>,
     stop: CancellationToken,
     tasks: TaskTracker,
     /// Starts under way.
@@ -82,23 +85,22 @@ impl Server {
             return Err(StartError::NoDatabase);
         }
         let duties = duties(&settings, &options.roles)?;
-        let configured = settings.auth.root_key.as_deref().map(Secret::parse).transpose()?;
+        let root_keys = RootKeys::read(&settings.auth)?;
         let (target, direct) = (Target::new(&settings.database.url)?, Target::new(settings.direct_url())?);
         match settings.database.migrate {
             true => drop(migrate(&direct).await?),
             false => store::migrate::check(&direct).await?,
         }
         let api = options.roles.contains(&Role::Api);
-        let listen_at = if api { Some(settings.http.listen) } else { settings.http.signals_listen };
-        let listener = match listen_at {
-            Some(address) => Some(listen(address).await?),
-            None => None,
-        };
-        let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let work = Store::new(&target, settings.database.work_connections)?;
+        if api {
+            check_root_key(settings.http.listen, &root_keys, &work).await?;
+        }
+        let listeners = Listeners::open(&settings, api).await?;
+        let (address, admin_address) = listeners.addresses();
         if let Some(address) = address.filter(|_| options.local) {
             serve_locally(&mut settings, address);
         }
-        let work = Store::new(&target, settings.database.work_connections)?;
         let mut parts = Parts::new(settings, Targets { pooled: target, direct }, work, duties)?;
         recorder::recorder();
         parts.tasks.spawn(recorder::fold(parts.stop.clone()));
@@ -112,16 +114,10 @@ impl Server {
         parts.spawn_loops();
         parts.spawn_hints(api);
         parts.spawn_watcher(api);
-        if let Some(listener) = listener {
-            if api && configured.is_none() && !parts.work.has_root_key().await? {
-                tracing::warn!(
-                    "There is no root key, so nobody can make workspaces: set auth.root_key (`forebay root-key`)"
-                );
-            }
-            parts.spawn_api(listener, configured, api, Arc::clone(&announced))?;
-        }
+        parts.spawn_api(listeners, root_keys, Arc::clone(&announced))?;
         Ok(Server {
             address,
+            admin_address,
             stop: parts.stop,
             tasks: parts.tasks,
             starts: parts.starts,
@@ -202,6 +198,14 @@ fn duties(settings: &Settings, roles: &BTreeSet<Role>) -> Result<Duties, StartEr
     Ok(Duties { dispatches: dispatches && on, works: works && on })
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+/// Without a root key nobody can make workspaces, so an address that other machines reach serves nobody but strangers.
+async fn check_root_key(address: SocketAddr, keys: &RootKeys, store: &Store) -> Result<(), StartError> {
+    if !keys.is_empty() || store.has_root_key().await? {
+        return Ok(());
+    }
+    if !address.ip().is_loopback() {
+        return Err(StartError::NoRootKey { address });
+    }
+    tracing::warn!("There is no root key, so nobody can make workspaces: set auth.root_key (`forebay root-key`)");
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Requests that wait for an execution to end.
 //!
 //! Invariants
-//! - A key has a bounded number of requests that wait at once: they cost a task and a look each.
+//! - A workspace has a bounded number of requests that wait at once: they cost a task and a look each.
 //! - A waiter is woken when its execution leaves this process; it looks again by itself anyway,
 //!   because another process may have ended it.
 
@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiters {
     waiting: Arc<Mutex<BTreeMap<ExecutionId, Arc<Notify>>>>,
-    /// How many requests of each key wait.
-    by_key: Arc<Mutex<BTreeMap<String, usize>>>,
+    /// How many requests of each share wait.
+    by_share: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 impl Waiters {
@@ -27,15 +27,15 @@ impl Waiters {
         Waiter { waiters: self.clone(), execution, notify }
     }
 
-    /// One more request of this key that waits, if it has fewer than `most`.
-    pub(crate) fn turn(&self, key: &str, most: usize) -> Option<Turn> {
-        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = by_key.get(key).copied().unwrap_or(0);
+    /// One more request that waits, if that share (`Caller::share`) has fewer than `most`.
+    pub(crate) fn turn(&self, share: &str, most: usize) -> Option<Turn> {
+        let mut by_share = self.by_share.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = by_share.get(share).copied().unwrap_or(0);
         if count >= most {
             return None;
         }
-        by_key.insert(key.to_owned(), count + 1);
-        Some(Turn { waiters: self.clone(), key: key.to_owned() })
+        by_share.insert(share.to_owned(), count + 1);
+        Some(Turn { waiters: self.clone(), share: share.to_owned() })
     }
 
     /// The execution changed: whoever waits looks again.
@@ -69,15 +69,15 @@ impl Drop for Waiter {
 #[derive(Debug)]
 pub(crate) struct Turn {
     waiters: Waiters,
-    key: String,
+    share: String,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut by_key = self.waiters.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        match by_key.get_mut(&self.key) {
+        let mut by_share = self.waiters.by_share.lock().unwrap_or_else(PoisonError::into_inner);
+        match by_share.get_mut(&self.share) {
             Some(count) if *count > 1 => *count -= 1,
-            _ => drop(by_key.remove(&self.key)),
+            _ => drop(by_share.remove(&self.share)),
         }
     }
 }

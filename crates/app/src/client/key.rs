@@ -27,7 +27,8 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A key may do no more than the one that makes it: read looks, run starts and ends executions, manage publishes workflows \
-and makes keys. Without --scope it has all that the one which makes it has.
+and makes keys. Without --scope it has all that the one which makes it has. It works no longer than that one, and is \
+revoked with it.
 
 Examples:
   export FOREBAY_KEY=$(forebay key create ci --workspace acme)
@@ -38,7 +39,7 @@ pub(crate) struct Create {
     /// What it may do: read, run, manage, separated by commas
     #[arg(long, value_name = "SCOPE", value_delimiter = ',', value_parser = read_scope)]
     scope: Vec<Scope>,
-    /// When it stops working: 2030-01-31T09:00:00Z, or how long from now, such as 90d [default: never]
+    /// When it stops working: 2030-01-31T09:00:00Z, or how long from now, such as 90d [default: with the key that makes it]
     #[arg(long, value_name = "TIME", value_parser = input::read_time)]
     expires: Option<Timestamp>,
     #[command(flatten)]
@@ -55,7 +56,7 @@ pub(crate) struct List {
     place: Place,
 }
 
-/// Revoke a key: within five seconds it opens nothing
+/// Revoke a key and every key made with it: within five seconds they open nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -106,7 +107,11 @@ impl Act for List {
         let workspace = session.workspace(&self.place).await?.map(|id| id.to_string());
         let query: Vec<(&str, &str)> = workspace.as_deref().map(|id| ("workspaceId", id)).into_iter().collect();
         let listed = self.paging.fetch(session, "keys", &query).await?;
-        listed.show(session, &["NAME", "BEGINS", "SCOPES", "WORKSPACE", "EXPIRES", "LAST USED", "ID"], row)?;
+        listed.show(
+            session,
+            &["NAME", "BEGINS", "SCOPES", "WORKSPACE", "EXPIRES", "LAST USED", "MADE BY", "ID"],
+            row,
+        )?;
         Ok(Exit::Done)
     }
 }
@@ -147,6 +152,7 @@ fn row(key: &wire::Key) -> Vec<Cell> {
         Cell::new(key.workspace_id.map_or_else(|| "all: a root key".to_owned(), |id| id.to_string())),
         Cell::maybe(key.expires_at.map(output::time)),
         Cell::maybe(key.last_used_at.map(output::time)),
+        Cell::maybe(key.created_by.as_ref()),
         Cell::new(key.id),
     ]
 }

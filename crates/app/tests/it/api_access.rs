@@ -398,7 +398,7 @@ async fn every_route_has_its_row() {
 
 #[tokio::test]
 async fn no_key_a_bad_key_and_an_ended_key_open_nothing() {
-    let world = World::with(&[KEY]).await;
+    let world = World::with(&[KEY, "auth.max_failures_per_address=100000"]).await;
     let ours = Things::of(&world).await;
     let stranger = Secret::generate().expect("randomness");
     let mut keys = vec![

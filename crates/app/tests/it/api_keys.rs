@@ -118,3 +118,41 @@ async fn a_revoked_or_expired_key_is_refused_by_every_process_within_five_second
     let revoked = activity["items"].as_array().expect("a list").iter().filter(|item| item["action"] == "key.revoke");
     assert_eq!(revoked.count(), 1);
 }
+
+#[tokio::test]
+async fn a_short_lived_key_makes_no_eternal_one_and_what_it_made_ends_with_it() {
+    let world = World::with(&["auth.max_keys_per_workspace=5"]).await;
+    let tenant = world.tenant("FREE").await;
+    let short = json!({ "name": "short", "expiresAt": "2098-01-01T00:00:00Z" });
+    let short = tenant.api.post("keys", short).await.expect(201);
+    let (maker, id) = (tenant.api.with_key(&text(&short["key"])), text(&short["id"]));
+    let child = maker.post("keys", json!({ "name": "child" })).await.expect(201);
+    assert_eq!(child["expiresAt"], "2098-01-01T00:00:00Z", "the answer says when it ends");
+    assert_eq!(child["createdBy"], format!("key:{id}"));
+    let late = maker.post("keys", json!({ "name": "late", "expiresAt": "2098-01-01T00:00:01Z" })).await;
+    assert_eq!(late.problem(422), "validation_failed");
+    assert!(late.text.contains("2098-01-01T00:00:00Z"), "{}", late.text);
+    let listed = tenant.api.get("keys").await.expect(200);
+    let by: Vec<&Value> = listed["items"].as_array().expect("a list").iter().map(|key| &key["createdBy"]).collect();
+    assert_eq!(by[0], "root");
+    assert_eq!(by[2], &json!(format!("key:{id}")));
+    let child = tenant.api.with_key(&text(&child["key"]));
+    let grandchild = child.post("keys", json!({ "name": "grandchild" })).await.expect(201);
+    let grandchild = tenant.api.with_key(&text(&grandchild["key"]));
+    tenant.api.post("keys", json!({ "name": "fifth" })).await.expect(201);
+    let sixth = tenant.api.post("keys", json!({ "name": "sixth" })).await;
+    assert_eq!(sixth.problem(409), "conflict");
+    assert!(sixth.text.contains("auth.max_keys_per_workspace"), "{}", sixth.text);
+    let elsewhere = world.another(&[]).await;
+    for api in [&child, &grandchild] {
+        api.get("workspaces").await.expect(200);
+        api.at(&elsewhere.base).get("workspaces").await.expect(200);
+    }
+    tenant.api.delete(&format!("keys/{id}")).await.expect(204);
+    for api in [&maker, &child, &grandchild] {
+        api.get("workspaces").await.problem(401);
+        let there = refused_after(&api.at(&elsewhere.base)).await;
+        assert!(there < SOON, "{there:?}");
+    }
+    tenant.api.get("workspaces").await.expect(200);
+}

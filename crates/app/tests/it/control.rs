@@ -155,8 +155,8 @@ async fn an_item_says_who_holds_what_it_waits_for() {
 }
 
 #[tokio::test]
-async fn a_key_has_a_bounded_number_of_requests_that_wait() {
-    let world = World::with(&["http.max_waits_per_key=2"]).await;
+async fn a_workspace_has_a_bounded_number_of_requests_that_wait_whatever_keys_it_has() {
+    let world = World::with(&["http.max_waits_per_workspace=2"]).await;
     let (tenant, other) = (world.tenant("FREE").await, world.tenant("FREE").await);
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let id = tenant.start(&held).await;
@@ -180,6 +180,9 @@ async fn a_key_has_a_bounded_number_of_requests_that_wait() {
     })
     .await;
     assert_eq!((refused.problem(429), refused.header("retry-after")), ("rate_limited", "1"));
+    let second = tenant.api.post("keys", json!({ "name": "second" })).await.expect(201);
+    let second = tenant.api.with_key(&text(&second["key"]));
+    assert_eq!(second.get(&short).await.problem(429), "rate_limited", "another key is the same workspace");
     assert_eq!(tenant.status(&id).await, "RUNNING", "who does not wait is answered");
     let theirs = other.start(&other.light().await).await;
     other.completed(&theirs).await;

@@ -22,6 +22,7 @@ mod events;
 mod examples;
 mod exclusive;
 mod forced_ends;
+mod front_door;
 mod graph;
 mod idempotency;
 mod inputs;

@@ -257,6 +257,7 @@ async fn every_signal_of_the_table_is_told_by_a_running_service() {
     watched.ordinary_life().await;
     watched.webhooks().await;
     watched.asks().await;
+    watched.world.server.anonymous().get("workspaces").await.problem(401);
     watched.schedules().await;
     watched.missing_parts().await;
     watched.deaths().await;
@@ -365,7 +366,7 @@ async fn a_process_without_the_api_answers_about_itself_and_nothing_else() {
     let database = store::testing::Database::new().await;
     let mut command = forebay();
     command.args(["serve", "--database-url", &database.url, "--roles", "dispatcher,worker"]);
-    command.args(["--set", "http.signals_listen=127.0.0.1:0"]);
+    command.args(["--set", "http.admin_listen=127.0.0.1:0"]);
     let mut process = Process::spawn("worker", command);
     let base = process.says("Forebay listens on ").await;
     let anonymous = Api::new(&base, None);

@@ -115,6 +115,9 @@ table! {
     HTTP_CLOSED: "http_connections_closed_total" Counter, ["reason"],
         "Connections that this process closed: the bound is reached and every connection has a request under way (total; address, for those of one address), a newcomer took the place of one without a request (replaced), no request came in time (head, idle), the client did not read its answer (unread).",
         "address: a client opens too many, or a proxy is missing in http.trusted_proxies. head or replaced rising: slow clients, or somebody holds connections open on purpose. total: raise the limit of open files.";
+    AUTH_FAILURES: "authentication_failures_total" Counter, ["reason"],
+        "Requests that were not let in: missing (no key), malformed (not a key), unknown (never made, revoked or expired), limited (too many failures from that address).",
+        "unknown or limited rising: a client uses a revoked key, or somebody guesses; the log names the addresses. missing: a client lost its configuration.";
     POOL_CONNECTIONS: "database_pool_connections" Gauge, ["pool", "state"],
         "Connections of a pool: in_use, idle, max.",
         "in_use at max with database_pool_waiting above 0: raise database.api_connections or database.work_connections, if the database has room.";

@@ -15,12 +15,12 @@ const LEAST_BACKLOG: usize = 64 * 1024;
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
     pub listen: SocketAddr,
-    pub signals_listen: Option<SocketAddr>,
+    pub admin_listen: Option<SocketAddr>,
     pub public_url: Option<String>,
     pub max_body_bytes: usize,
     pub request_timeout_ms: u64,
-    pub max_waits_per_key: usize,
-    pub max_streams_per_key: usize,
+    pub max_waits_per_workspace: usize,
+    pub max_streams_per_workspace: usize,
     pub max_stream_backlog_bytes: usize,
     pub max_connections: Option<usize>,
     pub max_connections_per_address: Option<usize>,
@@ -35,12 +35,12 @@ impl Default for Http {
     fn default() -> Self {
         Http {
             listen: SocketAddr::from(([127, 0, 0, 1], 7400)),
-            signals_listen: None,
+            admin_listen: None,
             public_url: None,
             max_body_bytes: 1 << 20,
             request_timeout_ms: 60_000,
-            max_waits_per_key: 256,
-            max_streams_per_key: 256,
+            max_waits_per_workspace: 256,
+            max_streams_per_workspace: 256,
             max_stream_backlog_bytes: 8 * 1024 * 1024,
             max_connections: None,
             max_connections_per_address: None,

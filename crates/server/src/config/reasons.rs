@@ -4,15 +4,24 @@
 /// key has one.
 pub const REASONS: &[(&str, &str)] = &[
     ("http.listen", "where the API listens; loopback unless you say otherwise"),
-    ("http.signals_listen", "where a process without the role api answers /healthz, /readyz and /metrics"),
+    (
+        "http.admin_listen",
+        "an address of its own for /healthz, /readyz and /metrics, in any role; when set, http.listen serves /healthz but neither /readyz nor /metrics",
+    ),
     (
         "http.public_url",
         "where others reach this service (https://forebay.example.com): what links and callbacks begin with",
     ),
     ("http.max_body_bytes", "the largest request body taken"),
     ("http.request_timeout_ms", "the longest a request may take, ?wait= included"),
-    ("http.max_waits_per_key", "requests of one key that may wait for an end (?wait=) at once, in this process"),
-    ("http.max_streams_per_key", "event streams and sockets of one key that may be open at once, in this process"),
+    (
+        "http.max_waits_per_workspace",
+        "requests of one workspace that may wait for an end or a task (?wait=) at once, in this process",
+    ),
+    (
+        "http.max_streams_per_workspace",
+        "event streams and sockets of one workspace that may be open at once, in this process",
+    ),
     (
         "http.max_stream_backlog_bytes",
         "changes that may wait for one stream or socket that reads too slowly, in bytes; with more it is closed and must come back",
@@ -48,6 +57,15 @@ pub const REASONS: &[(&str, &str)] = &[
     ("database.work_connections", "connections for dispatching and recording, apart from requests"),
     ("database.migrate", "false: somebody else migrates, with `forebay migrate`"),
     ("auth.root_key", "the key that may do everything; `forebay root-key` makes one"),
+    (
+        "auth.root_key_file",
+        "a file with root keys, one per line; read again every two seconds, so keys are added and removed without a restart",
+    ),
+    ("auth.max_keys_per_workspace", "keys of one workspace that may work at once"),
+    (
+        "auth.max_failures_per_address",
+        "requests a minute with a bad key from one address, in this process; beyond it only keys that this process knows as good work from there",
+    ),
     ("workflow.engine.enabled", "false: the API accepts, items wait, nothing is dispatched or run"),
     ("queue.max_backlog", "executions that may wait in a workspace that has no limit of its own; none if not set"),
     ("dispatch.poll_interval_ms", "how long a lost hint can delay anything"),

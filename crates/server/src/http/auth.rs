@@ -4,8 +4,10 @@
 //! - A request without a valid key goes no further: its body is not read.
 //! - A revoked or expired key stops working within `FRESH` of the time at which it was looked up.
 //! - Keys are looked up by hash; none is ever logged.
+//! - Whoever comes in from outside passes `admit`, which counts failures and limits them by address.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,9 @@ use kernel::ids::{KeyId, WorkspaceId};
 use store::Store;
 use store::key::{Key, Secret};
 
+use super::failures::{Reason, client};
 use super::{Api, Code, Problem, access};
+use crate::root_keys::RootKeys;
 
 /// How long a key that was found is trusted without looking again.
 const FRESH: Duration = Duration::from_secs(3);
@@ -38,6 +42,8 @@ pub(crate) fn is_foreign(token: &str) -> bool {
 pub(crate) struct Caller {
     /// What the audit log calls it.
     pub(crate) actor: String,
+    /// The stored key that it showed; none for a configured root key, and for what shows no key.
+    pub(crate) key: Option<KeyId>,
     /// The one workspace it may see; none for the root key, which may see all.
     pub(crate) workspace: Option<WorkspaceId>,
     pub(crate) scopes: Scopes,
@@ -69,6 +75,11 @@ impl Caller {
         }
     }
 
+    /// Whose share of what is bounded it uses: its workspace's, however many keys that has; a root key's own.
+    pub(crate) fn share(&self) -> String {
+        self.workspace.map_or_else(|| self.actor.clone(), |workspace| format!("workspace:{workspace}"))
+    }
+
     /// Only the root key goes on.
     pub(crate) fn root(&self) -> Result<(), Problem> {
         match self.workspace {
@@ -78,21 +89,21 @@ impl Caller {
     }
 }
 
-/// The keys of this process: a configured root key, and stored ones remembered for a moment.
+/// The keys of this process: configured root keys, and stored ones remembered for a moment.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    root: Option<Secret>,
+    root: RootKeys,
     seen: Mutex<BTreeMap<Vec<u8>, (Key, Instant)>>,
 }
 
 impl Keys {
-    pub(crate) fn new(root: Option<Secret>) -> Keys {
+    pub(crate) fn new(root: RootKeys) -> Keys {
         Keys { root, seen: Mutex::new(BTreeMap::new()) }
     }
 
     pub(crate) async fn caller(&self, store: &Store, secret: &Secret) -> Result<Caller, Problem> {
-        if self.root.as_ref().is_some_and(|root| root.is(secret)) {
-            return Ok(Caller { actor: "root".to_owned(), workspace: None, scopes: Scopes::all() });
+        if self.root.contain(secret) {
+            return Ok(Caller { actor: "root".to_owned(), key: None, workspace: None, scopes: Scopes::all() });
         }
         let hash = secret.hash();
         let remembered = {
@@ -104,7 +115,11 @@ impl Keys {
             None => {
                 // Before it is looked for: what is trusted from then on may have been revoked since.
                 let asked = Instant::now();
-                let key = store.find_key(secret).await.map_err(|error| match error {
+                let found = store.find_key(secret).await;
+                if matches!(found, Err(store::Error::NotFound)) {
+                    self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash);
+                }
+                let key = found.map_err(|error| match error {
                     store::Error::NotFound => Problem::new(
                         Code::Unauthenticated,
                         "this key is not known here: it was revoked, or belongs to another server",
@@ -119,13 +134,20 @@ impl Keys {
                 key
             }
         };
-        Ok(Caller { actor: format!("key:{}", key.id), workspace: key.workspace, scopes: key.scopes })
+        let actor = format!("key:{}", key.id);
+        Ok(Caller { actor, key: Some(key.id), workspace: key.workspace, scopes: key.scopes })
     }
 
-    /// Trusts this key no longer without looking again.
-    pub(crate) fn forget(&self, id: KeyId) {
+    /// Was this key good when it was last looked up here?
+    fn know(&self, secret: &Secret) -> bool {
+        self.root.contain(secret)
+            || self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&secret.hash())
+    }
+
+    /// Trusts these keys no longer without looking again.
+    pub(crate) fn forget(&self, ids: &[KeyId]) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.retain(|_, (key, _)| key.id != id);
+        seen.retain(|_, (key, _)| !ids.contains(&key.id));
     }
 }
 
@@ -137,6 +159,23 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<Secret> {
     scheme.eq_ignore_ascii_case("bearer").then(|| Secret::parse(token.trim()).ok())?
 }
 
+/// Who shows this key, from that address. A failure is counted; too many of an address are answered without a look.
+pub(crate) async fn admit(api: &Api, from: IpAddr, secret: &Secret) -> Result<Caller, Problem> {
+    if !api.keys.know(secret)
+        && let Err(wait) = api.failures.check(from, Instant::now())
+    {
+        api.failures.note(from, Reason::Limited, Instant::now());
+        let problem = Problem::new(Code::RateLimited, "too many requests with bad keys came from this address");
+        let wait = u32::try_from(wait.as_secs()).unwrap_or(60).max(1);
+        return Err(Problem { retry_after_s: Some(wait), ..problem });
+    }
+    let found = api.keys.caller(&api.store, secret).await;
+    if matches!(&found, Err(problem) if problem.code == Code::Unauthenticated) {
+        api.failures.note(from, Reason::Unknown, Instant::now());
+    }
+    found
+}
+
 /// Lets a request through with its caller, or answers 401, or 403 to one without the scope it takes.
 pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: Next) -> Result<Response, Problem> {
     let missing = || {
@@ -145,8 +184,13 @@ pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: 
             "send `Authorization: Bearer KEY`; `forebay dev` prints a key, and `forebay workspace key` makes one",
         )
     };
-    let secret = bearer(request.headers()).ok_or_else(missing)?;
-    let caller = api.keys.caller(&api.store, &secret).await?;
+    let from = client(request.extensions(), request.headers(), &api.settings.http.trusted_proxies);
+    let Some(secret) = bearer(request.headers()) else {
+        let shown = request.headers().contains_key(header::AUTHORIZATION);
+        api.failures.note(from, if shown { Reason::Malformed } else { Reason::Missing }, Instant::now());
+        return Err(missing());
+    };
+    let caller = admit(&api, from, &secret).await?;
     if let Some(route) = request.extensions().get::<MatchedPath>() {
         let scope = access::needed(request.method(), route.as_str());
         if !caller.scopes.allow(scope) {

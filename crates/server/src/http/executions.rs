@@ -71,10 +71,10 @@ pub(crate) async fn get(
         Some(Ok(wait)) => wait.min(LONGEST_WAIT).min(api.timeout() * 9 / 10),
         Some(Err(error)) => return Err(Problem::new(Code::ValidationFailed, format!("wait: {error}"))),
     };
-    let most = api.settings.http.max_waits_per_key;
+    let most = api.settings.http.max_waits_per_workspace;
     let _turn = match wait.is_zero() {
         true => None,
-        false => Some(api.waiters.turn(&caller.actor, most).ok_or_else(|| too_many(most))?),
+        false => Some(api.waiters.turn(&caller.share(), most).ok_or_else(|| too_many(most))?),
     };
     let until = Instant::now() + wait;
     let waiter = api.waiters.on(id);
@@ -94,7 +94,7 @@ pub(crate) async fn get(
 }
 
 fn too_many(most: usize) -> Problem {
-    let detail = format!("{most} requests with this key wait for executions to end; ask without ?wait=, or later");
+    let detail = format!("{most} requests of this workspace wait for executions to end; ask without ?wait=, or later");
     Problem { retry_after_s: Some(1), ..Problem::new(Code::RateLimited, detail) }
 }
 

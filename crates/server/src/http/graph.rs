@@ -131,11 +131,8 @@ fn answer(drawn: String, format: Format) -> Response {
     let policy = format!(
         "default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
     );
-    let headers: [(HeaderName, String); 3] = [
-        (header::CONTENT_TYPE, kind.to_owned()),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-        (header::CONTENT_SECURITY_POLICY, policy),
-    ];
+    let headers: [(HeaderName, String); 2] =
+        [(header::CONTENT_TYPE, kind.to_owned()), (header::CONTENT_SECURITY_POLICY, policy)];
     (headers, drawn).into_response()
 }
 

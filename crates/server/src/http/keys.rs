@@ -1,7 +1,8 @@
 //! API keys: made here, shown once, listed by how they begin, revoked.
 //!
 //! Invariants
-//! - No key makes one with more scopes than its own.
+//! - No key makes one with more scopes than its own, nor one that works longer. A workspace has a bounded number.
+//! - A key is revoked together with every key that it made, and that those made.
 //! - A revoked key stops working here at once, elsewhere as soon as it is looked up again (`auth::FRESH`).
 
 use axum::extract::State;
@@ -12,7 +13,7 @@ use jiff::Timestamp;
 use kernel::access::Scopes;
 use kernel::ids::{KeyId, WorkspaceId};
 use serde::Deserialize;
-use store::key::{Listed, NewKey, Secret};
+use store::key::{Denied, Listed, Maker, NewKey, Secret};
 use utoipa::IntoParams;
 
 use super::auth::Caller;
@@ -51,13 +52,15 @@ pub(crate) async fn create(
     api.store.workspace(workspace_id).await.map_err(not_found)?;
     let secret = Secret::generate()?;
     let new = NewKey { workspace: Some(workspace_id), name: &body.name, scopes, expires_at: body.expires_at };
-    let id = api.store.create_key(&new, &secret, &caller.actor).await?;
+    let maker = Maker { actor: &caller.actor, key: caller.key, max_live: api.settings.auth.max_keys_per_workspace };
+    let issued = api.store.issue_key(&new, &secret, &maker).await?.map_err(denied)?;
     let created = CreatedKey {
-        id,
+        id: issued.id,
         name: body.name,
         workspace_id,
         scopes: scopes.list(),
-        expires_at: body.expires_at,
+        created_by: caller.actor,
+        expires_at: issued.expires_at,
         key: secret.expose().to_owned(),
     };
     Ok((StatusCode::CREATED, Reply(created)))
@@ -78,18 +81,18 @@ pub(crate) async fn list(
     Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
-/// Revokes a key: within five seconds no process takes it any more.
+/// Revokes a key, and every key that was made with it: within five seconds no process takes them any more.
 #[utoipa::path(delete, path = "/keys/{id}", tag = "keys", params(("id" = KeyId, Path)), responses((status = 204)))]
 pub(crate) async fn revoke(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<KeyId>,
 ) -> Result<StatusCode, Problem> {
-    api.store.revoke_key(id, caller.workspace, &caller.actor).await.map_err(|error| match error {
+    let revoked = api.store.revoke_key(id, caller.workspace, &caller.actor).await.map_err(|error| match error {
         store::Error::NotFound => Problem::not_found("key"),
         other => other.into(),
     })?;
-    api.keys.forget(id);
+    api.keys.forget(&revoked);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -103,6 +106,20 @@ fn scopes(caller: &Caller, asked: Option<Vec<kernel::access::Scope>>) -> Result<
         return Err(Problem::new(Code::Forbidden, "a key cannot give scopes that it has not itself"));
     }
     Ok(asked)
+}
+
+fn denied(denied: Denied) -> Problem {
+    match denied {
+        Denied::MakerGone => Problem::new(Code::Unauthenticated, "this key was revoked or has expired"),
+        Denied::Outlives { limit } => Problem::new(
+            Code::ValidationFailed,
+            format!("expiresAt: a key works no longer than the one that makes it, which expires at {limit}"),
+        ),
+        Denied::TooMany { most } => Problem::new(
+            Code::Conflict,
+            format!("this workspace has {most} keys that work (auth.max_keys_per_workspace): revoke one first"),
+        ),
+    }
 }
 
 fn check_expiry(at: Option<Timestamp>) -> Result<(), Problem> {
@@ -122,6 +139,7 @@ fn wire(row: Listed) -> Key {
         prefix: row.prefix,
         scopes: row.scopes.list(),
         created_at: row.created_at,
+        created_by: row.created_by,
         expires_at: row.expires_at,
         last_used_at: row.last_used_at,
     }

@@ -35,7 +35,7 @@ pub(crate) async fn get() -> Response {
 
 /// The whole document.
 pub(crate) fn document() -> Value {
-    let routes = open().nest("/api/v1", v1().merge(streams())).into_openapi();
+    let routes = open().merge(super::health()).nest("/api/v1", v1().merge(streams())).into_openapi();
     let mut document = serde_json::to_value(routes).unwrap_or_default();
     document["info"] = json!({
         "title": "Forebay", "version": env!("CARGO_PKG_VERSION"), "description": ABOUT,

@@ -12,7 +12,7 @@ mod channels;
 mod identity;
 mod socket;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
@@ -22,6 +22,7 @@ use axum::response::Response;
 use kernel::realtime::frame::Version;
 use serde::Deserialize;
 
+use super::failures::{Origin, Reason};
 use super::{Api, Code, Problem};
 use identity::Identity;
 use socket::Socket;
@@ -44,6 +45,7 @@ pub(crate) async fn connect(
     State(api): State<Api>,
     asked: Result<Query<Asked>, QueryRejection>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    origin: Origin,
 ) -> Result<Response, Problem> {
     // Not the framework's words: they may quote the query.
     let Ok(Query(asked)) = asked else { return Err(Problem::of(Code::Malformed)) };
@@ -51,18 +53,21 @@ pub(crate) async fn connect(
     let version =
         Version::parse(asked.vsn.as_deref()).ok_or_else(|| Problem::new(Code::Malformed, "vsn is 2.0.0 or 1.0.0"))?;
     let opened = match asked.apikey.as_deref() {
-        Some(key) => Identity::open(&api, key).await,
-        None => Err(Problem::new(Code::Unauthenticated, "give a key as apikey")),
+        Some(key) => Identity::open(&api, origin.0, key).await,
+        None => {
+            api.failures.note(origin.0, Reason::Missing, Instant::now());
+            Err(Problem::new(Code::Unauthenticated, "give a key as apikey"))
+        }
     };
-    let (secret, actor) = match opened {
+    let (secret, share) = match opened {
         Ok(opened) => opened,
         Err(problem) => {
             tokio::time::sleep(REFUSED_AFTER).await;
             return Err(problem);
         }
     };
-    let most = api.settings.http.max_streams_per_key;
-    let turn = api.streams.turn(&actor, most).ok_or_else(|| super::stream::too_many(most))?;
+    let most = api.settings.http.max_streams_per_workspace;
+    let turn = api.streams.turn(&share, most).ok_or_else(|| super::stream::too_many(most))?;
     let held = api.tasks.token();
     let upgrade = upgrade.max_message_size(LARGEST).max_frame_size(LARGEST);
     Ok(upgrade.on_upgrade(async move |opened| {

@@ -127,9 +127,9 @@ pub(crate) async fn of_projection(
     open(api, caller, View::Projection, None, &headers).await
 }
 
-/// What a key with too many of them is told.
+/// What a workspace with too many of them is told.
 pub(super) fn too_many(most: usize) -> Problem {
-    let detail = format!("{most} streams and sockets of this key are open in this process; close one first");
+    let detail = format!("{most} streams and sockets of this workspace are open in this process; close one first");
     Problem { retry_after_s: Some(5), ..Problem::new(Code::RateLimited, detail) }
 }
 
@@ -146,8 +146,8 @@ async fn open(
         Some(Some(place)) => Some(place),
         Some(None) => return Err(Problem::new(Code::Malformed, "Last-Event-ID is the id of an event of this stream")),
     };
-    let most = api.settings.http.max_streams_per_key;
-    let turn = api.streams.turn(&caller.actor, most).ok_or_else(|| too_many(most))?;
+    let most = api.settings.http.max_streams_per_workspace;
+    let turn = api.streams.turn(&caller.share(), most).ok_or_else(|| too_many(most))?;
     let topics = view.topics();
     let (workspace, one) = (caller.workspace, id.map(|id| id.0));
     let wants = move |change: &Change| {

@@ -103,10 +103,10 @@ fn check(api: &Api, body: &ClaimTasks) -> Result<(i32, Option<Duration>, Duratio
     Ok((most, lease, wait))
 }
 
-/// The right to wait: so many claims of a key may, and so many of a workspace, whatever keys it has.
+/// The right to wait: a workspace has so many requests that wait, of which fewer may wait for tasks.
 fn turns(api: &Api, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<Vec<Turn>, Problem> {
-    let most = api.settings.http.max_waits_per_key;
-    let mut turns = vec![api.waiters.turn(&caller.actor, most).ok_or_else(|| too_many(most, "with this key"))?];
+    let most = api.settings.http.max_waits_per_workspace;
+    let mut turns = vec![api.waiters.turn(&caller.share(), most).ok_or_else(|| too_many(most, "of this workspace"))?];
     if let Some(workspace) = workspace {
         let turn = api.waiters.turn(&format!("tasks of {workspace}"), MOST_WAITING);
         turns.push(turn.ok_or_else(|| too_many(MOST_WAITING, "for tasks of this workspace"))?);

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use engine::outbound;
 use store::connect::UrlError;
-use store::key::Malformed;
 use store::migrate::MigrateError;
 
 use crate::config::Invalid;
@@ -20,8 +19,11 @@ pub enum StartError {
     Url(#[from] UrlError),
     #[error(transparent)]
     Migrate(#[from] MigrateError),
-    #[error("auth.root_key cannot be used")]
-    RootKey(#[from] Malformed),
+    #[error(
+        "there is no root key, and {address} can be reached from other machines: set auth.root_key or auth.root_key_file \
+         (`forebay root-key` makes a key), or listen on 127.0.0.1"
+    )]
+    NoRootKey { address: SocketAddr },
     #[error("cannot listen on {address}; choose another address with --listen")]
     Listen {
         address: SocketAddr,

@@ -19,7 +19,7 @@ pub struct CreateKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1)]
     pub scopes: Option<Vec<Scope>>,
-    /// When it stops working by itself; never, if not said.
+    /// When it stops working by itself: no later than the key that makes it, and at the same time if not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
@@ -31,6 +31,8 @@ pub struct CreatedKey {
     pub name: String,
     pub workspace_id: WorkspaceId,
     pub scopes: Vec<Scope>,
+    /// Who made it: `root`, or `key:` and the id of a key.
+    pub created_by: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// The key itself: shown this once, kept nowhere.
@@ -58,6 +60,9 @@ pub struct Key {
     pub prefix: Option<String>,
     pub scopes: Vec<Scope>,
     pub created_at: Timestamp,
+    /// Who made it: `root`, or `key:` and the id of a key; not known of the oldest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// To the minute.

@@ -4,4 +4,4 @@ SET revoked_at = clock_timestamp()
 WHERE id = $1::uuid
   AND revoked_at IS NULL
   AND workspace_id IS NOT DISTINCT FROM coalesce($2::uuid, workspace_id)
-RETURNING workspace_id, name
+RETURNING id, workspace_id, name

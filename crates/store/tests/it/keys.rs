@@ -1,9 +1,10 @@
 //! API keys: hashed at rest, found by their secret, and gone when revoked.
 
+use jiff::{SignedDuration, Timestamp};
 use kernel::access::{Scope, Scopes};
-use kernel::ids::WorkspaceId;
+use kernel::ids::{KeyId, WorkspaceId};
 use store::Error;
-use store::key::{Key, Malformed, NewKey, Secret};
+use store::key::{Denied, Issued, Key, Maker, Malformed, NewKey, Secret};
 
 use crate::support::World;
 
@@ -154,4 +155,98 @@ async fn a_key_is_revoked_once_by_its_own_workspace_or_by_root() {
         assert!(world.store.keys(None, None, 10).await.expect("a list").is_empty(), "the revoked are not listed");
     }
     assert_eq!(world.count("activity WHERE action = 'key.revoke'").await, 2);
+}
+
+/// Makes a key of the workspace with another key.
+async fn child(world: &World, new: &NewKey<'_>, maker: KeyId) -> Result<(Secret, Issued), Denied> {
+    let secret = Secret::generate().expect("a key");
+    let maker = Maker { actor: &format!("key:{maker}"), key: Some(maker), max_live: 100 };
+    let issued = world.store.issue_key(new, &secret, &maker).await.expect("an answer")?;
+    Ok((secret, issued))
+}
+
+#[tokio::test]
+async fn a_key_that_another_made_ends_no_later_than_that_one() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let to_the_second = Timestamp::from_second(Timestamp::now().as_second()).expect("a time");
+    let (noon, evening) =
+        (to_the_second + SignedDuration::from_hours(1), to_the_second + SignedDuration::from_hours(9));
+    let short = NewKey { expires_at: Some(noon), ..key(Some(workspace), "short") };
+    let maker = world.store.create_key(&short, &Secret::generate().expect("a key"), "test").await.expect("a key");
+    let (_, unsaid) = child(&world, &key(Some(workspace), "unsaid"), maker).await.expect("made");
+    assert_eq!(unsaid.expires_at, Some(noon), "it ends with its maker");
+    let late = NewKey { expires_at: Some(evening), ..key(Some(workspace), "late") };
+    assert_eq!(child(&world, &late, maker).await.expect_err("too late"), Denied::Outlives { limit: noon });
+    let (_, grandchild) = child(&world, &key(Some(workspace), "grandchild"), unsaid.id).await.expect("made");
+    assert_eq!(grandchild.expires_at, Some(noon));
+    let listed = world.store.keys(Some(workspace), None, 10).await.expect("a list");
+    let by: Vec<_> = listed.iter().map(|key| key.created_by.clone().expect("known")).collect();
+    assert_eq!(by, ["test".to_owned(), format!("key:{maker}"), format!("key:{}", unsaid.id)]);
+    world.run_sql("UPDATE api_key SET expires_at = now() WHERE id = $1", &[&maker.0]).await;
+    assert_eq!(child(&world, &key(Some(workspace), "x"), maker).await.expect_err("ended"), Denied::MakerGone);
+}
+
+#[tokio::test]
+async fn a_revoked_key_takes_what_it_made_with_it_and_nothing_else() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let own = key(Some(workspace), "k");
+    let (first, other) = (Secret::generate().expect("a key"), Secret::generate().expect("a key"));
+    let root = world.store.create_key(&own, &first, "test").await.expect("a key");
+    world.store.create_key(&own, &other, "test").await.expect("a key");
+    let (below, made) = child(&world, &own, root).await.expect("made");
+    // One that was revoked before is no way out for what it made.
+    let (_, between) = child(&world, &own, made.id).await.expect("made");
+    let (deepest, deep) = child(&world, &own, between.id).await.expect("made");
+    world.run_sql("UPDATE api_key SET revoked_at = now() WHERE id = $1", &[&between.id.0]).await;
+    let mut ended = world.store.revoke_key(root, Some(workspace), "test").await.expect("revoked");
+    ended.sort_unstable();
+    assert_eq!(ended, [root, made.id, deep.id]);
+    for secret in [&first, &below, &deepest] {
+        assert!(matches!(world.store.find_key(secret).await, Err(Error::NotFound)));
+    }
+    world.store.find_key(&other).await.expect("nobody's child");
+    assert_eq!(world.count("activity WHERE action = 'key.revoke'").await, 3);
+    assert_eq!(child(&world, &own, made.id).await.expect_err("revoked"), Denied::MakerGone);
+}
+
+#[tokio::test]
+async fn no_key_is_made_by_one_that_is_revoked_meanwhile() {
+    let world = World::new().await;
+    let workspace = world.workspace("PRO").await;
+    let own = key(Some(workspace), "k");
+    for _ in 0..10 {
+        let root = world.store.create_key(&own, &Secret::generate().expect("a key"), "test").await.expect("a key");
+        let (_, made) = child(&world, &own, root).await.expect("made");
+        let revoke = world.store.revoke_key(root, None, "test");
+        let (revoked, one, two) = tokio::join!(revoke, child(&world, &own, root), child(&world, &own, made.id));
+        revoked.expect("revoked");
+        for (secret, _) in [one, two].into_iter().flatten() {
+            assert!(matches!(world.store.find_key(&secret).await, Err(Error::NotFound)), "it was made, and revoked");
+        }
+        assert_eq!(world.count("api_key WHERE revoked_at IS NULL").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_workspace_has_so_many_keys_that_work_and_no_more() {
+    let world = World::new().await;
+    let (workspace, other) = (world.workspace("PRO").await, world.workspace("PRO").await);
+    let maker = Maker { actor: "root", key: None, max_live: 3 };
+    let make = async |workspace: WorkspaceId| {
+        let secret = Secret::generate().expect("a key");
+        world.store.issue_key(&key(Some(workspace), "k"), &secret, &maker).await.expect("an answer")
+    };
+    let made = futures_util::future::join_all((0..8).map(|_| make(workspace))).await;
+    let made: Vec<Issued> = made.into_iter().flatten().collect();
+    assert_eq!(made.len(), 3, "however many ask at once");
+    assert_eq!(make(workspace).await, Err(Denied::TooMany { most: 3 }));
+    make(other).await.expect("another workspace has its own");
+    world.store.revoke_key(made[0].id, None, "test").await.expect("revoked");
+    world.run_sql("UPDATE api_key SET expires_at = now() WHERE id = $1", &[&made[1].id.0]).await;
+    for _ in 0..2 {
+        make(workspace).await.expect("the revoked and the expired do not count");
+    }
+    assert_eq!(make(workspace).await, Err(Denied::TooMany { most: 3 }));
 }

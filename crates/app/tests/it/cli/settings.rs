@@ -64,7 +64,7 @@ async fn settings_are_shown_with_reasons_and_without_secrets() {
     let poll = "# how long a lost hint can delay anything\ndispatch.poll_interval_ms = 5000 # default\n";
     assert!(shown.contains(poll), "{shown}");
     assert!(shown.contains("auth.root_key = \"***\" # flag\n"), "{shown}");
-    assert!(shown.contains("# http.signals_listen is not set\n"), "{shown}");
+    assert!(shown.contains("# http.admin_listen is not set\n"), "{shown}");
     let json = Cli::new().ok(&["config", "--log-format", "json"]).await;
     assert!(json.contains("log.format = \"json\" # flag\n"), "{json}");
     let reread: toml::Table = shown.parse().expect("it is TOML");

@@ -210,13 +210,17 @@ async fn who_comes_back_too_late_is_told_to_look_and_a_revoked_key_ends_its_stre
 }
 
 #[tokio::test]
-async fn a_key_has_so_many_streams_and_no_more() {
-    let world = World::with(&["http.max_streams_per_key=1"]).await;
+async fn a_workspace_has_so_many_streams_and_no_more_whatever_keys_it_has() {
+    let world = World::with(&["http.max_streams_per_workspace=1"]).await;
     let tenant = world.tenant("FREE").await;
     let path = "/api/v1/projection/events";
     let first = Stream::open(&tenant.api, path, None).await;
     first.heard(1).await;
-    assert_eq!(tenant.api.get(path).await.problem(429), "rate_limited");
+    let second = text(&tenant.api.post("keys", json!({ "name": "second" })).await.expect(201)["key"]);
+    for api in [&tenant.api, &tenant.api.with_key(&second)] {
+        assert_eq!(api.get(path).await.problem(429), "rate_limited");
+    }
+    Stream::open(&world.tenant("FREE").await.api, path, None).await.heard(1).await;
     drop(first);
     until("there is room again", async || {
         let answered = tenant.api.request(Method::GET, path).send().await.expect("an answer").status();

@@ -128,11 +128,11 @@ async fn a_key_sees_and_changes_its_own_rows_and_needs_the_scope() {
     for owner in [Some(ours.id.as_str()), Some(theirs.id.as_str()), None] {
         job(&world.database, owner, "pending").await;
     }
-    let scoped = async |scope: &str| {
-        let made = ours.api.post("keys", json!({ "name": scope, "scopes": [scope] })).await.expect(201);
+    let scoped = async |scopes: &[&str]| {
+        let made = ours.api.post("keys", json!({ "name": "k", "scopes": scopes })).await.expect(201);
         text(&made["key"])
     };
-    let (read, run) = (scoped("read").await, scoped("run").await);
+    let (read, run, both) = (scoped(&["read"]).await, scoped(&["run"]).await, scoped(&["read", "run"]).await);
     let (root, own) = (world.server.root_key().expose(), ours.api.key.as_deref().expect("a key"));
     let other = theirs.api.key.as_deref().expect("a key");
     let (unknown, forbidden) = (Err((401, "PGRST301")), Err((403, "42501")));
@@ -148,7 +148,11 @@ async fn a_key_sees_and_changes_its_own_rows_and_needs_the_scope() {
         (Some(&*read), None, false, Ok(1)),
         (Some(&*read), None, true, forbidden),
         (Some(&*read), Some(own), true, forbidden),
-        (Some(&*run), None, true, Ok(1)),
+        // Rows that come back are read, so `run` alone does not suffice, in either place.
+        (Some(&*run), None, true, forbidden),
+        (Some(&*run), Some(own), true, forbidden),
+        (Some(own), Some(&*run), true, forbidden),
+        (Some(&*both), None, true, Ok(1)),
         (Some(&*run), None, false, forbidden),
         (None, None, false, unknown),
         (None, None, true, unknown),
@@ -164,6 +168,10 @@ async fn a_key_sees_and_changes_its_own_rows_and_needs_the_scope() {
         }
         assert!(!reply.text.contains(root) && !reply.text.contains(own), "no key is told");
     }
+    let unread = world.server.anonymous().request(Method::PATCH, &format!("/rest/v1/{TABLE}?status=eq.pending"));
+    let unread = unread.header("prefer", "tx=rollback").header("apikey", &run).json(&json!({ "status": "processing" }));
+    let reply = send(unread).await;
+    assert_eq!((reply.status, reply.text.as_str()), (204, ""), "run changes rows, and is told none");
     let refused = pending(&world, Some(own), Some(JWT), false).await;
     assert_eq!(refused.body["message"], "JSON Web Tokens are not taken here: show a key");
     assert_eq!(world.count(&format!("{TABLE} WHERE status = 'pending'")).await, 3, "nothing was changed");

@@ -104,6 +104,7 @@ async fn take(api: &Api, hook: &Opened, request: Request) -> Result<Started, Pro
     };
     let caller = Caller {
         actor: format!("hook:{}", hook.id),
+        key: None,
         workspace: Some(hook.workspace),
         scopes: [Scope::Run].into_iter().collect(),
     };

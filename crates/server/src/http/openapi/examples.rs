@@ -74,11 +74,11 @@ fn workspaces(name: &str) -> Option<Value> {
         "CreateKey" => json!({ "name": "shop", "scopes": ["read", "run"], "expiresAt": "2099-01-01T00:00:00Z" }),
         "CreatedKey" => json!({
             "id": KEY, "name": "shop", "workspaceId": WORKSPACE, "scopes": ["read", "run"],
-            "expiresAt": "2099-01-01T00:00:00Z", "key": "fbk_…",
+            "createdBy": "root", "expiresAt": "2099-01-01T00:00:00Z", "key": "fbk_…",
         }),
         "Key" => json!({
             "id": KEY, "name": "shop", "workspaceId": WORKSPACE, "prefix": "fbk_1a2b3c4d", "scopes": ["read", "run"],
-            "createdAt": MORNING, "lastUsedAt": CREATED,
+            "createdAt": MORNING, "createdBy": "root", "lastUsedAt": CREATED,
         }),
         "SetSecret" => json!({ "value": "…" }),
         "Secret" => json!({

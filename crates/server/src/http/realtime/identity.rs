@@ -4,10 +4,14 @@
 //! - Another key never widens what the socket's own may see.
 //! - Reading is all that a socket does, so `read` is the scope it takes.
 
+use std::net::IpAddr;
+use std::time::Instant;
+
 use kernel::access::{self, Scope};
 use kernel::ids::WorkspaceId;
 use store::key::Secret;
 
+use crate::http::failures::Reason;
 use crate::http::{Api, Code, Problem, auth};
 
 /// A key that was looked up, and whose changes it sees.
@@ -38,11 +42,14 @@ impl Denied {
 }
 
 impl Identity {
-    /// The key that opens a socket, and what limits know it by. One that cannot be looked up now is let in, to nothing yet.
-    pub(super) async fn open(api: &Api, key: &str) -> Result<(Secret, String), Problem> {
-        let secret = Secret::parse(key).map_err(|_| Problem::new(Code::Unauthenticated, "apikey is no key"))?;
-        match api.keys.caller(&api.store, &secret).await {
-            Ok(caller) if caller.scopes.allow(Scope::Read) => Ok((secret, caller.actor)),
+    /// The key that opens a socket, and whose share of sockets it uses. One that cannot be looked up now is let in, to nothing yet.
+    pub(super) async fn open(api: &Api, from: IpAddr, key: &str) -> Result<(Secret, String), Problem> {
+        let Ok(secret) = Secret::parse(key) else {
+            api.failures.note(from, Reason::Malformed, Instant::now());
+            return Err(Problem::new(Code::Unauthenticated, "apikey is no key"));
+        };
+        match auth::admit(api, from, &secret).await {
+            Ok(caller) if caller.scopes.allow(Scope::Read) => Ok((secret, caller.share())),
             Ok(_) => Err(Problem::new(Code::Forbidden, "this needs a key with the scope read")),
             Err(problem) if problem.code == Code::Unavailable => Ok((secret, "unknown".to_owned())),
             Err(problem) => Err(problem),

@@ -3,43 +3,63 @@
 //! Invariants
 //! - Whatever is shown must be a key. The second never widens what the first may see, and both must have the scope.
 
+use std::net::IpAddr;
+use std::time::Instant;
+
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use kernel::access::is_within;
+use kernel::access::{Scope, is_within};
 use store::key::Secret;
 
 use super::fault::Fault;
 use crate::http::auth::{self, Caller};
+use crate::http::failures::{Reason, client};
 use crate::http::{Api, Code, Problem, access};
 
 /// Lets a request through with its caller, or answers 401, or 403 to one without the scope it takes.
 pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: Next) -> Result<Response, Fault> {
-    let (own, shown) = callers(&api, request.headers()).await?;
-    let scope = access::needed(request.method(), "/rest/v1");
-    if ![&own, &shown].iter().all(|caller| caller.scopes.allow(scope)) {
-        let detail = format!("this needs a key with the scope {}", scope.name());
-        return Err(Problem::new(Code::Forbidden, detail).into());
+    let from = client(request.extensions(), request.headers(), &api.settings.http.trusted_proxies);
+    let (first, second) = keys(request.headers()).inspect_err(|_| {
+        let shown = ["apikey", header::AUTHORIZATION.as_str()].iter().any(|name| request.headers().contains_key(*name));
+        api.failures.note(from, if shown { Reason::Malformed } else { Reason::Missing }, Instant::now());
+    })?;
+    let (own, shown) = callers(&api, from, first, second).await?;
+    let needed = access::needed(request.method(), "/rest/v1");
+    // Whoever has the changed rows answered reads them.
+    let read = wants_rows(request.headers()).then_some(Scope::Read);
+    for scope in [Some(needed), read].into_iter().flatten() {
+        if ![&own, &shown].iter().all(|caller| caller.scopes.allow(scope)) {
+            let detail = format!("this needs a key with the scope {}", scope.name());
+            return Err(Problem::new(Code::Forbidden, detail).into());
+        }
     }
     request.extensions_mut().insert(shown);
     Ok(next.run(request).await)
 }
 
-/// Whose `apikey` it is, and who is meant: the bearer, if there is one.
-async fn callers(api: &Api, headers: &HeaderMap) -> Result<(Caller, Caller), Fault> {
+/// Are rows to be answered? Headers that cannot be read are refused later, and answer none.
+fn wants_rows(headers: &HeaderMap) -> bool {
+    super::wanted(headers).is_ok_and(|wanted| wanted.rows)
+}
+
+/// The keys that a request shows: one, and perhaps another beside it.
+fn keys(headers: &HeaderMap) -> Result<(Secret, Option<Secret>), Fault> {
     let first = one(headers, "apikey")?.map(key).transpose()?;
     let second = one(headers, header::AUTHORIZATION.as_str())?.map(bearer).transpose()?;
-    let (own, shown) = match (first, second) {
-        (None, None) => return Err(Fault::unauthenticated("no key was given")),
-        (Some(own), Some(shown)) if !own.is(&shown) => (own, shown),
-        (Some(one), _) | (None, Some(one)) => {
-            let caller = api.keys.caller(&api.store, &one).await?;
-            return Ok((caller.clone(), caller));
-        }
-    };
-    let own = api.keys.caller(&api.store, &own).await?;
-    let shown = api.keys.caller(&api.store, &shown).await?;
+    match (first, second) {
+        (None, None) => Err(Fault::unauthenticated("no key was given")),
+        (Some(own), Some(shown)) if !own.is(&shown) => Ok((own, Some(shown))),
+        (Some(one), _) | (None, Some(one)) => Ok((one, None)),
+    }
+}
+
+/// Whose `apikey` it is, and who is meant: the bearer, if there is one.
+async fn callers(api: &Api, from: IpAddr, own: Secret, shown: Option<Secret>) -> Result<(Caller, Caller), Fault> {
+    let own = auth::admit(api, from, &own).await?;
+    let Some(shown) = shown else { return Ok((own.clone(), own)) };
+    let shown = auth::admit(api, from, &shown).await?;
     if !is_within(shown.workspace, own.workspace) {
         return Err(Fault::unauthenticated("the bearer's key is of another workspace than the apikey"));
     }

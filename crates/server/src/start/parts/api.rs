@@ -5,20 +5,22 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use axum::Router;
 use engine::vault::Vault;
 use engine::versions::Versions;
 use store::Store;
-use store::key::Secret;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::super::StartError;
+use super::super::listeners::Listeners;
 use super::Parts;
 use crate::connection::{self, Bounds};
 use crate::feed::{Feed, Source};
 use crate::http;
 use crate::pass::keep;
 use crate::places::Places;
+use crate::root_keys::RootKeys;
 use crate::waiters::Waiters;
 
 /// How many requests at once may ask an engine elsewhere about a run.
@@ -53,20 +55,25 @@ impl Parts {
         Ok(())
     }
 
-    /// Answers over HTTP: the whole API, or only how this process is doing.
+    /// Answers over HTTP: the API, and how this process is doing.
     pub(in crate::start) fn spawn_api(
         &mut self,
-        listener: TcpListener,
-        root_key: Option<Secret>,
-        whole: bool,
+        listeners: Listeners,
+        root_keys: RootKeys,
         announced: Arc<AtomicBool>,
     ) -> Result<(), StartError> {
+        let Listeners { api: public, admin } = listeners;
+        if public.is_none() && admin.is_none() {
+            return Ok(());
+        }
+        self.tasks.spawn(root_keys.clone().follow(self.stop.clone()));
         let store = Store::new(&self.targets.pooled, self.settings.database.api_connections)?;
         let api = Arc::new(http::ApiParts {
             vault: Vault::new(store.clone(), crate::secrets::keys(&self.settings)?),
             store,
             settings: self.settings.clone(),
-            keys: http::keys(root_key),
+            keys: http::keys(root_keys),
+            failures: http::failures(&self.settings),
             hints: self.hints.clone(),
             waiters: self.waiters.clone(),
             streams: Waiters::default(),
@@ -93,9 +100,19 @@ impl Parts {
             rates: http::rates(),
             stop: self.stop.clone(),
         });
-        let stop = self.stop.clone();
-        let router = if whole { http::router(api) } else { http::signals(api) };
-        self.tasks.spawn(connection::serve(listener, router, Bounds::of(&self.settings), stop));
+        if let Some(listener) = public {
+            let health = if admin.is_some() { http::Health::Alive } else { http::Health::All };
+            self.serve(listener, http::router(Arc::clone(&api), health));
+        }
+        if let Some(listener) = admin {
+            self.serve(listener, http::signals(api));
+        }
         Ok(())
+    }
+
+    /// Answers at one address until told to stop.
+    fn serve(&self, listener: TcpListener, router: Router) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(connection::serve(listener, router, Bounds::of(&self.settings), stop));
     }
 }

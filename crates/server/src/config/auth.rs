@@ -1,0 +1,48 @@
+//! Who may do everything, as the settings say it.
+//!
+//! Invariants
+//! - No key is shown by `Debug` or by `mask`.
+//!
+//! Not here: reading the file (`crate::root_keys`).
+
+use serde::{Deserialize, Serialize};
+
+use super::Invalid;
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    pub root_key: Option<String>,
+    pub root_key_file: Option<String>,
+    pub max_keys_per_workspace: i64,
+    pub max_failures_per_address: u32,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Auth { root_key: None, root_key_file: None, max_keys_per_workspace: 1_000, max_failures_per_address: 100 }
+    }
+}
+
+impl std::fmt::Debug for Auth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Auth").field("root_key_file", &self.root_key_file).finish_non_exhaustive()
+    }
+}
+
+impl Auth {
+    pub(super) fn check(&self) -> Result<(), Invalid> {
+        let fail = |key| Err(Invalid { key, problem: "must be at least 1".to_owned() });
+        match self {
+            Auth { max_keys_per_workspace: ..1, .. } => fail("auth.max_keys_per_workspace"),
+            Auth { max_failures_per_address: 0, .. } => fail("auth.max_failures_per_address"),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn mask(&mut self) {
+        if let Some(key) = &mut self.root_key {
+            "***".clone_into(key);
+        }
+    }
+}
