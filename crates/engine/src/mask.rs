@@ -4,10 +4,15 @@
 //! - A secret is found raw, in base64 (both alphabets, with and without padding, and within a longer text), URL-encoded
 //!   (spaces as %20 or +), escaped as in JSON, and in hexadecimal, in any case of its letters; a long line of one that
 //!   has several, too. What overlaps is taken out as one.
+//! - It is also found behind escapes (`\u0041`, `\x41`, `%41`, HTML entities), in base64 and hexadecimal that is broken into
+//!   lines, in base64 of base64, and in base32. There the whole encoded text is taken out (`mask::decode`).
+//! - The work is bounded: a text is unescaped once, and decoded to a depth of `decode::DEPTH`.
 //! - A value of fewer than [`SHORTEST`] bytes is taken out only where it is the whole of a text.
 //! - What is looked for is wiped with the mask, and never shown.
 //!
 //! Not here: which texts are secret (`nodes`), secrets themselves (`vault`).
+
+mod decode;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -71,10 +76,12 @@ impl Mask {
         if self.short.contains(&lower) {
             return Some(MASKED.into());
         }
-        let found = self.found(&lower);
+        let mut found = self.found(&lower);
+        self.find_hidden(bytes, &mut found);
         if found.is_empty() {
             return None;
         }
+        let found = apart(found);
         let (mut masked, mut rest) = (Vec::new(), 0);
         for Range { start, end } in found {
             masked.extend_from_slice(&bytes[rest..start]);
@@ -116,7 +123,7 @@ impl Mask {
         self.needles.iter().chain(&self.short).any(|needle| memmem::find(&bytes, needle).is_some())
     }
 
-    /// Where something is found, in order and apart.
+    /// Where something is found as it stands.
     fn found(&self, lower: &[u8]) -> Vec<Range<usize>> {
         let mut all: Vec<Range<usize>> = Vec::new();
         for needle in self.needles.iter().filter(|needle| needle.len() <= lower.len()) {
@@ -128,16 +135,56 @@ impl Mask {
                 from += at + 1;
             }
         }
-        all.sort_unstable_by_key(|range| range.start);
-        let mut apart: Vec<Range<usize>> = Vec::new();
-        for range in all {
-            match apart.last_mut() {
-                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-                _ => apart.push(range),
+        all
+    }
+
+    /// Adds where something is found behind escapes or in what can be decoded.
+    fn find_hidden(&self, bytes: &[u8], found: &mut Vec<Range<usize>>) {
+        if self.needles.is_empty() {
+            return;
+        }
+        if let Some(plain) = decode::unescaped(bytes) {
+            found.extend(self.found(&lower(&plain.bytes)).into_iter().map(|range| plain.source(range)));
+        }
+        for run in decode::runs(bytes) {
+            if self.is_encoded_in(&run, decode::DEPTH) {
+                found.push(run.range);
             }
         }
-        apart
     }
+
+    /// Is something found in what this run says, its line breaks aside, or in what it decodes to?
+    fn is_encoded_in(&self, run: &decode::Run, depth: usize) -> bool {
+        if run.broken && self.is_within(&run.symbols) {
+            return true;
+        }
+        run.decoded(depth == decode::DEPTH).any(|bytes| {
+            let plain = decode::unescaped(&bytes);
+            self.is_within(&bytes)
+                || plain.is_some_and(|plain| self.is_within(&plain.bytes))
+                || depth > 1 && decode::runs(&bytes).any(|run| self.is_encoded_in(&run, depth - 1))
+        })
+    }
+
+    /// Decoded bytes are looked through for longer forms only: in noise a short one is found by chance.
+    fn is_within(&self, bytes: &[u8]) -> bool {
+        let bytes = lower(bytes);
+        let long = self.needles.iter().filter(|needle| needle.len() >= SHORTEST_PART);
+        long.into_iter().any(|needle| memmem::find(&bytes, needle).is_some())
+    }
+}
+
+/// The same places in order, those that touch as one.
+fn apart(mut all: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    all.sort_unstable_by_key(|range| range.start);
+    let mut apart: Vec<Range<usize>> = Vec::new();
+    for range in all {
+        match apart.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => apart.push(range),
+        }
+    }
+    apart
 }
 
 fn lower(bytes: &[u8]) -> Needle {
@@ -282,6 +329,72 @@ mod tests {
         });
         mask().value(&mut value);
         assert_eq!(value, json!({"a": ["***", 1, true, null, "***"], "***": {"x": "<***>"}, "***": "***"}));
+    }
+
+    #[test]
+    fn what_is_escaped_wrapped_or_encoded_twice_is_taken_out() {
+        let secret = "s3cret-Value-of-36-characters-or-so!";
+        let mask = Mask::new([secret]);
+        let each = |form: &dyn Fn(u8) -> String| secret.bytes().map(form).collect::<String>();
+        let base64 = STANDARD.encode(format!("user:{secret} and more, so that it is long enough to be broken"));
+        let wrapped = |text: &str, end: &str| {
+            text.as_bytes()
+                .chunks(19)
+                .map(|line| String::from_utf8_lossy(line).into_owned())
+                .collect::<Vec<_>>()
+                .join(end)
+        };
+        let hexadecimal = each(&|byte| format!("{byte:02x}"));
+        for form in [
+            each(&|byte| format!("\\u{byte:04x}")),
+            each(&|byte| format!("\\U{byte:04X}")),
+            each(&|byte| format!("\\x{byte:02x}")),
+            each(&|byte| format!("%{byte:02X}")),
+            each(&|byte| format!("&#{byte};")),
+            each(&|byte| format!("&#x{byte:x};")),
+            wrapped(&base64, "\n"),
+            wrapped(&base64, "\r\n  "),
+            wrapped(&base64, "\\n"),
+            wrapped(&hexadecimal, "\n"),
+            STANDARD.encode(&base64),
+            URL_SAFE.encode(STANDARD_NO_PAD.encode(secret)),
+            STANDARD.encode(wrapped(&base64, "\n")),
+            wrapped(&STANDARD.encode(&base64), "\n"),
+            STANDARD.encode(format!("{{\"key\":\"{}\"}}", each(&|byte| format!("\\u{byte:04x}")))),
+            base32(secret.as_bytes()),
+            base32(secret.as_bytes()).to_ascii_lowercase(),
+            base32(format!("user:{secret}").as_bytes()).trim_end_matches('=').to_owned(),
+        ] {
+            let told = mask.text(&format!("before {form} after")).unwrap_or_default();
+            assert!(told.starts_with("before ***") && told.contains("***"), "{form}: {told}");
+            assert!(told.len() < 40, "nothing of it is left: {form}: {told}");
+        }
+        for text in ["plain words\nover several\nlines", "%41%42 &amp; &lt; \\u0041", &STANDARD.encode([7u8; 99])] {
+            assert_eq!(mask.text(text), None, "{text}");
+        }
+    }
+
+    /// As RFC 4648 has it.
+    fn base32(bytes: &[u8]) -> String {
+        let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
+        let digit = |five: &[u8]| {
+            let value = (0..5).fold(0, |sum, at| sum << 1 | usize::from(five.get(at).copied().unwrap_or(0)));
+            char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[value])
+        };
+        let mut text: String = bits.chunks(5).map(digit).collect();
+        text.extend(std::iter::repeat_n('=', (8 - text.len() % 8) % 8));
+        text
+    }
+
+    #[test]
+    fn a_hostile_text_costs_no_more_than_a_multiple_of_its_length() {
+        let mask = Mask::new(["s3cret-Value"]);
+        let started = std::time::Instant::now();
+        for pattern in ["A", "QUFB", "ME======", "\\u0041", "&#65;", "%25", "AAAA\n", "=A"] {
+            assert_eq!(mask.text(&pattern.repeat((1 << 20) / pattern.len())), None, "{pattern}");
+        }
+        // Generous: this is an unoptimised build on a shared machine; quadratic work would take hours.
+        assert!(started.elapsed().as_secs() < 120, "{:?}", started.elapsed());
     }
 
     #[test]
