@@ -9,6 +9,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
@@ -125,6 +126,11 @@ impl Connection {
             );
         }
         let (server, key) = choose(given, profile)?;
+        if key.is_some() && is_readable_on_the_way(&server) {
+            output::note(format!(
+                "warning: the key goes to {server} unencrypted, and whoever is on the way can read it; use https"
+            ))?;
+        }
         Ok(Session {
             api: Api::new(&server, key)?,
             format: self.shown.output,
@@ -209,6 +215,17 @@ fn choose(mut given: Given, profile: Option<Profile>) -> anyhow::Result<(String,
         (Some(server), None, Some(profile), _) if server == profile.server => (server, Some(profile.key)),
         (server, None, _, _) => (server.unwrap_or_else(fallback), None),
     })
+}
+
+/// Does what is sent there leave this machine in clear?
+fn is_readable_on_the_way(server: &str) -> bool {
+    let Ok(url) = Url::parse(server) else { return false };
+    let host = url.host_str().unwrap_or_default();
+    let is_here = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => host == "localhost" || host.ends_with(".localhost"),
+    };
+    url.scheme() == "http" && !is_here
 }
 
 /// An address, or nothing at all: an empty variable is the same as none.
@@ -351,6 +368,18 @@ mod tests {
             ["", "127.0.0.1:7400", "localhost", "ftp://e.test", "http://u:p@e.test", "http://e.test?a", "http://"]
         {
             assert!(read_server(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_in_clear_stays_on_this_machine_or_is_warned_about() {
+        for here in ["http://127.0.0.1:7400", "http://localhost", "http://[::1]:1", "http://dev.localhost:1", THERE] {
+            assert!(!is_readable_on_the_way(here), "{here}");
+        }
+        for away in
+            ["http://10.0.0.1:7400", "http://forebay:7400", "http://localhost.evil.test", "http://[2001:db8::1]"]
+        {
+            assert!(is_readable_on_the_way(away), "{away}");
         }
     }
 

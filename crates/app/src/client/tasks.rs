@@ -186,10 +186,25 @@ impl Act for Work {
     }
 }
 
+/// Variables of ours that say where a server is, and hold nothing secret.
+const PASSED_ON: [&str; 3] = ["FOREBAY_SERVER", "FOREBAY_PROFILE", "FOREBAY_WORKSPACE"];
+
+/// Is this a variable of ours that may hold a key, a password or a database's address?
+fn is_withheld(name: &str) -> bool {
+    name.starts_with("FOREBAY_") && !PASSED_ON.contains(&name)
+}
+
 /// Runs the command on a task.
 async fn work(command: &[OsString], task: &wire::ClaimedTask) -> Done {
     let [program, arguments @ ..] = command else { return failed("there is no command".to_owned(), false) };
-    let child = Program::new(program)
+    let mut command = Program::new(program);
+    // The command does a task's work; it gets what the task needs and not what this worker may.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_withheld) {
+            command.env_remove(name);
+        }
+    }
+    let child = command
         .args(arguments)
         .env("FOREBAY_TASK_ID", task.id.to_string())
         .env("FOREBAY_EXECUTION_ID", task.execution_id.to_string())

@@ -453,6 +453,18 @@ async fn the_commands_show_waits_answer_them_and_do_tasks() {
     held.task("mail", 1, json!({})).await;
     cli.ok(&["tasks", "work", "mail", "--drain", "--", "sh", "-c", "echo no paper >&2; exit 65"]).await;
     assert_eq!(held.result().await, json!({ "type": "VALIDATION_ERROR", "message": "no paper" }));
+    held.task("mail", 2, json!({})).await;
+    let mut work =
+        cli.command(&["tasks", "work", "mail", "--drain", "--", "sh", "-c", "env | cut -d= -f1 | sort | tr '\\n' ' '"]);
+    work.env("FOREBAY_AUTH_ROOT_KEY", "fbk_x").env("FOREBAY_DATABASE_URL", "postgresql://u:p@h/d").env("OWN", "1");
+    assert!(tokio::process::Command::from(work).status().await.expect("it ran").success());
+    let seen = text(&held.result().await["value"]);
+    for name in ["FOREBAY_KEY", "FOREBAY_AUTH_ROOT_KEY", "FOREBAY_DATABASE_URL"] {
+        assert!(!seen.split(' ').any(|known| known == name), "{name} is not handed on: {seen}");
+    }
+    for name in ["FOREBAY_TASK_ID", "FOREBAY_SERVER", "OWN"] {
+        assert!(seen.split(' ').any(|known| known == name), "{name}: {seen}");
+    }
 }
 
 #[tokio::test]
