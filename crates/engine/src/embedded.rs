@@ -51,6 +51,8 @@ pub struct Settings {
     pub max_runs: usize,
     /// How many nodes of this process may call out at once.
     pub max_calls: usize,
+    /// How many executions may start each other in a row.
+    pub max_generations: u32,
 }
 
 /// Timers do not reach further; no deadline does either.

@@ -24,11 +24,13 @@ mod guard;
 mod request;
 mod resolver;
 mod response;
+mod rules;
 
 use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::iter;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -38,14 +40,18 @@ use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
 use reqwest::header::LOCATION;
 
+use store::Store;
+
 use clients::Clients;
-use guard::{Guard, Target};
+use guard::{Denied, Guard, Target};
 use request::Hop;
+use rules::Book;
 
 pub use allow::{Allow, BadAllow};
 pub use request::{Body, Method, Request};
 pub use resolver::Lookup;
 pub use response::{Response, failure_of, wanted_wait};
+pub use rules::Rules;
 
 /// What an operator may set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +63,8 @@ pub struct Settings {
     pub deny: Vec<IpNet>,
     /// This machine's own loopback addresses may be called, at any port that HTTP may use.
     pub allow_loopback: bool,
+    /// Hosts, addresses and ranges that may never be called, whatever opens them.
+    pub closed: Vec<Allow>,
     /// For names, TCP and TLS together. Within the timeout of the call.
     pub connect_timeout: Duration,
     /// How many redirects are followed.
@@ -76,6 +84,7 @@ impl Default for Settings {
             allow: Vec::new(),
             deny: Vec::new(),
             allow_loopback: false,
+            closed: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             max_redirects: 3,
             user_agent: concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -92,8 +101,9 @@ impl Default for Settings {
 pub struct Error(#[from] reqwest::Error);
 
 /// Why a URL is never called, where the URL alone tells: what is behind a name shows only when it is called.
-pub fn refusal(allow: &[Allow], allow_loopback: bool, url: &str) -> Option<String> {
-    let guard = Guard { allow: allow.to_vec(), deny: Vec::new(), allow_loopback };
+/// `service` and `own` are the rules of the operator and of the workspace.
+pub fn refusal(service: &Rules, allow_loopback: bool, own: &Rules, url: &str) -> Option<String> {
+    let guard = Guard { allow_loopback, ..Guard::default() }.with(service).with(own);
     guard.parse(url).err().map(|denied| denied.to_string())
 }
 
@@ -105,6 +115,8 @@ pub struct Outbound {
 
 struct Inner {
     guard: Arc<Guard>,
+    /// Where workspaces' own rules are; none: they have none.
+    book: Option<Book>,
     clients: Clients,
     max_redirects: usize,
     public_url: Option<String>,
@@ -118,13 +130,22 @@ impl Outbound {
 
     /// A guard that asks another resolver, whose answers are checked all the same.
     pub fn with_lookup(settings: Settings, lookup: Lookup) -> Result<Self, Error> {
-        let (allow, deny) = (settings.allow.clone(), settings.deny.clone());
-        let guard = Arc::new(Guard { allow, deny, allow_loopback: settings.allow_loopback });
+        let (allow, deny, closed) = (settings.allow.clone(), settings.deny.clone(), settings.closed.clone());
+        let guard = Arc::new(Guard { allow, deny, allow_loopback: settings.allow_loopback, closed, of: 0 });
         let (max_redirects, public_url) = (settings.max_redirects, settings.public_url.clone());
-        let clients = Clients::new(settings, Arc::clone(&guard), lookup);
+        let clients = Clients::new(settings, lookup);
         // Tried once here, so that a bad setting stops the start and not the first call.
-        clients.build(false)?;
-        Ok(Self { inner: Arc::new(Inner { guard, clients, max_redirects, public_url }) })
+        clients.build(false, &guard)?;
+        Ok(Self { inner: Arc::new(Inner { guard, book: None, clients, max_redirects, public_url }) })
+    }
+
+    /// The same, with the rules that workspaces have of their own. Before it is shared.
+    #[must_use]
+    pub fn ruled_by(self, store: Store) -> Self {
+        match Arc::try_unwrap(self.inner) {
+            Ok(inner) => Self { inner: Arc::new(Inner { book: Some(Book::new(store)), ..inner }) },
+            Err(inner) => Self { inner },
+        }
     }
 
     /// Where those who are called can call back.
@@ -143,9 +164,13 @@ impl Outbound {
     }
 
     async fn attempt(&self, request: &Request) -> Result<Response, Failure> {
-        let hop = Hop::first(request, &self.inner.guard)?;
+        let guard = match &self.inner.book {
+            Some(book) => book.guard_of(request.partition, &self.inner.guard).await?,
+            None => Arc::clone(&self.inner.guard),
+        };
+        let hop = Hop::first(request, &guard)?;
         let host = hop.target.host().to_owned();
-        let call = Box::pin(self.inner.follow(hop, request));
+        let call = Box::pin(self.inner.follow(hop, request, &guard));
         match tokio::time::timeout(request.timeout, call).await {
             Ok(result) => result,
             Err(_) => {
@@ -163,7 +188,7 @@ impl fmt::Debug for Outbound {
 }
 
 impl Inner {
-    async fn follow(&self, mut hop: Hop, request: &Request) -> Result<Response, Failure> {
+    async fn follow(&self, mut hop: Hop, request: &Request, guard: &Arc<Guard>) -> Result<Response, Failure> {
         let mut redirects = 0;
         loop {
             if let Some(pulse) = &request.pulse {
@@ -172,7 +197,7 @@ impl Inner {
             if let Some(sent) = &request.sent {
                 sent.store(true, Ordering::Release);
             }
-            let answer = self.exchange(&hop, request.partition).await?;
+            let answer = self.exchange(&hop, request.partition, guard).await?;
             let Some(location) = redirect_of(&answer).filter(|_| request.follows) else {
                 let host = hop.target.host();
                 if request.cuts {
@@ -188,21 +213,27 @@ impl Inner {
                 return Err(Failure::new(Class::ValidationError, message));
             }
             redirects += 1;
-            hop = hop.redirected(answer.status(), &location, &self.guard)?;
+            hop = hop.redirected(answer.status(), &location, guard)?;
         }
     }
 
-    async fn exchange(&self, hop: &Hop, workspace: WorkspaceId) -> Result<reqwest::Response, Failure> {
+    async fn exchange(
+        &self,
+        hop: &Hop,
+        workspace: WorkspaceId,
+        guard: &Arc<Guard>,
+    ) -> Result<reqwest::Response, Failure> {
         let Target { url, opened } = hop.target.clone();
         let failed = |error: reqwest::Error| broken(&hop.target, &error);
-        let client = self.clients.of(workspace, opened).map_err(failed)?;
+        let client = self.clients.of(workspace, opened, guard).map_err(failed)?;
         let mut message = client.request(hop.method.clone(), url).headers(hop.headers.clone());
         if let Some(body) = &hop.body {
             message = message.body(body.to_vec());
         }
         let answer = message.send().await.map_err(failed)?;
         // The resolver saw to it already; if ever it does not, nothing of the answer gets out.
-        let checked = opened || answer.remote_addr().is_some_and(|peer| self.guard.permits(peer.ip()));
+        let may = |peer: IpAddr| if opened { !guard.is_closed(peer) } else { guard.permits(peer) };
+        let checked = answer.remote_addr().map_or(opened, |peer| may(peer.ip()));
         if checked { Ok(answer) } else { Err(hop.target.denied_address().into()) }
     }
 }
@@ -218,6 +249,9 @@ fn redirect_of(answer: &reqwest::Response) -> Option<String> {
 fn broken(target: &Target, error: &reqwest::Error) -> Failure {
     let host = target.host();
     let causes = || iter::successors(error.source(), |cause| (*cause).source());
+    if causes().any(|cause| cause.is::<resolver::Closed>()) {
+        return Denied::Closed(host.to_owned()).into();
+    }
     if causes().any(|cause| cause.is::<resolver::NotPublic>()) {
         return target.denied_address().into();
     }

@@ -10,6 +10,7 @@
 //!
 //! Not here: rows (`store::secret`), the ciphers (`seal`), masking what comes back (`mask`).
 
+mod hosts;
 mod keys;
 mod seal;
 
@@ -24,6 +25,7 @@ use store::secret::{Listed, Sealed};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+pub use hosts::Bound;
 pub use keys::{BadKeys, Keys, generate};
 
 /// The longest value, in bytes.
@@ -48,6 +50,8 @@ pub enum Error {
     Name,
     #[error("a secret holds 1 to {MAX_VALUE_BYTES} bytes, and no NUL character")]
     Value,
+    #[error("hosts: at most {} names or addresses, such as api.example.com, without a port", hosts::MOST)]
+    Hosts,
     #[error("there is no secret {}", .0.join(", "))]
     Unknown(Vec<String>),
     #[error("secret {name} was sealed with the key {key_id}, which is not among secrets.key_file")]
@@ -82,8 +86,17 @@ impl Vault {
         Vault { store, keys }
     }
 
-    /// Sets a secret: its first version, or the next.
-    pub async fn set(&self, workspace: WorkspaceId, name: &str, value: &str, actor: &str) -> Result<Listed, Error> {
+    /// Sets a secret: its first version, or the next. `hosts`: those it may be sent to, empty for any, none to leave them
+    /// as they were.
+    pub async fn set(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+        value: &str,
+        hosts: Option<&[String]>,
+        actor: &str,
+    ) -> Result<Listed, Error> {
+        let hosts = hosts.map(hosts::normal).transpose()?;
         if !is_name(name) {
             return Err(Error::Name);
         }
@@ -94,7 +107,7 @@ impl Vault {
         for _ in 0..TRIES {
             let version = self.store.next_secret_version(workspace, name).await?;
             let sealed = seal::seal(key, workspace, name, version, value.as_bytes());
-            if let Some(listed) = self.store.set_secret(&sealed, actor).await? {
+            if let Some(listed) = self.store.set_secret_for(&sealed, hosts.as_deref(), actor).await? {
                 return Ok(listed);
             }
         }
@@ -117,6 +130,15 @@ impl Vault {
 
     /// Opens secrets of a workspace; all of them, or none.
     pub async fn open(&self, workspace: WorkspaceId, names: &BTreeSet<String>) -> Result<Secrets, Error> {
+        Ok(self.open_bound(workspace, names).await?.0)
+    }
+
+    /// The same, with what binds them to hosts.
+    pub async fn open_bound(
+        &self,
+        workspace: WorkspaceId,
+        names: &BTreeSet<String>,
+    ) -> Result<(Secrets, Vec<Bound>), Error> {
         let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
         let found = self.store.sealed_secrets(workspace, &wanted).await?;
         let missing = names.iter().filter(|name| !found.iter().any(|sealed| sealed.name == **name));
@@ -124,7 +146,10 @@ impl Vault {
         if !missing.is_empty() {
             return Err(Error::Unknown(missing));
         }
-        found.iter().map(|sealed| Ok((sealed.name.clone(), self.opened(sealed)?))).collect()
+        let bound = |sealed: &Sealed| Some(Bound { name: sealed.name.clone(), hosts: sealed.hosts.clone()? });
+        let bounds = found.iter().filter_map(bound).collect();
+        let opened = found.iter().map(|sealed| Ok((sealed.name.clone(), self.opened(sealed)?)));
+        Ok((opened.collect::<Result<Secrets, Error>>()?, bounds))
     }
 
     /// Seals a value that is kept elsewhere than among the workspace's secrets: it opens under this name and version alone.

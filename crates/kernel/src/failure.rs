@@ -57,6 +57,8 @@ pub enum Class {
     Terminated,
     /// It may be performed at most once, and was interrupted while it was: whether it took effect is not known.
     ResultUnknown,
+    /// Too many executions already started each other in a row.
+    GenerationLimit,
 }
 
 impl Class {
@@ -82,6 +84,7 @@ impl Class {
             Class::DeadlinePassed => "DEADLINE_PASSED",
             Class::Terminated => "TERMINATED",
             Class::ResultUnknown => "RESULT_UNKNOWN",
+            Class::GenerationLimit => "GENERATION_LIMIT",
         }
     }
 }

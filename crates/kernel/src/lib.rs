@@ -20,6 +20,8 @@ pub mod explain;
 pub mod expression;
 pub mod failure;
 mod fields;
+pub mod generation;
+pub mod idempotency;
 pub mod ids;
 pub mod inputs;
 pub mod kind;

@@ -11,11 +11,13 @@ pub struct Tier {
     pub name: &'static str,
     /// How many executions may hold a slot at once.
     pub max_running: i32,
+    /// How many executions may wait, unless the workspace or the settings say otherwise.
+    pub max_backlog: i32,
 }
 
 /// The tiers every installation starts with.
 pub const SEEDED: [Tier; 3] = [
-    Tier { name: "FREE", max_running: 1 },
-    Tier { name: "PRO", max_running: 5 },
-    Tier { name: "ENTERPRISE", max_running: 20 },
+    Tier { name: "FREE", max_running: 1, max_backlog: 10_000 },
+    Tier { name: "PRO", max_running: 5, max_backlog: 100_000 },
+    Tier { name: "ENTERPRISE", max_running: 20, max_backlog: 1_000_000 },
 ];

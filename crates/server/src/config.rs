@@ -61,10 +61,11 @@ pub struct Database {
     pub migrate: bool,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workflow {
     pub engine: WorkflowEngine,
+    pub max_generations: u32,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,6 +119,7 @@ pub struct Engine {
 pub struct Outbound {
     pub allow: Vec<Allow>,
     pub allow_loopback: bool,
+    pub deny: Vec<Allow>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -157,6 +159,12 @@ impl Default for Projection {
 impl Default for Database {
     fn default() -> Self {
         Database { url: String::new(), direct_url: None, api_connections: 8, work_connections: 8, migrate: true }
+    }
+}
+
+impl Default for Workflow {
+    fn default() -> Self {
+        Workflow { engine: WorkflowEngine::default(), max_generations: 32 }
     }
 }
 

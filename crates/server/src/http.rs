@@ -35,6 +35,7 @@ mod letters;
 mod logs;
 mod measure;
 mod openapi;
+mod outbound;
 mod page;
 mod problem;
 mod projection;
@@ -209,6 +210,7 @@ fn v1() -> OpenApiRouter<Api> {
         .routes(routes!(workspaces::capacity))
         .routes(routes!(control::pause_workspace))
         .routes(routes!(control::resume_workspace))
+        .routes(routes!(outbound::get, outbound::set))
         .routes(routes!(secrets::list))
         .routes(routes!(secrets::set, secrets::delete))
         .routes(routes!(keys::create, keys::list))

@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kernel::event::binding::{Decision, decide};
+use kernel::generation;
 use kernel::ids::ExecutionId;
 use kernel::queue::Priority;
 use serde_json::Value;
@@ -42,6 +43,7 @@ pub(crate) struct Projector {
     /// Whom the projection names: `{hostname}-{pid}`.
     pub(crate) worker: String,
     pub(crate) max_backlog: Option<i32>,
+    pub(crate) max_generations: u32,
 }
 
 impl Projector {
@@ -59,7 +61,7 @@ impl Projector {
 
     /// Takes jobs; answers those that must be judged anew.
     async fn take(&self, due: Vec<Due>) -> Result<Vec<Due>, store::Error> {
-        let begins = self.judged(due.iter().map(begin).collect()).await?;
+        let begins = self.judged(due.iter().map(|due| begin(due, self.max_generations)).collect()).await?;
         let call = |some| self.store.begin_jobs(some, &self.worker, self.max_backlog);
         let (mut enqueued, mut moved) = (BTreeSet::new(), Vec::new());
         for ((begin, due), fate) in begins.iter().zip(due).zip(by_halves(&begins, call).await?) {
@@ -106,10 +108,15 @@ impl Projector {
     }
 }
 
-fn begin(due: &Due) -> Begin {
+fn begin(due: &Due, max_generations: u32) -> Begin {
     let execution = ExecutionId(store::new_id());
     let what = match decide(&due.rule, &due.event, execution, due.retry_count) {
-        Ok(Decision::Start { input, trigger, workflow_id }) => What::Start { input, trigger, workflow_id },
+        Ok(Decision::Start { input, trigger, workflow_id }) => {
+            match generation::check(generation::of(&trigger), max_generations) {
+                Ok(()) => What::Start { input, trigger, workflow_id },
+                Err(failure) => What::Fail(format!("{}: {}", failure.class.name(), failure.message)),
+            }
+        }
         Ok(Decision::Skip) => What::Skip,
         Err(failure) => What::Fail(failure.message),
     };

@@ -12,6 +12,7 @@ mod events;
 mod keys;
 mod lists;
 mod looks;
+mod outbound;
 mod schedules;
 mod secrets;
 mod tree;
@@ -40,6 +41,7 @@ pub use keys::{CreateKey, CreatedKey, Key};
 pub use lists::{Activity, Capacity, Count, Diff, Kinds, ListedExecution, Page, Version, WaitingCounts, WholeVersion};
 
 pub use looks::{Evaluate, Evaluated, LogLine, LogSource, Logs};
+pub use outbound::OutboundRules;
 pub use schedules::{ChangeSchedule, CreateSchedule, NextTicks, Schedule, Tick};
 pub use secrets::{Hidden, Secret, SetSecret};
 pub use tree::{Tree, TreeItem};

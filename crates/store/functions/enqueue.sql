@@ -5,7 +5,8 @@
 -- workspace's backlog has no room: nothing of it is stored).
 --
 -- p_versions pins another version than the published one, p_reruns names the execution it repeats;
--- p_max_backlog is the limit of workspaces that have none of their own, null for none.
+-- p_max_backlog is the limit of workspaces that have none of their own; where it is null too, the tier's holds. That of the
+-- tier needs a count that is noted (p_keep_count), so it does not hold within another program's transaction.
 CREATE OR REPLACE FUNCTION fb_enqueue_many_2(
     p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[],
     p_run_at timestamptz[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[],
@@ -27,10 +28,12 @@ DECLARE
 BEGIN
     -- Only workspaces with a limit pay for it.
     WITH w AS MATERIALIZED (
-        SELECT t.ws, coalesce(w.max_backlog, p_max_backlog) AS lim, t.n
+        SELECT t.ws, l.lim, t.n
           FROM (SELECT t.ws, count(*)::int AS n FROM unnest(p_workspaces) AS t(ws) GROUP BY t.ws) t
           JOIN workspace w ON w.id = t.ws
-         WHERE coalesce(w.max_backlog, p_max_backlog) IS NOT NULL),
+         CROSS JOIN LATERAL (SELECT coalesce(w.max_backlog, p_max_backlog,
+                (SELECT r.max_backlog FROM tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
+         WHERE l.lim IS NOT NULL),
     r AS MATERIALIZED (SELECT w.ws, fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
     SELECT coalesce(array_agg(t.id), '{}') INTO refused
       FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
@@ -139,6 +142,11 @@ DECLARE
     new_id uuid := fb_uuid7();
     r record;
 BEGIN
+    -- The same forms as kernel::idempotency: keys that hooks, schedules, nodes and jobs derive.
+    IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
+        RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another', quote_literal(idempotency_key)
+            USING ERRCODE = 'check_violation';
+    END IF;
     IF priority NOT BETWEEN 1 AND 5 THEN
         RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
     END IF;

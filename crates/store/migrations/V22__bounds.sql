@@ -12,3 +12,16 @@ UPDATE api_key
  WHERE api_key.id = made.subject_id AND length(made.actor) <= 200;
 
 CREATE INDEX api_key_made_with ON api_key (parent_id) WHERE parent_id IS NOT NULL;
+
+-- How many executions may wait in a workspace of each tier, unless the workspace or the settings say otherwise; null for any number.
+ALTER TABLE tier ADD COLUMN max_backlog int;
+ALTER TABLE tier ADD CONSTRAINT tier_max_backlog_check CHECK (max_backlog >= 0);
+UPDATE tier SET max_backlog = CASE name WHEN 'FREE' THEN 10000 WHEN 'PRO' THEN 100000 WHEN 'ENTERPRISE' THEN 1000000 END;
+
+-- Hosts that a workspace may call although they are not public, and hosts that it may not call; both as outbound.allow names them.
+ALTER TABLE workspace ADD COLUMN outbound_allow text[] NOT NULL DEFAULT '{}', ADD COLUMN outbound_deny text[] NOT NULL DEFAULT '{}';
+ALTER TABLE workspace ADD CONSTRAINT workspace_outbound_check CHECK (cardinality(outbound_allow) <= 100 AND cardinality(outbound_deny) <= 100);
+
+-- The hosts that a secret may be sent to; null for any.
+ALTER TABLE secret ADD COLUMN hosts text[];
+ALTER TABLE secret ADD CONSTRAINT secret_hosts_check CHECK (cardinality(hosts) BETWEEN 1 AND 20);

@@ -69,7 +69,7 @@ pub struct Judged<'s> {
 
 impl Store {
     /// Accepts starts, each answered on its own, in order; a workspace without a backlog limit of its
-    /// own has none.
+    /// own has its tier's.
     pub async fn enqueue(&self, starts: &[Start], actor: &str) -> Result<Vec<Accepted>, Error> {
         self.enqueue_within(starts, None, actor).await
     }

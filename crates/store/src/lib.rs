@@ -35,6 +35,7 @@ pub mod lease;
 pub mod letter;
 pub mod listing;
 pub mod migrate;
+pub mod outbound;
 pub mod page;
 pub mod process;
 pub mod projection;

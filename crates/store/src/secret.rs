@@ -33,6 +33,8 @@ pub struct Sealed {
     /// The data key, under the outer key of that id.
     pub key: Vec<u8>,
     pub key_id: String,
+    /// The hosts it may be sent to; none: any.
+    pub hosts: Option<Vec<String>>,
 }
 
 impl std::fmt::Debug for Sealed {
@@ -52,6 +54,8 @@ pub struct Listed {
     /// When this version was set, and by whom.
     pub updated_at: Timestamp,
     pub created_by: String,
+    /// The hosts it may be sent to; none: any.
+    pub hosts: Option<Vec<String>>,
 }
 
 impl Store {
@@ -66,16 +70,33 @@ impl Store {
         Ok(version.saturating_add(1))
     }
 
-    /// Sets a version of a secret; none if another came first.
+    /// Sets a version of a secret; none if another came first. The hosts it may be sent to stay as they were.
     pub async fn set_secret(&self, sealed: &Sealed, actor: &str) -> Result<Option<Listed>, Error> {
-        let Sealed { workspace, name, version, value, key, key_id } = sealed;
+        self.set_secret_for(sealed, None, actor).await
+    }
+
+    /// The same, and the hosts it may be sent to: empty for any, none to leave them as they were.
+    pub async fn set_secret_for(
+        &self,
+        sealed: &Sealed,
+        hosts: Option<&[String]>,
+        actor: &str,
+    ) -> Result<Option<Listed>, Error> {
+        let Sealed { workspace, name, version, value, key, key_id, .. } = sealed;
+        let (changes, bound) = (hosts.is_some(), hosts.filter(|hosts| !hosts.is_empty()));
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let row = transaction
-            .query_opt(sql!("secret/set"), &[&workspace.0, name, version, value, key, key_id, &actor, &MOST])
+            .query_opt(
+                sql!("secret/set"),
+                &[&workspace.0, name, version, value, key, key_id, &actor, &MOST, &changes, &bound],
+            )
             .await?;
         let Some(row) = row else { return Ok(None) };
-        let detail = json!({ "name": name, "version": version });
+        let mut detail = json!({ "name": name, "version": version });
+        if let Some(hosts) = hosts {
+            detail["hosts"] = json!(hosts);
+        }
         audit(&transaction, Some(*workspace), actor, "secret.set", "secret", workspace.0, &detail).await?;
         transaction.commit().await?;
         listed_of(&row).map(Some)
@@ -136,6 +157,7 @@ fn sealed_of(row: &Row) -> Result<Sealed, Error> {
         value: row.try_get("value_sealed")?,
         key: row.try_get("key_sealed")?,
         key_id: row.try_get("key_id")?,
+        hosts: row.try_get("hosts")?,
     })
 }
 
@@ -147,5 +169,6 @@ fn listed_of(row: &Row) -> Result<Listed, Error> {
         created_at: row.try_get("created_at")?,
         updated_at: row.try_get("updated_at")?,
         created_by: row.try_get("created_by")?,
+        hosts: row.try_get("hosts")?,
     })
 }

@@ -252,6 +252,7 @@ fn sealed_of(row: &Row) -> Result<(Uuid, Sealed), Error> {
         value: row.try_get("value_sealed")?,
         key: row.try_get("key_sealed")?,
         key_id: row.try_get("key_id")?,
+        hosts: None,
     };
     Ok((webhook, sealed))
 }

@@ -67,6 +67,7 @@ pub(crate) struct Kit {
     pub(crate) runs: Runs,
     pub(crate) place: String,
     pub(crate) local_below: Duration,
+    pub(crate) max_generations: u32,
     pub(crate) heartbeat: Duration,
 }
 

@@ -24,6 +24,8 @@ pub struct Settings {
     pub local_below: Duration,
     /// How many nodes of this process may call out at once.
     pub max_calls: usize,
+    /// How many executions may start each other in a row.
+    pub max_generations: u32,
     /// How long a silent worker keeps the node it performs.
     pub heartbeat: Duration,
     /// How long a worker that is to stop waits for what it performs.
@@ -139,6 +141,7 @@ mod tests {
             keys: Keys::parse(&secret).expect("a key"),
             local_below: Duration::ZERO,
             max_calls: 1,
+            max_generations: 1,
             heartbeat: Duration::ZERO,
             drain: Duration::ZERO,
         };

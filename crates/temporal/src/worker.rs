@@ -80,6 +80,7 @@ impl Worker {
             runs: crate::activities::Runs::default(),
             place: settings.place(),
             local_below: settings.local_below,
+            max_generations: settings.max_generations,
             heartbeat: settings.heartbeat,
         });
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -38,13 +38,20 @@ value is never an argument, which others on this machine could see; the end of i
 Examples:
   forebay secret set STOCK_API_KEY --workspace acme
   printf %s \"$KEY\" | forebay secret set STOCK_API_KEY --workspace acme
-  forebay secret set CLIENT_CERT --from-file client.pem --workspace acme")]
+  forebay secret set CLIENT_CERT --from-file client.pem --workspace acme
+  forebay secret set STOCK_API_KEY --host stock.example.com --workspace acme")]
 pub(crate) struct Set {
     /// What workflows call it: letters, digits and _
     name: String,
     /// Take the value from a file, all of it
     #[arg(long, value_name = "FILE")]
     from_file: Option<PathBuf>,
+    /// A host it may be sent to, such as api.example.com; may be given often [default: as before, any for a new one]
+    #[arg(long = "host", value_name = "HOST")]
+    hosts: Vec<String>,
+    /// It may be sent to any host again
+    #[arg(long, conflicts_with = "hosts")]
+    any_host: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -83,7 +90,8 @@ impl Command {
 impl Act for Set {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
         let path = path(session, &self.place, &self.name).await?;
-        let body = wire::SetSecret { value: wire::Hidden(self.value()?) };
+        let hosts = (self.any_host || !self.hosts.is_empty()).then(|| self.hosts.clone());
+        let body = wire::SetSecret { value: wire::Hidden(self.value()?), hosts };
         let set: Answer<wire::Secret> = session.api.put(&path, &body).await?;
         session.show(&set, |set| output::line(format!("{}: version {}", output::clean(&set.name), set.version)))?;
         Ok(Exit::Done)
@@ -94,7 +102,7 @@ impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
         let path = format!("workspaces/{}/secrets", workspace(session, &self.place).await?);
         let listed = self.paging.fetch(session, &path, &[]).await?;
-        listed.show(session, &["NAME", "VERSION", "SET AT", "BY", "SINCE"], row)?;
+        listed.show(session, &["NAME", "VERSION", "HOSTS", "SET AT", "BY", "SINCE"], row)?;
         Ok(Exit::Done)
     }
 }
@@ -178,6 +186,7 @@ fn row(secret: &wire::Secret) -> Vec<Cell> {
     vec![
         Cell::new(&secret.name),
         Cell::new(secret.version),
+        Cell::new(secret.hosts.as_ref().map_or_else(|| "any".to_owned(), |hosts| hosts.join(","))),
         Cell::new(output::time(secret.updated_at)),
         Cell::new(&secret.created_by),
         Cell::new(output::time(secret.created_at)),

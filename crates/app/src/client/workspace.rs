@@ -18,6 +18,7 @@ pub(crate) enum Command {
     Get(On<Get>),
     Set(On<Change>),
     Key(On<MakeKey>),
+    Outbound(On<Outbound>),
 }
 
 /// Create a workspace; needs the root key
@@ -99,6 +100,31 @@ pub(crate) struct MakeKey {
     name: String,
 }
 
+/// Show or replace the hosts that a workspace may call, or may not
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without --allow, --deny and --clear they are shown. With any of them both lists are replaced, which needs the root key. \
+--allow opens hosts that are not public, to this workspace alone; what the service denies (outbound.deny) stays denied.
+
+Examples:
+  forebay workspace outbound acme
+  forebay workspace outbound acme --allow stock.internal:8080 --deny tracker.example
+  forebay workspace outbound acme --clear")]
+pub(crate) struct Outbound {
+    /// The workspace, by name or id
+    #[arg(value_name = "WORKSPACE")]
+    workspace: String,
+    /// Open this: host:port, or a range, 10.1.0.0/16:port; may be given often
+    #[arg(long, value_name = "ENTRY")]
+    allow: Vec<String>,
+    /// Close this: a host, an address or a range, with or without a port; may be given often
+    #[arg(long, value_name = "ENTRY")]
+    deny: Vec<String>,
+    /// Leave it no rules of its own
+    #[arg(long, conflicts_with_all = ["allow", "deny"])]
+    clear: bool,
+}
+
 /// A limit of its own, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit(Option<i32>);
@@ -121,6 +147,7 @@ impl Command {
             Command::Get(get) => get.run().await,
             Command::Set(change) => change.run().await,
             Command::Key(make) => make.run().await,
+            Command::Outbound(rules) => rules.run().await,
         }
     }
 }
@@ -174,6 +201,27 @@ impl Act for MakeKey {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
         let workspace = session.find_workspace(&self.workspace).await?;
         key::plain(session, workspace, self.name).await
+    }
+}
+
+impl Act for Outbound {
+    async fn act(self, session: &Session) -> anyhow::Result<Exit> {
+        let id = session.find_workspace(&self.workspace).await?;
+        let path = format!("workspaces/{id}/outbound");
+        let answer: Answer<wire::OutboundRules> = match self.clear || !self.allow.is_empty() || !self.deny.is_empty() {
+            true => session.api.put(&path, &wire::OutboundRules { allow: self.allow, deny: self.deny }).await?,
+            false => session.api.get(&path, &[]).await?,
+        };
+        session.show(&answer, |rules| {
+            let lists = [("allow", &rules.allow), ("deny", &rules.deny)];
+            let entries = lists.into_iter().flat_map(|(list, all)| all.iter().map(move |entry| (list, entry)));
+            let pairs: Vec<(&str, Cell)> = entries.map(|(list, entry)| (list, Cell::new(entry))).collect();
+            match pairs.is_empty() {
+                true => output::line("no rules of its own"),
+                false => output::record(&pairs, session.stdout),
+            }
+        })?;
+        Ok(Exit::Done)
     }
 }
 

@@ -42,6 +42,8 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("GET", "/workspaces/{id}/capacity", "read", NotFound, 200),
     ("POST", "/workspaces/{id}/pause", "manage", Unseen, 200),
     ("POST", "/workspaces/{id}/resume", "manage", Unseen, 200),
+    ("GET", "/workspaces/{id}/outbound", "read", NotFound, 200),
+    ("PUT", "/workspaces/{id}/outbound", "manage", Unseen, 200),
     ("GET", "/workspaces/{id}/secrets", "read", NotFound, 200),
     ("PUT", "/workspaces/{id}/secrets/{name}", "manage", NotFound, 200),
     ("DELETE", "/workspaces/{id}/secrets/{name}", "manage", NotFound, 204),
@@ -248,6 +250,7 @@ impl Things {
         let ours = &self.tenant.id;
         let body = match (method, path) {
             ("POST", "/workspaces") => json!({ "name": format!("made-{ours}") }),
+            ("PUT", "/workspaces/{id}/outbound") => json!({ "deny": ["tracker.example"] }),
             ("PUT", "/workspaces/{id}/secrets/{name}") => json!({ "value": "hunter2" }),
             ("POST", "/webhooks") => json!({ "url": "https://x.example", "workspaceId": ours }),
             ("PATCH", "/webhooks/{id}") => json!({ "description": "changed" }),

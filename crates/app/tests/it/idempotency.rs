@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::http::{Reply, send};
 use crate::support::tenant::text;
-use crate::support::{Tenant, World};
+use crate::support::{Tenant, World, until};
 
 async fn start(tenant: &Tenant, key: &str, body: &Value) -> Reply {
     let request = tenant.api.request(Method::POST, "workflow/executions/start").header("idempotency-key", key);
@@ -60,4 +60,43 @@ async fn twenty_at_once_with_one_key_start_one_execution() {
     assert_eq!(ids.len(), 1, "{ids:?}");
     tenant.completed(&ids[0]).await;
     assert_eq!((world.count("workflow_execution").await, world.receiver.calls("/count/a").len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_key_that_the_service_derives_cannot_be_taken_by_a_client() {
+    let world = World::new().await;
+    let tenant = world.tenant("PRO").await;
+    let light = tenant.light().await;
+    let detached = json!({ "start": { "kind": "WORKFLOW", "with": { "workflow": "light", "detached": true } } });
+    let parent = tenant.start(&tenant.apply("parent", detached).await).await;
+    tenant.completed(&parent).await;
+    tenant.api.post("bindings", json!({ "eventType": "x.y", "workflowDefinitionId": light })).await.expect(201);
+    let event = json!({ "type": "x.y", "streamId": parent, "streamType": "s" });
+    tenant.api.post("events", json!({ "events": [event] })).await.expect(200);
+    let times = json!({ "workflowDefinitionId": light, "cron": "* * * * * *" });
+    let schedule = text(&tenant.api.post("schedules", times).await.expect(201)["id"]);
+    let keys = "SELECT DISTINCT ON (split_part(idempotency_key, ':', 1), left(idempotency_key, 5)) idempotency_key
+        FROM workflow_execution WHERE idempotency_key IS NOT NULL";
+    let client = world.database.client().await;
+    let derived: Vec<String> = until("a node, an event and a schedule have started it", async || {
+        let rows = client.query(keys, &[]).await.expect("keys");
+        let keys: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        ["node/", "event:", "schedule:"]
+            .iter()
+            .all(|prefix| keys.iter().any(|key| key.starts_with(prefix)))
+            .then_some(keys)
+    })
+    .await;
+    let hook = format!("hook/{schedule}/delivery-1");
+    for key in derived.iter().chain([&hook]) {
+        let reply = start(&tenant, key, &json!({ "workflowDefinitionId": light })).await;
+        assert_eq!(reply.problem(422), "validation_failed", "{key}");
+        assert!(reply.text.contains("Idempotency-Key"), "{key}: {}", reply.text);
+        let call = format!("SELECT forebay_enqueue('{}', '{light}', idempotency_key => '{key}')", tenant.id);
+        let error = client.execute(&call, &[]).await.expect_err("refused");
+        assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{key}: {error:?}");
+    }
+    for key in ["hook/mine/1", "event:42/1", "schedule:daily/1"] {
+        start(&tenant, key, &json!({ "workflowDefinitionId": light })).await.expect(202);
+    }
 }

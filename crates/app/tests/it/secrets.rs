@@ -243,3 +243,28 @@ async fn keys_that_cannot_be_used_stop_the_start_and_are_not_shown() {
         assert!(output.stderr.contains(problem) && !output.stderr.contains("aHVudGVyMg"), "{output:?}");
     }
 }
+
+#[tokio::test]
+async fn a_secret_that_is_bound_to_hosts_goes_nowhere_else() {
+    let world = World::with(&[KEY]).await;
+    let tenant = world.tenant("PRO").await;
+    let here = set(&tenant, "API_KEY", json!({ "value": "hunter2-bound", "hosts": ["127.0.0.1"] })).await;
+    assert_eq!(here.expect(200)["hosts"], json!(["127.0.0.1"]));
+    assert_eq!(sent(&world, &tenant).await, Ok("hunter2-bound".to_owned()));
+    let calls = world.receiver.echo.told().len();
+    set(&tenant, "API_KEY", json!({ "value": "hunter2-bound", "hosts": ["api.example.com"] })).await.expect(200);
+    // Another value does not widen where it goes.
+    let kept = set(&tenant, "API_KEY", json!({ "value": "hunter2-again" })).await.expect(200);
+    assert_eq!(kept["hosts"], json!(["api.example.com"]));
+    let failed = sent(&world, &tenant).await.expect_err("another host");
+    assert_eq!(failed["type"], "SECURITY_ERROR", "{failed}");
+    let message = text(&failed["message"]);
+    assert!(message.contains("secret API_KEY may be sent to api.example.com only"), "{message}");
+    assert!(!message.contains("hunter2"), "{message}");
+    assert_eq!(world.receiver.echo.told().len(), calls, "nothing was sent");
+    let any = set(&tenant, "API_KEY", json!({ "value": "hunter2-free", "hosts": [] })).await.expect(200);
+    assert!(any.get("hosts").is_none(), "{any}");
+    assert_eq!(sent(&world, &tenant).await, Ok("hunter2-free".to_owned()));
+    let refused = set(&tenant, "API_KEY", json!({ "value": "x", "hosts": ["*.example.com"] })).await;
+    assert_eq!(refused.problem(422), "validation_failed");
+}

@@ -30,6 +30,7 @@ async fn worker_of_another_build(cluster: &Cluster) -> Worker {
         keys: Keys::default(),
         local_below: Duration::ZERO,
         max_calls: 10,
+        max_generations: 32,
         heartbeat: Duration::from_secs(1),
         drain: Duration::from_secs(1),
     };

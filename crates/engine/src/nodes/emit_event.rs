@@ -13,6 +13,7 @@ use std::sync::Arc;
 use kernel::definition;
 use kernel::event;
 use kernel::failure::{Class, Failure};
+use kernel::generation;
 use kernel::kind::emit_event::Config;
 use kernel::trace::TraceParent;
 use serde_json::{Map, Value, json};
@@ -61,6 +62,8 @@ fn metadata(config: &Config, spec: &definition::Node, begun: &Begun, trace: Trac
         ("traceparent".to_owned(), json!(trace.to_string())),
     ]);
     all.extend(config.metadata.clone().unwrap_or_default());
+    // Not the author's to say: it ends loops.
+    all.insert(generation::IN_METADATA.to_owned(), json!(generation::of(&begun.trigger)));
     Value::Object(all)
 }
 

@@ -38,7 +38,7 @@ use crate::insist::Pauses;
 use crate::mask::Mask;
 use crate::outbound::{self, Outbound, Request, Response};
 use crate::pulse::Pulse;
-use crate::vault::{self, Vault};
+use crate::vault::{self, Bound, Vault};
 
 /// The longest a call may take unless its author says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -91,7 +91,8 @@ impl Unrevealed {
 
     /// The configuration with its secrets, and what must not get out of it.
     async fn reveal(self, vault: &Vault, whose: Whose<'_>) -> Result<(Config, Arc<Mask>), Failure> {
-        let secrets = Arc::new(opened(vault, whose, &self.names).await?);
+        let (secrets, bounds) = opened(vault, whose, &self.names).await?;
+        let secrets = Arc::new(secrets);
         // No error repeats a value; should one ever, it does not get out either.
         let veiled = |failure: Failure| {
             let mask = Mask::new(secrets.values());
@@ -101,7 +102,10 @@ impl Unrevealed {
         let (input, revealed) = resolved.map_err(|error| veiled(error.into()))?;
         let mask = Mask::new(secrets.values().chain(revealed.iter().map(|text| text.as_str())));
         match kind::prepare(Kind::HttpRequest, input) {
-            Ok(kind::Config::HttpRequest(config)) => Ok((config, Arc::new(mask))),
+            Ok(kind::Config::HttpRequest(config)) => {
+                let checked = bounds.iter().try_for_each(|bound| bound.check(&config.url));
+                checked.map(|()| (config, Arc::new(mask))).map_err(veiled)
+            }
             Ok(_) => Err(Failure::new(Class::ExecutionError, "another kind's configuration")),
             Err(failure) => Err(Failure { message: mask.text(&failure.message).unwrap_or(failure.message), ..failure }),
         }
@@ -117,7 +121,7 @@ struct Whose<'a> {
 }
 
 /// Opens secrets, and makes the addresses of callbacks. Waits while the database is out of reach; whoever may no longer act for the run drops this.
-async fn opened(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Result<Secrets, Failure> {
+async fn opened(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Result<(Secrets, Vec<Bound>), Failure> {
     let mut pauses = Pauses::default();
     loop {
         match open(vault, whose, names).await {
@@ -135,12 +139,16 @@ async fn opened(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Re
     }
 }
 
-async fn open(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Result<Secrets, vault::Error> {
+async fn open(
+    vault: &Vault,
+    whose: Whose<'_>,
+    names: &BTreeSet<String>,
+) -> Result<(Secrets, Vec<Bound>), vault::Error> {
     let (callbacks, names): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| callback_of(name).is_some());
     let names: BTreeSet<String> = names.into_iter().cloned().collect();
-    let mut secrets = match names.is_empty() {
-        true => Secrets::default(),
-        false => vault.open(whose.workspace, &names).await?,
+    let (mut secrets, bounds) = match names.is_empty() {
+        true => (Secrets::default(), Vec::new()),
+        false => vault.open_bound(whose.workspace, &names).await?,
     };
     for name in callbacks {
         let node = callback_of(name).unwrap_or_default();
@@ -150,7 +158,7 @@ async fn open(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Resu
         secrets.insert(format!("{name}/token"), Zeroizing::new(token));
         secrets.insert(name.clone(), address);
     }
-    Ok(secrets)
+    Ok((secrets, bounds))
 }
 
 /// How long a call of this node may take.

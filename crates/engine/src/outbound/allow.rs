@@ -50,6 +50,19 @@ impl Allow {
         same_port && self.is_for(host)
     }
 
+    /// Does this entry, of a list of what may not be called, close that host at that port? Without a port it closes every one.
+    pub(super) fn closes(&self, host: Host<&str>, port: u16) -> bool {
+        self.port.is_none_or(|closed| closed == port) && self.is_for(canonical(host))
+    }
+
+    /// Does it close this address, behind whatever name and at whatever port?
+    pub(super) fn closes_address(&self, address: IpAddr) -> bool {
+        match address.to_canonical() {
+            IpAddr::V4(address) => self.is_for(Host::Ipv4(address)),
+            IpAddr::V6(address) => self.is_for(Host::Ipv6(address)),
+        }
+    }
+
     fn is_for(&self, host: Host<&str>) -> bool {
         match (&self.opened, host) {
             (Opened::Host(Host::Domain(open)), Host::Domain(name)) => open == absolute(name),
@@ -59,6 +72,14 @@ impl Allow {
             (Opened::Range(range), Host::Ipv6(address)) => range.contains(&IpAddr::V6(address)),
             _ => false,
         }
+    }
+}
+
+/// An IPv4 address that is written as an IPv6 one is the same to whoever closes it.
+fn canonical(host: Host<&str>) -> Host<&str> {
+    match host {
+        Host::Ipv6(address) => address.to_ipv4_mapped().map_or(Host::Ipv6(address), Host::Ipv4),
+        other => other,
     }
 }
 

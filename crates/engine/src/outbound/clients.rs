@@ -8,6 +8,7 @@
 //! Invariants
 //! - Every client resolves through `resolver::Checked`, follows no redirect, uses no proxy and
 //!   repeats nothing by itself.
+//! - A client resolves by the rules that hold when it is used: other rules of its workspace are another client.
 //! - At most `max_clients` are kept. One that is dropped lives on until its calls end.
 //!
 //! Not here: what is sent (`request`), what is checked (`guard`).
@@ -26,13 +27,12 @@ use super::response::MAX_HEADERS;
 /// How many idle connections a client keeps to one host.
 const MAX_IDLE_PER_HOST: usize = 8;
 
-/// Whose client, and is it the one for opened hosts?
-type Key = (WorkspaceId, bool);
+/// Whose client, is it the one for opened hosts, and under which rules?
+type Key = (WorkspaceId, bool, u64);
 
 /// The clients in use.
 pub(super) struct Clients {
     settings: Settings,
-    guard: Arc<Guard>,
     lookup: Lookup,
     kept: Mutex<Kept>,
 }
@@ -45,25 +45,25 @@ struct Kept {
 }
 
 impl Clients {
-    pub(super) fn new(settings: Settings, guard: Arc<Guard>, lookup: Lookup) -> Self {
-        Self { settings, guard, lookup, kept: Mutex::default() }
+    pub(super) fn new(settings: Settings, lookup: Lookup) -> Self {
+        Self { settings, lookup, kept: Mutex::default() }
     }
 
     /// The client of a workspace.
-    pub(super) fn of(&self, workspace: WorkspaceId, opened: bool) -> reqwest::Result<Client> {
-        let key = (workspace, opened);
+    pub(super) fn of(&self, workspace: WorkspaceId, opened: bool, guard: &Arc<Guard>) -> reqwest::Result<Client> {
+        let key = (workspace, opened, guard.of);
         if let Some(client) = self.with(|kept| kept.find(key)) {
             return Ok(client);
         }
         // Built outside the lock. Two may be built at once, and the first that is kept wins.
-        let client = self.build(opened)?;
+        let client = self.build(opened, guard)?;
         Ok(self.with(|kept| kept.find(key).unwrap_or_else(|| kept.keep(key, client, self.settings.max_clients))))
     }
 
     /// A new client; also how settings are tried out at start.
-    pub(super) fn build(&self, opened: bool) -> reqwest::Result<Client> {
+    pub(super) fn build(&self, opened: bool, guard: &Arc<Guard>) -> reqwest::Result<Client> {
         Client::builder()
-            .dns_resolver(Checked::new(Arc::clone(&self.lookup), Arc::clone(&self.guard), opened))
+            .dns_resolver(Checked::new(Arc::clone(&self.lookup), Arc::clone(guard), opened))
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .no_proxy()
@@ -112,10 +112,11 @@ mod tests {
     #[test]
     fn the_least_recently_used_client_makes_room() {
         let settings = Settings { max_clients: 2, ..Settings::default() };
-        let clients = Clients::new(settings, Arc::default(), super::super::resolver::system());
+        let clients = Clients::new(settings, super::super::resolver::system());
+        let guard = Arc::default();
         let workspace = |n| WorkspaceId(Uuid::from_u128(n));
         for n in [1, 2, 1, 3] {
-            clients.of(workspace(n), false).expect("a client");
+            clients.of(workspace(n), false, &guard).expect("a client");
         }
         let mut kept: Vec<_> = clients.with(|kept| kept.clients.keys().map(|key| key.0.0.as_u128()).collect());
         kept.sort_unstable();

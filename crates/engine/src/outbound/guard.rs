@@ -8,6 +8,7 @@
 //! - Addresses in a URL are checked here, for a resolver is never asked about them.
 //! - A refusal names the host of the URL, never an address that the host turned out to have.
 //! - An operator's entry opens port and address of its host. It opens no scheme and no user-info.
+//! - What a `closed` entry names is never called, whatever opens it.
 //!
 //! Not here: addresses behind names (`resolver`), the ranges (`address`), header rules (`request`).
 
@@ -19,6 +20,7 @@ use url::{Host, Url};
 
 use super::address;
 use super::allow::{Allow, absolute};
+use super::rules::Rules;
 
 /// The longest URL that is sent.
 const MAX_URL_LEN: usize = 16_384;
@@ -66,6 +68,8 @@ pub(super) enum Denied {
         "{host:?} may not be called: it has an address that is not public; the operator can allow the name: outbound.allow={host}:{port}"
     )]
     Address { host: String, port: u16 },
+    #[error("{0:?} may not be called: outbound.deny, of the service or of this workspace, names it or its address")]
+    Closed(String),
     #[error("header {0:?} may not be set")]
     Header(String),
     #[error("the body holds a secret and is not sent on to {0:?}, another origin than it was meant for")]
@@ -107,9 +111,25 @@ pub(super) struct Guard {
     pub(super) deny: Vec<IpNet>,
     /// This machine's own loopback addresses, and the name `localhost`, count as public.
     pub(super) allow_loopback: bool,
+    /// What is never called, whatever `allow` says.
+    pub(super) closed: Vec<Allow>,
+    /// Which rules of a workspace it holds; 0 for none.
+    pub(super) of: u64,
 }
 
 impl Guard {
+    /// These rules and a workspace's own. What is closed by either is closed.
+    pub(super) fn with(&self, rules: &Rules) -> Guard {
+        let both = |one: &[Allow], other: &[Allow]| one.iter().chain(other).cloned().collect();
+        Guard {
+            allow: both(&self.allow, &rules.allow),
+            deny: self.deny.clone(),
+            allow_loopback: self.allow_loopback,
+            closed: both(&self.closed, &rules.deny),
+            of: rules.fingerprint(),
+        }
+    }
+
     /// Parses a text and checks it.
     pub(super) fn parse(&self, text: &str) -> Result<Target, Denied> {
         if text.len() > MAX_URL_LEN {
@@ -132,6 +152,9 @@ impl Guard {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Denied::UserInfo(host.to_string()));
         }
+        if self.closed.iter().any(|entry| entry.closes(host.clone(), port)) {
+            return Err(Denied::Closed(host.to_string()));
+        }
         let opened = self.allow.iter().any(|entry| entry.opens(host.clone(), port));
         if !opened {
             if REFUSED_PORTS.contains(&port) {
@@ -147,7 +170,12 @@ impl Guard {
     /// May this address be called, by a URL or behind a name?
     pub(super) fn permits(&self, address: IpAddr) -> bool {
         let public = address::is_global(address) || self.allow_loopback && address.is_loopback();
-        public && !self.deny.iter().any(|range| range.contains(&address))
+        public && !self.is_closed(address) && !self.deny.iter().any(|range| range.contains(&address))
+    }
+
+    /// Is this address never to be called, also where an entry opens its name?
+    pub(super) fn is_closed(&self, address: IpAddr) -> bool {
+        self.closed.iter().any(|entry| entry.closes_address(address))
     }
 
     fn permits_host(&self, host: &Host<&str>) -> bool {
@@ -178,8 +206,40 @@ mod tests {
         Guard {
             allow: vec!["10.0.0.5:8080".parse().expect("an entry"), "db.corp.internal:22".parse().expect("an entry")],
             deny: vec!["9.9.9.0/24".parse().expect("a range")],
-            allow_loopback: false,
+            ..Guard::default()
         }
+    }
+
+    #[test]
+    fn what_is_closed_is_never_called_whoever_opens_it() {
+        let entries = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an entry")).collect::<Vec<Allow>>();
+        let of_service = Guard {
+            allow: entries(&["10.0.0.5:8080", "db.corp.internal:8080"]),
+            closed: entries(&["10.0.0.6", "evil.example", "93.184.0.0/16"]),
+            ..Guard::default()
+        };
+        let rules = Rules {
+            allow: entries(&["10.0.0.6:8080", "10.0.0.7:8080"]),
+            deny: entries(&["10.0.0.5", "shop.example:8443"]),
+        };
+        let guard = of_service.with(&rules);
+        assert_ne!(guard.of, 0);
+        for (url, passes) in [
+            ("http://10.0.0.7:8080/", true),
+            ("http://db.corp.internal:8080/", true),
+            ("http://10.0.0.6:8080/", false),
+            ("http://10.0.0.5:8080/", false),
+            ("http://evil.example/", false),
+            ("http://evil.example.:8443/", false),
+            ("http://93.184.1.1/", false),
+            ("http://[::ffff:93.184.1.1]/", false),
+            ("https://shop.example/", true),
+            ("https://shop.example:8443/", false),
+        ] {
+            assert_eq!(guard.parse(url).is_ok(), passes, "{url}");
+        }
+        assert!(of_service.parse("http://10.0.0.7:8080/").is_err(), "another workspace is not opened to it");
+        assert!(guard.is_closed("93.184.7.7".parse().expect("an address")), "behind a name that is opened, too");
     }
 
     fn verdict(text: &str) -> String {

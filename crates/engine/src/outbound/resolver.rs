@@ -49,6 +49,11 @@ pub(super) struct Unknown;
 #[error("the name has an address that is not public")]
 pub(super) struct NotPublic;
 
+/// The name has an address that is never to be called, whatever opens the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the name has an address that is closed")]
+pub(super) struct Closed;
+
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A resolver that answers only with what may be called.
@@ -78,6 +83,9 @@ impl Checked {
         let addresses = answer.await?.map_err(|_| Unknown)?;
         if addresses.is_empty() {
             return Err(Unknown.into());
+        }
+        if addresses.iter().any(|address| self.guard.is_closed(*address)) {
+            return Err(Closed.into());
         }
         if !self.opened && !addresses.iter().all(|address| self.guard.permits(*address)) {
             return Err(NotPublic.into());

@@ -28,6 +28,7 @@ pub(super) fn seal(outer: &Key, workspace: WorkspaceId, name: &str, version: i32
         value: encrypt(&Aes256Gcm::new(&data), value, &place.of_value()),
         key: encrypt(&outer.cipher, &data, &place.of_key(outer.id())),
         key_id: outer.id().to_owned(),
+        hosts: None,
     };
     data.as_mut_slice().zeroize();
     sealed

@@ -102,7 +102,7 @@ impl World {
     /// A process of its own, with its engine.
     pub(crate) async fn process(&self) -> Process {
         let (id, outbound) = self.register().await;
-        let settings = Settings { max_runs: 100, max_calls: 100 };
+        let settings = Settings { max_runs: 100, max_calls: 100, max_generations: 3 };
         let pulse = Arc::new(Pulse::new(Duration::from_secs(3600)));
         let (store, keys) = (self.database.store.clone(), Keys::default());
         let engine = Embedded::new(store, outbound, keys, settings, pulse, Arc::new(|_, _| {}));

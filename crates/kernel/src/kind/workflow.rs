@@ -13,7 +13,8 @@ use super::schema::{any, late, object};
 use crate::execution;
 use crate::failure::{Class, Failure};
 use crate::fields::{Fields, Problem};
-use crate::ids::ExecutionId;
+use crate::generation;
+use crate::ids::{ExecutionId, NodeKey};
 
 /// How deep children may have children.
 pub const MAX_DEPTH: i32 = 8;
@@ -30,6 +31,15 @@ pub struct Config {
     pub input: Option<Value>,
     /// A start of its own, through the queue, that nobody waits for.
     pub detached: bool,
+}
+
+/// What the execution that a node makes is told of why it runs.
+pub fn trigger(parent: ExecutionId, node: &NodeKey, iteration: i32, generation: u32) -> Value {
+    let mut trigger = json!({ "type": "workflow", "execution_id": parent, "node": node, "iteration": iteration });
+    if generation > 0 {
+        trigger[generation::IN_TRIGGER] = json!(generation);
+    }
+    trigger
 }
 
 const FIELDS: &[&str] = &["workflow", "version", "input", "detached"];

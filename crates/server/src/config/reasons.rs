@@ -38,7 +38,7 @@ pub const REASONS: &[(&str, &str)] = &[
     (
         "http.trusted_proxies",
         "networks of proxies and load balancers in front (10.0.0.0/8): their connections carry many clients, so no bound per \
-         address applies to them",
+         address applies to them, and their X-Forwarded-For says who failed to authenticate",
     ),
     ("http.header_timeout_ms", "a client that has not sent the whole head of its request by then is disconnected"),
     ("http.idle_timeout_ms", "a connection without a request is closed after that time"),
@@ -67,7 +67,14 @@ pub const REASONS: &[(&str, &str)] = &[
         "requests a minute with a bad key from one address, in this process; beyond it only keys that this process knows as good work from there",
     ),
     ("workflow.engine.enabled", "false: the API accepts, items wait, nothing is dispatched or run"),
-    ("queue.max_backlog", "executions that may wait in a workspace that has no limit of its own; none if not set"),
+    (
+        "workflow.max_generations",
+        "executions that may start each other in a row, by detached WORKFLOW nodes and by events they emit: a workflow that starts itself ends there",
+    ),
+    (
+        "queue.max_backlog",
+        "executions that may wait in a workspace that has no limit of its own; not set: as many as its tier allows (FREE 10,000, PRO 100,000, ENTERPRISE 1,000,000)",
+    ),
     ("dispatch.poll_interval_ms", "how long a lost hint can delay anything"),
     ("dispatch.batch_min", "items per claim when little is waiting"),
     ("dispatch.batch_max", "items per claim when much is waiting"),
@@ -132,6 +139,10 @@ pub const REASONS: &[(&str, &str)] = &[
     (
         "outbound.allow_loopback",
         "workflows may call programs on this machine's own loopback addresses; `dev` sets it unless told otherwise",
+    ),
+    (
+        "outbound.deny",
+        "hosts, addresses and ranges that no workflow may call, at that port or at any if none is written; goes before every allow, also a workspace's own",
     ),
     (
         "secrets.key_file",

@@ -43,7 +43,7 @@ pub(crate) async fn set(
     Json(body): Json<SetSecret>,
 ) -> Result<Reply<Secret>, Problem> {
     visible(&caller, id)?;
-    let set = api.vault.set(id, &name, &body.value.0, &caller.actor).await;
+    let set = api.vault.set(id, &name, &body.value.0, body.hosts.as_deref(), &caller.actor).await;
     set.map(|listed| Reply(wire(listed))).map_err(refused)
 }
 
@@ -89,6 +89,7 @@ fn refused(error: vault::Error) -> Problem {
     match error {
         vault::Error::Name => Problem::new(Code::ValidationFailed, format!("name: {error}")),
         vault::Error::Value => Problem::new(Code::ValidationFailed, format!("value: {error}")),
+        vault::Error::Hosts => Problem::new(Code::ValidationFailed, error.to_string()),
         vault::Error::NoKey | vault::Error::Busy(_) => Problem::new(Code::Conflict, error.to_string()),
         vault::Error::Store(error) => not_found(error),
         vault::Error::Unknown(_)
@@ -108,5 +109,6 @@ fn wire(row: Listed) -> Secret {
         created_at: row.created_at,
         updated_at: row.updated_at,
         created_by: row.created_by,
+        hosts: row.hosts,
     }
 }

@@ -39,6 +39,10 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     if key.is_empty() || key.len() > LONGEST_KEY {
         return Err(Problem::new(Code::ValidationFailed, "Idempotency-Key: 1 to 200 printable characters"));
     }
+    if kernel::idempotency::is_reserved(key) {
+        let detail = "Idempotency-Key: this service derives keys of that form itself; choose another";
+        return Err(Problem::new(Code::ValidationFailed, detail));
+    }
     Ok(Some(key))
 }
 

@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
-use engine::{outbound, vault};
+use engine::vault;
 use kernel::access::Scope;
 use kernel::execution;
 use kernel::ids::WorkspaceId;
@@ -30,7 +30,7 @@ use zeroize::Zeroizing;
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::workspaces::not_found;
-use super::{Api, Code, Problem, absent, page};
+use super::{Api, Code, Problem, absent, outbound, page};
 use crate::wire::{ChangeWebhook, CreateWebhook, CreatedWebhook, Delivery, Page, Rotate, Webhook};
 
 /// For how long the secret before a rotation is good, unless said.
@@ -75,7 +75,8 @@ pub(crate) async fn create(
 ) -> Result<impl IntoResponse, Problem> {
     let workspace = caller.workspace(body.workspace_id)?;
     let events = body.events.unwrap_or_else(|| ENDS.to_vec());
-    check(&api, Some(&body.url), Some(&events), body.description.as_deref())?;
+    check(Some(&body.url), Some(&events), body.description.as_deref())?;
+    check_reach(&api, workspace, &body.url).await?;
     if let Some(definition) = body.workflow_definition_id {
         absent::definition(&api, &caller, Some(workspace), definition).await?;
     }
@@ -126,7 +127,11 @@ pub(crate) async fn change(
     Id(id): Id<Uuid>,
     Json(body): Json<ChangeWebhook>,
 ) -> Result<Reply<Webhook>, Problem> {
-    check(&api, body.url.as_deref(), body.events.as_deref(), body.description.as_deref())?;
+    check(body.url.as_deref(), body.events.as_deref(), body.description.as_deref())?;
+    if let Some(url) = &body.url {
+        let known = api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
+        check_reach(&api, known.workspace, url).await?;
+    }
     let ChangeWebhook { url, events, description, enabled } = body;
     let change = Change { url, events: events.map(distinct), description, enabled };
     api.store.change_webhook(id, caller.workspace, &change, &caller.actor).await.map_err(unknown)?;
@@ -223,22 +228,20 @@ pub(super) fn overlap(body: &Rotate, usual: u32) -> Result<Duration, Problem> {
     }
 }
 
-fn check(
-    api: &Api,
-    url: Option<&str>,
-    events: Option<&[execution::Status]>,
-    description: Option<&str>,
-) -> Result<(), Problem> {
+/// Every message to what may not be called would be refused: better now than in the deliveries.
+async fn check_reach(api: &Api, workspace: WorkspaceId, url: &str) -> Result<(), Problem> {
+    match outbound::refusal(api, workspace, url).await? {
+        Some(why) => Err(Problem::new(Code::ValidationFailed, format!("url: {why}"))),
+        None => Ok(()),
+    }
+}
+
+fn check(url: Option<&str>, events: Option<&[execution::Status]>, description: Option<&str>) -> Result<(), Problem> {
     let wrong = |message: String| Err(Problem::new(Code::ValidationFailed, message));
     if let Some(url) = url {
         let schemed = url.starts_with("https://") || url.starts_with("http://");
         if !schemed || url.len() > MAX_URL_LEN || url.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return wrong(format!("url: write https://…, of at most {MAX_URL_LEN} bytes"));
-        }
-        let outbound = &api.settings.outbound;
-        // Every message to it would be refused: better now than in the deliveries.
-        if let Some(why) = outbound::refusal(&outbound.allow, outbound.allow_loopback, url) {
-            return wrong(format!("url: {why}"));
         }
     }
     if events.is_some_and(|events| events.is_empty() || !events.iter().all(|event| event.is_terminal())) {

@@ -86,7 +86,7 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
     match &settings.engine.kind {
         EngineKind::Embedded if !duties.dispatches => Ok(Engines::default()),
         EngineKind::Embedded => {
-            let outbound = outbound(settings)?;
+            let outbound = outbound(settings, parts.store)?;
             let embedded = embedded(parts, duties, outbound.clone())?;
             let other = other(parts, duties);
             let serving = serving(Arc::new(embedded.clone()));
@@ -108,7 +108,11 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
 
 fn embedded(parts: &Parts<'_>, duties: Duties, outbound: Outbound) -> Result<Embedded, StartError> {
     let settings = parts.settings;
-    let limits = embedded::Settings { max_runs: settings.engine.max_runs, max_calls: settings.engine.max_calls };
+    let limits = embedded::Settings {
+        max_runs: settings.engine.max_runs,
+        max_calls: settings.engine.max_calls,
+        max_generations: settings.workflow.max_generations,
+    };
     let (store, pulse) = (parts.store.clone(), Arc::clone(parts.pulse));
     let keys = secrets::keys(settings)?;
     let embedded = Embedded::new(store, outbound, keys, limits, pulse, on_left(parts, duties));
@@ -132,10 +136,12 @@ fn serving(engine: Arc<dyn Engine>) -> Engines {
     Engines { told: Some(Arc::clone(&engine)), engine: Some(engine), ..Engines::default() }
 }
 
-pub(super) fn outbound(settings: &Settings) -> Result<Outbound, outbound::Error> {
+pub(super) fn outbound(settings: &Settings, store: &Store) -> Result<Outbound, outbound::Error> {
     let (allow, allow_loopback) = (settings.outbound.allow.clone(), settings.outbound.allow_loopback);
-    let public_url = settings.http.public_url.clone();
-    Outbound::new(outbound::Settings { allow, allow_loopback, public_url, ..Default::default() })
+    let (closed, public_url) = (settings.outbound.deny.clone(), settings.http.public_url.clone());
+    let outbound =
+        Outbound::new(outbound::Settings { allow, allow_loopback, closed, public_url, ..Default::default() })?;
+    Ok(outbound.ruled_by(store.clone()))
 }
 
 /// The one that ends an execution claims its workspace's next itself: hints on or off. One that does not dispatch tells
@@ -176,10 +182,10 @@ mod temporal {
         if duties.dispatches {
             made.engine = Some(client);
             // For runs that began before the engine was changed: resumed here, and nothing new.
-            made.embedded = Some(super::embedded(parts, duties, outbound(parts.settings)?)?);
+            made.embedded = Some(super::embedded(parts, duties, outbound(parts.settings, parts.store)?)?);
         }
         if duties.works {
-            let (outbound, hints) = (outbound(parts.settings)?, parts.hints.clone());
+            let (outbound, hints) = (outbound(parts.settings, parts.store)?, parts.hints.clone());
             made.outbound = Some(outbound.clone());
             let hands = Hands {
                 store: parts.store.clone(),
@@ -228,6 +234,7 @@ mod temporal {
             keys,
             local_below: ms(given.local_activity_below_ms),
             max_calls: all.engine.max_calls,
+            max_generations: all.workflow.max_generations,
             heartbeat: ms(given.heartbeat_ms),
             drain: all.process.drain(),
         })

@@ -1,5 +1,5 @@
 -- Secrets of a workspace by their names, sealed.
-SELECT workspace_id, name, version, value_sealed, key_sealed, key_id
+SELECT workspace_id, name, version, value_sealed, key_sealed, key_id, hosts
 FROM secret
 WHERE workspace_id = $1::uuid
   AND name = ANY ($2::text[])

@@ -1,8 +1,8 @@
 -- The next version of a secret of a living workspace that has room for it. The workspace's row is held, so that a
 -- deletion comes before this or takes it along; a version that was overtaken changes no row, and neither does a name
--- too many.
-INSERT INTO secret (workspace_id, name, version, value_sealed, key_sealed, key_id, created_by)
-SELECT w.id, $2::text, $3::int, $4::bytea, $5::bytea, $6::text, $7::text
+-- too many. $9 says whether the hosts it may be sent to change, $10 which they are then; null for any.
+INSERT INTO secret (workspace_id, name, version, value_sealed, key_sealed, key_id, created_by, hosts)
+SELECT w.id, $2::text, $3::int, $4::bytea, $5::bytea, $6::text, $7::text, $10::text[]
 FROM workspace w
 WHERE w.id = $1::uuid
   AND w.deleted_at IS NULL
@@ -14,6 +14,7 @@ SET version = EXCLUDED.version,
     key_sealed = EXCLUDED.key_sealed,
     key_id = EXCLUDED.key_id,
     created_by = EXCLUDED.created_by,
+    hosts = CASE WHEN $9::boolean THEN EXCLUDED.hosts ELSE secret.hosts END,
     updated_at = clock_timestamp()
 WHERE secret.version = EXCLUDED.version - 1
-RETURNING name, version, key_id, created_at, updated_at, created_by
+RETURNING name, version, key_id, created_at, updated_at, created_by, hosts

@@ -1,5 +1,5 @@
 -- Secrets whose key was sealed by another outer key than $1, in a stable order after a place.
-SELECT workspace_id, name, version, value_sealed, key_sealed, key_id
+SELECT workspace_id, name, version, value_sealed, key_sealed, key_id, hosts
 FROM secret
 WHERE key_id <> $1::text
   AND (workspace_id, name COLLATE "C") > ($2::uuid, $3::text)

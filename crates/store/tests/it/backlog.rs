@@ -136,3 +136,25 @@ async fn a_large_limit_is_kept_to_a_thousandth_without_a_count_each_time() {
     assert!((5_000..=5_005).contains(&accepted), "{accepted} accepted");
     assert!(counts < 30, "counted {counts} times in 130 calls");
 }
+
+#[tokio::test]
+async fn a_workspace_that_says_nothing_has_the_backlog_of_its_tier() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("FREE").await;
+    world.run_sql("UPDATE tier SET max_backlog = 2 WHERE name = 'FREE'", &[]).await;
+    let one = || start(workspace, definition);
+    assert_eq!(offer(&world, &[one(), one(), one()]).await, 2);
+    let sql = "SELECT forebay_enqueue($1, $2)";
+    world
+        .client
+        .query_one(sql, &[&workspace.0, &definition.0])
+        .await
+        .expect("the operator's own programs go by no tier");
+    later(&world).await;
+    let told = world.store.enqueue_within(&[one()], Some(4), "test").await.expect("answers");
+    assert!(matches!(told[..], [Accepted::New { .. }]), "the setting goes before the tier: {told:?}");
+    bound(&world, workspace, Some(100)).await;
+    assert_eq!(offer(&world, &[one()]).await, 1, "and its own before both");
+    let (other, definition) = world.tenant("PRO").await;
+    assert_eq!(offer(&world, &[start(other, definition)]).await, 1);
+}

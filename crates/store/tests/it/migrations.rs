@@ -62,6 +62,8 @@ async fn the_seeded_tiers_are_the_kernels() {
     for tier in kernel::tier::SEEDED {
         let stored: i32 = world.get("SELECT max_running FROM tier WHERE name = $1", &[&tier.name]).await;
         assert_eq!(stored, tier.max_running, "{}", tier.name);
+        let stored: i32 = world.get("SELECT max_backlog FROM tier WHERE name = $1", &[&tier.name]).await;
+        assert_eq!(stored, tier.max_backlog, "{}", tier.name);
     }
     assert_eq!(world.count("tier").await, 3);
 }

@@ -9,7 +9,7 @@ use crate::support::World;
 
 fn sealed(workspace: WorkspaceId, name: &str, version: i32) -> Sealed {
     let (value, key) = (format!("value {version}").into_bytes(), format!("key {version}").into_bytes());
-    Sealed { workspace, name: name.to_owned(), version, value, key, key_id: "old".to_owned() }
+    Sealed { workspace, name: name.to_owned(), version, value, key, key_id: "old".to_owned(), hosts: None }
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ const ROOM: Room = Room { each: 8, limit: 32, steps: 100, lease: Duration::from_
 
 fn sealed(workspace: WorkspaceId, id: Uuid, version: i32) -> Sealed {
     let (value, key) = (format!("value {version}").into_bytes(), b"key".to_vec());
-    Sealed { workspace, name: secret_name(id), version, value, key, key_id: "old".to_owned() }
+    Sealed { workspace, name: secret_name(id), version, value, key, key_id: "old".to_owned(), hosts: None }
 }
 
 async fn webhook(world: &World, workspace: WorkspaceId, events: &[Status], definition: Option<DefinitionId>) -> Uuid {

@@ -15,11 +15,12 @@ use engine::nodes::Done;
 use engine::versions;
 use kernel::execution;
 use kernel::failure::{Class, Failure};
+use kernel::generation;
 use kernel::ids::ExecutionId;
 use kernel::inputs::Inputs;
 use kernel::kind::workflow::{self, Config, MAX_DEPTH, MAX_DESCENDANTS};
 use kernel::queue::Priority;
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::admission::Begun;
 use store::child::{Named, NewChild, Place, Refusal, Spawned};
 use store::enqueue::{Accepted, Judged, Start};
@@ -167,7 +168,7 @@ impl Kit {
             definition: named.definition,
             version: named.version,
             input: input.unwrap_or_default(),
-            trigger: trigger(attempt),
+            trigger: trigger(attempt, generation::of(&held.begun.trigger)),
             timeout: [named.timeout, spec.timeout_ms.map(Duration::from_millis)].into_iter().flatten().min(),
             trace: held.begun.trace,
             engine: NAME,
@@ -191,6 +192,10 @@ impl Kit {
             Ok(named) => named,
             Err(failure) => return Ok(Err(failure)),
         };
+        let generation = match generation::next(&held.begun.trigger, self.max_generations) {
+            Ok(generation) => generation,
+            Err(failure) => return Ok(Err(failure)),
+        };
         let Attempt { hold, spec, iteration, .. } = attempt;
         let key = format!("node/{}/{}/{iteration}", hold.execution, spec.key);
         let start = Start {
@@ -203,7 +208,7 @@ impl Kit {
             concurrency_key: None,
             // One start a node: its content is the node's own business.
             idempotency: Some((key.clone(), key.into_bytes())),
-            trigger: trigger(attempt),
+            trigger: trigger(attempt, generation),
             trace: Some(held.begun.trace),
             version: Some(named.version),
             rerun_of: None,
@@ -260,9 +265,9 @@ impl Kit {
 }
 
 /// What the child is told of why it runs.
-fn trigger(attempt: &Attempt<'_>) -> Value {
+fn trigger(attempt: &Attempt<'_>, generation: u32) -> Value {
     let Attempt { hold, spec, iteration, .. } = attempt;
-    json!({ "type": "workflow", "execution_id": hold.execution, "node": spec.key, "iteration": iteration })
+    workflow::trigger(hold.execution, &spec.key, *iteration, generation)
 }
 
 fn unknown(config: &Config) -> Failure {

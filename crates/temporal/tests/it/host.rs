@@ -64,6 +64,7 @@ pub(crate) fn settings() -> Settings {
         keys: Keys::default(),
         local_below: Duration::ZERO,
         max_calls: 100,
+        max_generations: 3,
         heartbeat: Duration::from_secs(2),
         drain: Duration::from_secs(1),
     }

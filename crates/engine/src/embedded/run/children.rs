@@ -16,6 +16,7 @@ use std::time::Duration;
 use kernel::definition::{Kind, Node};
 use kernel::execution;
 use kernel::failure::{Class, Failure};
+use kernel::generation;
 use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::inputs::Inputs;
 use kernel::kind::workflow::{self, Config, MAX_DEPTH, MAX_DESCENDANTS};
@@ -23,7 +24,7 @@ use kernel::plan::NodeIx;
 use kernel::queue::Priority;
 use kernel::run::Stop;
 use kernel::trace::TraceParent;
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::admission::Begun;
 use store::child::{Named, NewChild, Place, Refusal, Spawned};
 use store::enqueue::{Accepted, Judged, Start};
@@ -49,6 +50,8 @@ pub(super) struct Starting {
     config: Config,
     timeout: Option<Duration>,
     trace: TraceParent,
+    /// Why the execution runs that makes it.
+    cause: Value,
 }
 
 /// A child that is there.
@@ -72,7 +75,8 @@ impl Starting {
     pub(super) fn new(config: Config, spec: &Node, of: &Frame, at: At, attempt: u32, trace: TraceParent) -> Starting {
         let place = of.place(at, attempt);
         let timeout = spec.timeout_ms.map(Duration::from_millis);
-        Starting { place, workspace: of.begun.workspace, config, timeout, trace }
+        let cause = of.begun.trigger.clone();
+        Starting { place, workspace: of.begun.workspace, config, timeout, trace, cause }
     }
 
     /// Is it a start of its own, which nobody waits for?
@@ -81,9 +85,9 @@ impl Starting {
     }
 
     /// What the child is told of why it runs.
-    fn trigger(&self) -> Value {
+    fn trigger(&self, generation: u32) -> Value {
         let Place { parent, node, iteration, .. } = &self.place;
-        json!({ "type": "workflow", "execution_id": parent, "node": node, "iteration": iteration })
+        workflow::trigger(*parent, node, *iteration, generation)
     }
 }
 
@@ -129,6 +133,7 @@ impl Shared {
 
     /// Starts an execution of its own for a node, and waits for its acceptance alone. Repeated, it finds the first.
     pub(super) async fn detach(&self, starting: Starting) -> Result<Done, Failure> {
+        let generation = generation::next(&starting.cause, self.settings.max_generations)?;
         let Place { parent, node, iteration, .. } = &starting.place;
         let key = format!("node/{parent}/{node}/{iteration}");
         let (named, input) = match self.named(&starting).await {
@@ -150,7 +155,7 @@ impl Shared {
             concurrency_key: None,
             // One start a node: its content is the node's own business.
             idempotency: Some((key.clone(), key.into_bytes())),
-            trigger: starting.trigger(),
+            trigger: starting.trigger(generation),
             trace: Some(starting.trace),
             version: Some(named.version),
             rerun_of: None,
@@ -177,7 +182,7 @@ impl Shared {
             definition: named.definition,
             version: named.version,
             input: input.unwrap_or_default(),
-            trigger: starting.trigger(),
+            trigger: starting.trigger(generation::of(&starting.cause)),
             timeout: [named.timeout, starting.timeout].into_iter().flatten().min(),
             trace: starting.trace,
             engine: NAME,

@@ -80,9 +80,11 @@ fn workspaces(name: &str) -> Option<Value> {
             "id": KEY, "name": "shop", "workspaceId": WORKSPACE, "prefix": "fbk_1a2b3c4d", "scopes": ["read", "run"],
             "createdAt": MORNING, "createdBy": "root", "lastUsedAt": CREATED,
         }),
-        "SetSecret" => json!({ "value": "…" }),
+        "SetSecret" => json!({ "value": "…", "hosts": ["stock.example.com"] }),
+        "OutboundRules" => json!({ "allow": ["stock.internal:8080"], "deny": ["tracker.example"] }),
         "Secret" => json!({
             "name": "STOCK_API_KEY", "version": 2, "createdAt": MORNING, "updatedAt": CREATED, "createdBy": format!("key:{KEY}"),
+            "hosts": ["stock.example.com"],
         }),
         "Activity" => json!({
             "id": 4711, "at": ENDED, "workspaceId": WORKSPACE, "actor": format!("key:{KEY}"), "action": "execution.cancel",

@@ -42,6 +42,7 @@ impl Parts {
             declared: crate::http::declared_by_loops(),
             worker: format!("{}-{}", host(), std::process::id()),
             max_backlog: self.settings.queue.max_backlog,
+            max_generations: self.settings.workflow.max_generations,
         };
         let (stop, jobs) = (self.stop.clone(), Arc::clone(&self.jobs));
         self.tasks.spawn(async move { repeat("projector", poll, &jobs, &stop, || projector.pass()).await });

@@ -37,7 +37,7 @@ pub(super) fn teller(
     }
     let outbound = match outbound {
         Some(outbound) => outbound,
-        None => engines::outbound(settings)?,
+        None => engines::outbound(settings, work)?,
     };
     let vault = Vault::new(work.clone(), crate::secrets::keys(settings)?);
     Ok(Some(Teller { outbound, vault }))
