@@ -84,6 +84,7 @@ impl Server {
             tls: Tls::default(),
             keys: Keys::default(),
             local_below: Duration::ZERO,
+            max_generations: 32,
             max_calls: 1,
             heartbeat: Duration::from_secs(10),
             drain: Duration::ZERO,
