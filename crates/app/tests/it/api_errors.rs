@@ -67,7 +67,7 @@ async fn side_effects(world: &World) -> (i64, i64, i64) {
 
 #[tokio::test]
 async fn without_a_valid_key_no_route_does_anything() {
-    let world = World::new().await;
+    let world = World::with(&["auth.max_failures_per_address=100000"]).await;
     let tenant = world.tenant("FREE").await;
     let definition = tenant.light().await;
     let execution = tenant.start(&definition).await;
