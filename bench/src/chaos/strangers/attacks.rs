@@ -145,11 +145,8 @@ async fn keys_and_streams(ground: Arc<Ground>, n: usize) -> bool {
 async fn self_starters(ground: Arc<Ground>, n: usize) -> bool {
     let name = format!("again{n}");
     let nodes = json!({ "again": { "kind": "WORKFLOW", "with": { "workflow": name, "detached": true, "input": {} } } });
-    let applied = ground.post(
-        &ground.own.key,
-        "workflow/definitions/apply",
-        &json!({ "document": { "name": name, "nodes": nodes } }),
-    );
+    let definition = json!({ "document": { "name": name, "nodes": nodes } });
+    let applied = ground.post(&ground.own.key, "workflow/definitions/apply", &definition);
     let Ok((_, applied)) = applied.await else { return false };
     let start = json!({ "workflowDefinitionId": applied["definition"]["id"] });
     let _answer = ground.post(&ground.own.key, "workflow/executions/start", &start).await;

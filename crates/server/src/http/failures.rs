@@ -94,7 +94,7 @@ impl Failures {
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let failures = state.count(network(address), now);
-        if failures.is_power_of_ten() && state.may_log(now) {
+        if is_power_of_ten(failures) && state.may_log(now) {
             tracing::warn!(%address, reason = reason.name(), failures, "Authentication failed");
         }
     }
@@ -128,14 +128,8 @@ impl State {
     }
 }
 
-trait PowerOfTen {
-    fn is_power_of_ten(self) -> bool;
-}
-
-impl PowerOfTen for u32 {
-    fn is_power_of_ten(self) -> bool {
-        self.checked_ilog10().is_some_and(|exponent| 10u32.pow(exponent) == self)
-    }
+fn is_power_of_ten(number: u32) -> bool {
+    number.checked_ilog10().is_some_and(|exponent| 10u32.pow(exponent) == number)
 }
 
 /// What is counted as one address: of IPv6 the 64 bits that one customer of a provider gets.
@@ -226,7 +220,7 @@ mod tests {
         assert_eq!(logged, LINES as usize);
         assert!(state.may_log(now + Duration::from_secs(1)));
         assert_eq!(
-            [0u32, 1, 2, 10, 11, 100, 4_000_000_000].map(u32::is_power_of_ten),
+            [0u32, 1, 2, 10, 11, 100, 4_000_000_000].map(is_power_of_ten),
             [false, true, false, true, false, true, false]
         );
     }
