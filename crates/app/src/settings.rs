@@ -141,6 +141,8 @@ impl Sources {
 }
 
 const PREFIX: &str = "FOREBAY_";
+/// Settings that hold a list of texts, which may be written with commas.
+const LISTS: [&str; 4] = ["outbound.allow", "outbound.deny", "http.trusted_proxies", "http.cors_origins"];
 
 /// The variable of a key.
 pub(crate) fn variable(key: &str) -> String {
@@ -190,7 +192,7 @@ impl Gathered {
         known(key)?;
         let value = match format!("value = {text}").parse::<Table>() {
             Ok(mut parsed) => parsed.remove("value").unwrap_or_else(|| Value::String(text.to_owned())),
-            Err(_) if key == "outbound.allow" => {
+            Err(_) if LISTS.contains(&key) => {
                 Value::Array(text.split(',').map(|entry| Value::String(entry.trim().to_owned())).collect())
             }
             Err(_) => Value::String(text.to_owned()),

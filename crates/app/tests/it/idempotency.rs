@@ -73,7 +73,7 @@ async fn a_key_that_the_service_derives_cannot_be_taken_by_a_client() {
     tenant.api.post("bindings", json!({ "eventType": "x.y", "workflowDefinitionId": light })).await.expect(201);
     let event = json!({ "type": "x.y", "streamId": parent, "streamType": "s" });
     tenant.api.post("events", json!({ "events": [event] })).await.expect(200);
-    let times = json!({ "workflowDefinitionId": light, "cron": "* * * * * *" });
+    let times = json!({ "workflowDefinitionId": light, "cron": "*/10 * * * * *" });
     let schedule = text(&tenant.api.post("schedules", times).await.expect(201)["id"]);
     let keys = "SELECT DISTINCT ON (split_part(idempotency_key, ':', 1), left(idempotency_key, 5)) idempotency_key
         FROM workflow_execution WHERE idempotency_key IS NOT NULL";

@@ -169,7 +169,8 @@ async fn a_key_sees_and_changes_its_own_rows_and_needs_the_scope() {
         assert!(!reply.text.contains(root) && !reply.text.contains(own), "no key is told");
     }
     let unread = world.server.anonymous().request(Method::PATCH, &format!("/rest/v1/{TABLE}?status=eq.pending"));
-    let unread = unread.header("prefer", "tx=rollback").header("apikey", &run).json(&json!({ "status": "processing" }));
+    let unread = unread.header("prefer", "tx=rollback").header("apikey", &run);
+    let unread = unread.json(&json!({ "status": "processing", "worker_id": "w" }));
     let reply = send(unread).await;
     assert_eq!((reply.status, reply.text.as_str()), (204, ""), "run changes rows, and is told none");
     let refused = pending(&world, Some(own), Some(JWT), false).await;
