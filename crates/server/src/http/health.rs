@@ -80,8 +80,13 @@ async fn secrets(api: &Api) -> Result<(), String> {
     let looked = tokio::time::timeout(Duration::from_secs(2), crate::secrets::trouble(&api.vault)).await;
     match looked {
         Ok(Ok(Some(trouble))) => Err(trouble),
+        Ok(Ok(None)) => Ok(()),
+        Ok(Err(error)) if !error.is_unavailable() => {
+            tracing::error!(error = &error as &dyn std::error::Error, "Could not check the keys of secrets");
+            Err("the keys of stored secrets could not be checked: the log says why".to_owned())
+        }
         // A database that does not answer is told of by its own check.
-        Ok(Ok(None) | Err(_)) | Err(_) => Ok(()),
+        Ok(Err(_)) | Err(_) => Ok(()),
     }
 }
 

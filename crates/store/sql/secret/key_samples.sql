@@ -4,7 +4,7 @@ WITH RECURSIVE known AS (
     UNION ALL
     SELECT (SELECT s.key_id FROM secret s WHERE s.key_id > known.key_id ORDER BY s.key_id LIMIT 1)
     FROM known WHERE known.key_id IS NOT NULL)
-SELECT sample.workspace_id, sample.name, sample.version, sample.value_sealed, sample.key_sealed, sample.key_id
+SELECT sample.workspace_id, sample.name, sample.version, sample.value_sealed, sample.key_sealed, sample.key_id, sample.hosts
 FROM known
 CROSS JOIN LATERAL (SELECT s.* FROM secret s WHERE s.key_id = known.key_id LIMIT 1) sample
 ORDER BY sample.key_id
