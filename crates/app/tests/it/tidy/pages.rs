@@ -31,6 +31,7 @@ fn every_file_and_script_that_is_named_is_there() {
         let words = page.text.split(|c: char| c.is_whitespace() || "`()[],;\"'|".contains(c));
         for word in words.map(|word| word.trim_end_matches(['.', ':'])) {
             let path = word.strip_prefix("./").unwrap_or(word);
+            let path = path.split('#').next().unwrap_or(path);
             let is_ours = ["crates/", "docs/", "examples/", "bench/", "dev/"].iter().any(|top| path.starts_with(top));
             if is_ours && !path.contains(['*', '<', '{', '…']) && !root().join(path).exists() {
                 missing.push(format!("{}: {word}", page.path));

@@ -99,8 +99,7 @@ impl Driver {
         }
         self.frame(at.frame).attempted(at, attempt);
         let span = self.begin(at, attempt);
-        let _within = span.clone().entered();
-        let frame = self.frame(at.frame);
+        let (_within, frame) = (span.clone().entered(), self.frame(at.frame));
         let again = frame.was_begun(at);
         if again && let Some(outgoing) = frame.sought(at, attempt, spec.kind) {
             if spec.kind == Kind::ForEach {
@@ -112,6 +111,7 @@ impl Driver {
             None => version.view(at.node, &frame.scope),
             Some(index) => Cow::Owned(frame.item_scope(at.node, index)),
         };
+        let trace = trace::of(&span).unwrap_or(frame.begun.trace);
         match computed.unwrap_or_else(|| nodes::ready(spec, &scope)) {
             Err(failure) => self.ended(at, Err(failure)),
             Ok((_, Work::Done(done))) => self.ended(at, Ok(done)),
@@ -119,12 +119,10 @@ impl Driver {
             Ok((input, Work::Delay(config))) => self.delay(at, attempt, input, &config),
             Ok((input, Work::ForEach(config))) => self.begin_loop(at, attempt, input, config),
             Ok((input, Work::HttpRequest(config))) if frame.is_once(at) => {
-                let trace = trace::of(&span).unwrap_or(frame.begun.trace);
                 let call = Call::new(config, spec, &scope, &frame.begun, at.iteration, trace);
                 self.call_once(at, attempt, call, input);
             }
             Ok((input, work)) => {
-                let trace = trace::of(&span).unwrap_or(frame.begun.trace);
                 let outgoing = match work {
                     Work::HttpRequest(config) => {
                         Outgoing::Call(Box::new(Call::new(config, spec, &scope, &frame.begun, at.iteration, trace)))
