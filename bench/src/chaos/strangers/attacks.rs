@@ -79,9 +79,12 @@ async fn patterns(ground: Arc<Ground>, _n: usize) -> bool {
 async fn documents(ground: Arc<Ground>, _n: usize) -> bool {
     let field = |n: usize| (format!("f{n}"), json!({ "type": "string", "pattern": format!("\\w{{{}}}", 30 + n % 10) }));
     let inputs: Map<String, Value> = (0..300).map(field).collect();
-    let nodes: Map<String, Value> = (0..400)
-        .map(|n| (format!("n{n}"), json!({ "kind": "LOG", "with": { "message": "${{ inputs.f1 }}" } })))
-        .collect();
+    let node = |n: usize| {
+        let needs = if n == 0 { json!([]) } else { json!([format!("n{}", n - 1)]) };
+        let node = json!({ "kind": "LOG", "needs": needs, "with": { "message": "${{ inputs.f1 }}" } });
+        (format!("n{n}"), node)
+    };
+    let nodes: Map<String, Value> = (0..400).map(node).collect();
     let body = json!({ "document": { "name": "large", "inputs": inputs, "nodes": nodes } });
     let _answer = ground.post(&ground.read_key, "workflow/definitions/validate", &body).await;
     false
@@ -153,42 +156,30 @@ async fn self_starters(ground: Arc<Ground>, n: usize) -> bool {
     false
 }
 
-/// A node that calls where nothing may be called, in each way to write it.
+/// Ways to write an address of this machine.
+const HOSTS: [&str; 9] = [
+    "127.0.0.1",
+    "127.0.0.2",
+    "localhost",
+    "2130706433",
+    "0x7f.1",
+    "0177.0.0.1",
+    "0.0.0.0",
+    "[::1]",
+    "[::ffff:127.0.0.1]",
+];
+
+/// A workflow that calls where nothing may be called, and a webhook there.
 async fn forbidden_calls(ground: Arc<Ground>, n: usize) -> bool {
-    let port = ground.canary_port;
-    let hosts = [
-        "127.0.0.1",
-        "127.0.0.2",
-        "localhost",
-        "2130706433",
-        "0x7f.1",
-        "0177.0.0.1",
-        "0.0.0.0",
-        "[::1]",
-        "[::ffff:127.0.0.1]",
-    ];
-    let nodes: Map<String, Value> = hosts
-        .iter()
-        .enumerate()
-        .map(|(at, host)| {
-            let with = json!({ "url": format!("http://{host}:{port}/hit") });
-            (format!("n{at}"), json!({ "kind": "HTTP_REQUEST", "with": with, "on_error": "continue" }))
-        })
-        .collect();
-    let document = json!({ "name": format!("forbidden{n}"), "nodes": nodes });
-    let mut applied =
-        ground.post(&ground.own.key, "workflow/definitions/apply", &json!({ "document": document })).await;
-    // Addresses that cannot be called may be refused when they are written; the rest is tried all the same.
-    if !matches!(applied, Ok((200, _))) {
-        let only =
-            json!({ "call": { "kind": "HTTP_REQUEST", "with": { "url": format!("http://localhost:{port}/hit") } } });
-        let document = json!({ "name": format!("forbidden{n}"), "nodes": only });
-        applied = ground.post(&ground.own.key, "workflow/definitions/apply", &json!({ "document": document })).await;
+    let at = usize::from(Uuid::new_v4().as_bytes()[0]) % HOSTS.len();
+    let base = format!("http://{}:{}", HOSTS[at], ground.canary_port);
+    let node = json!({ "kind": "HTTP_REQUEST", "with": { "url": format!("{base}/hit") } });
+    let document = json!({ "name": format!("forbidden{n}-{at}"), "nodes": { "call": node } });
+    let applied = ground.post(&ground.own.key, "workflow/definitions/apply", &json!({ "document": document })).await;
+    if let Ok((_, applied)) = applied {
+        let start = json!({ "workflowDefinitionId": applied["definition"]["id"] });
+        let _answer = ground.post(&ground.own.key, "workflow/executions/start", &start).await;
     }
-    let Ok((_, applied)) = applied else { return false };
-    let start = json!({ "workflowDefinitionId": applied["definition"]["id"] });
-    let _answer = ground.post(&ground.own.key, "workflow/executions/start", &start).await;
-    let webhook = json!({ "url": format!("http://127.0.0.1:{port}/hook") });
-    let _answer = ground.post(&ground.own.key, "webhooks", &webhook).await;
+    let _answer = ground.post(&ground.own.key, "webhooks", &json!({ "url": format!("{base}/hook") })).await;
     false
 }
