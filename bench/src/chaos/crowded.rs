@@ -137,14 +137,19 @@ impl Run {
         self.judged(request, mutant, machine, &seen).await
     }
 
-    /// Waits until every process is full.
+    /// Fills every process, one run after the other: calls that all began together would all end together, and nobody
+    /// would have room for their whole length.
     async fn fill(&self) -> anyhow::Result<()> {
-        let full = i64::try_from(PROCESSES * (MAX_RUNS - MAX_RUNS / 10))?;
-        while self.setup.slots().await? < full {
-            self.top_up().await?;
+        let full = PROCESSES * (MAX_RUNS - MAX_RUNS / 10);
+        let apart = ms(CALL_MS) / u32::try_from(full)?;
+        let mut next = self.floods.iter().cycle();
+        while usize::try_from(self.setup.slots().await?)? < full {
+            if let Some(flood) = next.next() {
+                self.enqueue(*flood, 1).await?;
+            }
             progress(format!("{:>4} s  filling", self.began.elapsed().as_secs()));
             anyhow::ensure!(self.began.elapsed() < self.size.patience, "the processes were never full");
-            tokio::time::sleep(ms(100)).await;
+            tokio::time::sleep(apart).await;
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ use store::Store;
 use store::admission::Silence;
 use store::adopt::Orphan;
 use store::run::{End, Record};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::config::{Process, ms};
 use crate::heartbeat::Alive;
@@ -41,6 +41,8 @@ pub(crate) struct Orphans {
     pub(crate) hints: Hints,
     /// Runs in this process's shards that it has no room for: its heartbeat tells the others.
     pub(crate) waiting: Arc<AtomicUsize>,
+    /// Asks for a heartbeat now.
+    pub(crate) beat: Arc<Notify>,
 }
 
 /// The most waiting runs that are counted.
@@ -70,7 +72,10 @@ impl Orphans {
             true => self.store.count_orphans(&alive.shards, silence, NAME, MOST_WAITING).await?,
             false => 0,
         };
-        self.waiting.store(waiting, Ordering::Relaxed);
+        // The others are told at once: what they may claim depends on it.
+        if self.waiting.swap(waiting, Ordering::Relaxed) != waiting {
+            self.beat.notify_one();
+        }
         self.find_lost(alive.process).await?;
         if let Some(error) = trouble {
             return Err(error);

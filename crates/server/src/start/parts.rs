@@ -333,6 +333,7 @@ impl Parts {
             alive: self.alive.1.clone(),
             hints: self.hints.clone(),
             waiting: Arc::clone(&self.waiting),
+            beat: Arc::clone(&self.beat),
         };
         self.spawn_loop("orphans", poll, Arc::new(orphans), |it| async move { it.pass().await });
     }

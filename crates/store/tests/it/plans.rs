@@ -193,9 +193,11 @@ async fn the_loops_that_look_for_work_hop_over_the_backlog() {
         check("wake", sql!("workflow_execution/wake"), &[&me, &room, &engine, &semantics]).await;
         check("next wake", sql!("workflow_execution/next_wake"), &[]).await;
         check("overdue", sql!("workflow_execution/overdue"), &[]).await;
-        check("owned", sql!("workflow_execution/owned"), &[&me]).await;
+        check("owned", sql!("workflow_execution/owned"), &[&me, &engine]).await;
+        let count = sql!("workflow_execution/count_orphans");
+        check("orphans counted", count, &[&vec![SHARD], &dead, &true, &engine, &room, &semantics]).await;
         let beat = (3.0, 10.0);
-        check("beat", sql!("process/beat"), &[&me, &true, &beat.0, &beat.1]).await;
+        check("beat", sql!("process/beat"), &[&me, &true, &true, &0i32, &beat.0, &beat.1]).await;
     }
 }
 
