@@ -1990,16 +1990,17 @@ BEGIN
         RETURN QUERY
         SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(NULL, p_types, 1000) AS asked(type)) asked
          CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
-                              WHERE j.pending_since IS NOT NULL AND j.event_type = asked.type COLLATE "C"
-                              ORDER BY j.pending_since, j.id LIMIT p_limit) pending
+                              WHERE j.pending_since IS NOT NULL
+                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
+                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     ELSE
         RETURN QUERY
         SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(p_workspace, p_types, 1000) AS asked(type)) asked
          CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
                               WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
-                                AND j.event_type = asked.type COLLATE "C"
-                              ORDER BY j.pending_since, j.id LIMIT p_limit) pending
+                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
+                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     END IF;
 END $$;

@@ -241,6 +241,8 @@ END $fn$;
 
 -- The oldest p_limit pending jobs of these types, of one workspace unless that is null. Each type is read by itself: the backlog of
 -- other types, and of other workspaces, is not passed.
+-- A range of one type, not equality: only the index by type has that order. With equality, statistics that know one type alone choose
+-- the index by age and filter.
 CREATE OR REPLACE FUNCTION fb_jobs_of_types_1(p_workspace uuid, p_types text[], p_limit int) RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 BEGIN
@@ -248,16 +250,17 @@ BEGIN
         RETURN QUERY
         SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(NULL, p_types, 1000) AS asked(type)) asked
          CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
-                              WHERE j.pending_since IS NOT NULL AND j.event_type = asked.type COLLATE "C"
-                              ORDER BY j.pending_since, j.id LIMIT p_limit) pending
+                              WHERE j.pending_since IS NOT NULL
+                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
+                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     ELSE
         RETURN QUERY
         SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(p_workspace, p_types, 1000) AS asked(type)) asked
          CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
                               WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
-                                AND j.event_type = asked.type COLLATE "C"
-                              ORDER BY j.pending_since, j.id LIMIT p_limit) pending
+                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
+                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     END IF;
 END $fn$;

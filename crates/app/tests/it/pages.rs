@@ -27,9 +27,12 @@ async fn every(tenant: &Tenant, path: &str) -> Vec<Value> {
 async fn large_nodes_and_what_they_said_come_in_pages_with_every_node_once() {
     let world = World::with(&[]).await;
     let tenant = world.tenant("PRO").await;
-    let log = json!({ "kind": "LOG", "with": { "message": "hello" } });
     let names: BTreeSet<String> = (0..20).map(|n| format!("n{n}")).collect();
-    let nodes: serde_json::Map<String, Value> = names.iter().map(|name| (name.clone(), log.clone())).collect();
+    let node = |n: usize| {
+        let needs: Vec<String> = n.checked_sub(1).iter().map(|before| format!("n{before}")).collect();
+        (format!("n{n}"), json!({ "kind": "LOG", "with": { "message": "hello" }, "needs": needs }))
+    };
+    let nodes: serde_json::Map<String, Value> = (0..20).map(node).collect();
     let id = tenant.start(&tenant.apply("talks", Value::Object(nodes)).await).await;
     tenant.completed(&id).await;
     let large = "jsonb_build_object('level', 'info', 'message', repeat('x', 1000000))";
