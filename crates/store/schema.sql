@@ -974,10 +974,12 @@ DECLARE
 BEGIN
     -- Only workspaces with a limit pay for it.
     WITH w AS MATERIALIZED (
-        SELECT t.ws, coalesce(w.max_backlog, p_max_backlog) AS lim, t.n
+        SELECT t.ws, l.lim, t.n
           FROM (SELECT t.ws, count(*)::int AS n FROM unnest(p_workspaces) AS t(ws) GROUP BY t.ws) t
           JOIN workspace w ON w.id = t.ws
-         WHERE coalesce(w.max_backlog, p_max_backlog) IS NOT NULL),
+         CROSS JOIN LATERAL (SELECT coalesce(w.max_backlog, p_max_backlog,
+                (SELECT r.max_backlog FROM tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
+         WHERE l.lim IS NOT NULL),
     r AS MATERIALIZED (SELECT w.ws, fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
     SELECT coalesce(array_agg(t.id), '{}') INTO refused
       FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
@@ -2996,6 +2998,11 @@ DECLARE
     new_id uuid := fb_uuid7();
     r record;
 BEGIN
+    -- The same forms as kernel::idempotency: keys that hooks, schedules, nodes and jobs derive.
+    IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
+        RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another', quote_literal(idempotency_key)
+            USING ERRCODE = 'check_violation';
+    END IF;
     IF priority NOT BETWEEN 1 AND 5 THEN
         RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
     END IF;
@@ -3049,6 +3056,9 @@ CREATE TABLE public.api_key (
     prefix text,
     expires_at timestamp with time zone,
     last_used_at timestamp with time zone,
+    created_by text,
+    parent_id uuid,
+    CONSTRAINT api_key_created_by_check CHECK ((length(created_by) <= 200)),
     CONSTRAINT api_key_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     CONSTRAINT api_key_prefix_check CHECK ((length(prefix) <= 12)),
     CONSTRAINT api_key_scopes_check CHECK (((scopes <@ '{read,run,manage}'::text[]) AND (cardinality(scopes) > 0)))
@@ -3265,6 +3275,8 @@ CREATE TABLE public.secret (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     created_by text NOT NULL,
+    hosts text[],
+    CONSTRAINT secret_hosts_check CHECK (((cardinality(hosts) >= 1) AND (cardinality(hosts) <= 20))),
     CONSTRAINT secret_key_id_check CHECK (((length(key_id) >= 1) AND (length(key_id) <= 32))),
     CONSTRAINT secret_key_sealed_check CHECK ((length(key_sealed) <= 200)),
     CONSTRAINT secret_name_check CHECK ((name ~ '^[A-Za-z_][A-Za-z0-9_]{0,127}$'::text)),
@@ -3289,6 +3301,8 @@ CREATE TABLE public.shedlock (
 CREATE TABLE public.tier (
     name text NOT NULL,
     max_running integer NOT NULL,
+    max_backlog integer,
+    CONSTRAINT tier_max_backlog_check CHECK ((max_backlog >= 0)),
     CONSTRAINT tier_max_running_check CHECK ((max_running >= 0))
 );
 
@@ -3522,9 +3536,12 @@ CREATE TABLE public.workspace (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     deleted_at timestamp with time zone,
     shard smallint GENERATED ALWAYS AS ((get_byte(uuid_send(id), 15) & 63)) STORED,
+    outbound_allow text[] DEFAULT '{}'::text[] NOT NULL,
+    outbound_deny text[] DEFAULT '{}'::text[] NOT NULL,
     CONSTRAINT workspace_limit_override_check CHECK ((limit_override >= 0)),
     CONSTRAINT workspace_max_backlog_check CHECK ((max_backlog >= 0)),
     CONSTRAINT workspace_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT workspace_outbound_check CHECK (((cardinality(outbound_allow) <= 100) AND (cardinality(outbound_deny) <= 100))),
     CONSTRAINT workspace_weight_check CHECK (((weight >= 1) AND (weight <= 100)))
 );
 
@@ -3656,6 +3673,8 @@ CREATE INDEX activity_of_all ON public.activity USING btree (at, id);
 CREATE INDEX activity_of_subject ON public.activity USING btree (subject_id, at, id);
 
 CREATE INDEX activity_of_workspace ON public.activity USING btree (workspace_id, at, id);
+
+CREATE INDEX api_key_made_with ON public.api_key USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 
 CREATE INDEX api_key_of_all ON public.api_key USING btree (id) WHERE (revoked_at IS NULL);
 

@@ -186,7 +186,7 @@ fn forgeries(job: uuid::Uuid, other: uuid::Uuid) -> Vec<(Vec<String>, &'static s
             one("INSERT INTO change_log (topic, op, refs, workspaces) VALUES ('execution', 'UPDATE', '{}', '{}')"),
             "permission denied",
         ),
-        (one("INSERT INTO execution_queue SELECT * FROM execution_queue"), "permission denied"),
+        (one("INSERT INTO execution_queue (id) SELECT gen_random_uuid()"), "permission denied"),
         (one(&format!("UPDATE workflow_queue_job SET workspace_id = '{other}'")), "permission denied"),
         (one("UPDATE domain_events SET processing_error = 'x', processing_failed_at = now()"), "permission denied"),
         (
