@@ -71,8 +71,12 @@ $fn$;
 -- Runs with its owner's rights: who may insert an event needs no right on jobs.
 CREATE OR REPLACE FUNCTION fb_event_added() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
 BEGIN
-    IF NOT coalesce(NEW.bound, fb_is_bound_1(NEW.event_type, NEW.workspace_id)) THEN
+    IF NOT fb_is_bound_1(NEW.event_type, NEW.workspace_id) THEN
         RETURN NULL;
+    END IF;
+    -- The statement that inserted the event also made its binding: only now it is seen.
+    IF NEW.bound IS NOT TRUE THEN
+        UPDATE domain_events SET bound = true WHERE sequence = NEW.sequence;
     END IF;
     BEGIN
         PERFORM fb_project_1(NEW, fb_binding_1(NEW.event_type, NEW.workspace_id));

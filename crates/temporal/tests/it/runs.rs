@@ -80,6 +80,7 @@ async fn a_workflow_is_started_with_its_ids_its_nodes_and_the_retries_of_its_ver
             },
             "semantics": kernel::SEMANTICS,
             "outlived": true,
+            "outlived": true,
         })
     );
     process.worker.stop().await;
