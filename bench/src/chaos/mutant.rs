@@ -57,7 +57,7 @@ pub enum Mutant {
     TwinChildren,
     /// A full process lets its shards go.
     FullLetsGo,
-    /// A lock timeout while a run reads its answers is taken for one: it is told as a refusal of the data.
+    /// A lock timeout while a node asks is taken for an answer: it is told as a refusal of the data.
     TroubleIsAnswer,
     /// Workflows may call an address that is closed to them.
     OpenOutbound,

@@ -60,8 +60,8 @@ impl Size {
 pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Outcome> {
     let (size, machine, began) = (Size::of(request), machine(), Instant::now());
     say(format!("strays: {PROCESSES} processes, {} rounds, seed {}", size.rounds, request.seed));
-    // The mutant takes trouble with reading answers for an answer, as a run once did: then it was lost.
-    let saboteur = Saboteur::new(mutant.map(|_| "fb_answers")).await?;
+    // The mutant takes trouble with asking for a node for an answer: the node fails.
+    let saboteur = Saboteur::new(mutant.map(|_| "fb_ask_")).await?;
     // Leases as they are: trouble that passes is shorter than they are.
     let leases = Leases { poll: 500, ..Leases::of(false) };
     let policy = Policy { seed: request.seed, fast: (200, 600), slow: (800, 1_500), slow_every: 6, repeat: ms(50) };
