@@ -1082,8 +1082,12 @@ CREATE FUNCTION public.fb_event_added() RETURNS trigger
     SET search_path TO 'public', 'pg_temp'
     AS $$
 BEGIN
-    IF NOT coalesce(NEW.bound, fb_is_bound_1(NEW.event_type, NEW.workspace_id)) THEN
+    IF NOT fb_is_bound_1(NEW.event_type, NEW.workspace_id) THEN
         RETURN NULL;
+    END IF;
+    -- The statement that inserted the event also made its binding: only now it is seen.
+    IF NEW.bound IS NOT TRUE THEN
+        UPDATE domain_events SET bound = true WHERE sequence = NEW.sequence;
     END IF;
     BEGIN
         PERFORM fb_project_1(NEW, fb_binding_1(NEW.event_type, NEW.workspace_id));
