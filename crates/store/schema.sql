@@ -1868,6 +1868,7 @@ DECLARE
     v_candidates uuid[] := CASE
         WHEN p_id IS NOT NULL THEN ARRAY[p_id]
         WHEN p_types IS NOT NULL THEN ARRAY(SELECT fb_jobs_of_types_1(p_workspace, p_types, p_limit * 4 + 100)) END;
+    v_bytes bigint := 0;
 BEGIN
     FOR t IN
         SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
@@ -1878,13 +1879,16 @@ BEGIN
         v_candidates := v_candidates || t.id;
     END LOOP;
     FOR t IN
-        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+        SELECT p.id, octet_length(p.event_data::text) AS bytes
+          FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
          WHERE j.id = ANY (v_candidates) AND j.pending_since IS NOT NULL AND p.status = 'pending'
            AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
            AND (p_types IS NULL OR p.event_type = ANY (p_types)
                 OR EXISTS (SELECT 1 FROM unnest(p_types) AS t(type) WHERE t.type LIKE '%.*' AND starts_with(p.event_type, left(t.type, -1))))
          ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
+        EXIT WHEN v_bytes > 1048576;
+        v_bytes := v_bytes + coalesce(t.bytes, 0);
         UPDATE workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
          WHERE p.id = t.id AND p.status = 'pending';
         UPDATE workflow_queue_job j
@@ -2889,6 +2893,8 @@ DECLARE
     v_left int := p_limit;
     v_each int := CASE WHEN p_workspace IS NULL THEN greatest(p_limit / 8, 1) ELSE p_limit END;
     v_taken int;
+    v_step int;
+    v_bytes bigint := 0;
     -- What this round of the workspaces has brought; a round from the middle is followed by one from the start.
     v_round int := 1;
 BEGIN
@@ -2912,6 +2918,8 @@ BEGIN
         v_id := v_nil;
         -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the next ones.
         WHILE v_want > 0 LOOP
+            -- A few at a time, because the answer ends where it becomes large.
+            v_step := least(v_want, 8);
             SELECT array_agg(n.id), (array_agg(n.opened_at ORDER BY n.opened_at DESC, n.id DESC))[1],
                    (array_agg(n.id ORDER BY n.opened_at DESC, n.id DESC))[1]
               INTO v_ids, v_at, v_id
@@ -2920,8 +2928,8 @@ BEGIN
                            SELECT a.id, a.opened_at FROM workflow_execution_ask a
                             WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
                               AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
-                            ORDER BY a.opened_at, a.id LIMIT v_want) n
-                     ORDER BY n.opened_at, n.id LIMIT v_want) n;
+                            ORDER BY a.opened_at, a.id LIMIT v_step) n
+                     ORDER BY n.opened_at, n.id LIMIT v_step) n;
             EXIT WHEN v_ids IS NULL;
             RETURN QUERY
             UPDATE workflow_execution_ask a
@@ -2937,6 +2945,13 @@ BEGIN
             v_want := v_want - v_taken;
             v_left := v_left - v_taken;
             v_round := v_round + v_taken;
+            v_bytes := v_bytes + coalesce((
+                SELECT sum(octet_length(a.input::text)) FROM workflow_execution_ask a
+                 WHERE a.id = ANY (v_ids) AND a.status = 'CLAIMED' AND a.worker = p_worker), 0);
+            IF v_bytes > 1048576 THEN
+                v_want := 0;
+                v_left := 0;
+            END IF;
         END LOOP;
         EXIT WHEN p_workspace IS NOT NULL;
     END LOOP;

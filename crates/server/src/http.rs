@@ -36,6 +36,7 @@ mod logs;
 mod measure;
 mod openapi;
 mod outbound;
+mod pace;
 mod page;
 mod problem;
 mod projection;
@@ -98,6 +99,7 @@ pub(crate) struct ApiParts {
     pub(crate) settings: Settings,
     pub(crate) keys: auth::Keys,
     pub(crate) failures: failures::Failures,
+    pub(crate) pace: pace::Pace,
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
     /// How many streams and sockets each workspace has open.
@@ -173,6 +175,11 @@ pub(crate) fn rates() -> hooks::Rates {
 /// The failed authentication of this process: none yet.
 pub(crate) fn failures(settings: &Settings) -> failures::Failures {
     failures::Failures::new(settings.auth.max_failures_per_address)
+}
+
+/// What workspaces read from this process lately: nothing yet.
+pub(crate) fn pace() -> pace::Pace {
+    pace::Pace::default()
 }
 
 /// The keys of this process; `root` are the configured ones beside those that are stored.

@@ -22,6 +22,8 @@ DECLARE
     v_left int := p_limit;
     v_each int := CASE WHEN p_workspace IS NULL THEN greatest(p_limit / 8, 1) ELSE p_limit END;
     v_taken int;
+    v_step int;
+    v_bytes bigint := 0;
     -- What this round of the workspaces has brought; a round from the middle is followed by one from the start.
     v_round int := 1;
 BEGIN
@@ -45,6 +47,8 @@ BEGIN
         v_id := v_nil;
         -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the next ones.
         WHILE v_want > 0 LOOP
+            -- A few at a time, because the answer ends where it becomes large.
+            v_step := least(v_want, 8);
             SELECT array_agg(n.id), (array_agg(n.opened_at ORDER BY n.opened_at DESC, n.id DESC))[1],
                    (array_agg(n.id ORDER BY n.opened_at DESC, n.id DESC))[1]
               INTO v_ids, v_at, v_id
@@ -53,8 +57,8 @@ BEGIN
                            SELECT a.id, a.opened_at FROM workflow_execution_ask a
                             WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
                               AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
-                            ORDER BY a.opened_at, a.id LIMIT v_want) n
-                     ORDER BY n.opened_at, n.id LIMIT v_want) n;
+                            ORDER BY a.opened_at, a.id LIMIT v_step) n
+                     ORDER BY n.opened_at, n.id LIMIT v_step) n;
             EXIT WHEN v_ids IS NULL;
             RETURN QUERY
             UPDATE workflow_execution_ask a
@@ -70,6 +74,13 @@ BEGIN
             v_want := v_want - v_taken;
             v_left := v_left - v_taken;
             v_round := v_round + v_taken;
+            v_bytes := v_bytes + coalesce((
+                SELECT sum(octet_length(a.input::text)) FROM workflow_execution_ask a
+                 WHERE a.id = ANY (v_ids) AND a.status = 'CLAIMED' AND a.worker = p_worker), 0);
+            IF v_bytes > 1048576 THEN
+                v_want := 0;
+                v_left := 0;
+            END IF;
         END LOOP;
         EXIT WHEN p_workspace IS NOT NULL;
     END LOOP;

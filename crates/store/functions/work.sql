@@ -265,7 +265,8 @@ BEGIN
     END IF;
 END $fn$;
 
--- Pending jobs claimed for a worker of the API, the oldest first; of one workspace unless that is null, of these types (exact, or a
+-- Pending jobs claimed for a worker of the API, the oldest first, until they are 1 MiB together; of one workspace unless that is null,
+-- of these types (exact, or a
 -- prefix: order.*) and this id unless those are. Each under a claim of its own, which keeps the lease that was asked for.
 CREATE OR REPLACE FUNCTION fb_jobs_claim_2(
     p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s int, p_limit int)
@@ -278,6 +279,7 @@ DECLARE
     v_candidates uuid[] := CASE
         WHEN p_id IS NOT NULL THEN ARRAY[p_id]
         WHEN p_types IS NOT NULL THEN ARRAY(SELECT fb_jobs_of_types_1(p_workspace, p_types, p_limit * 4 + 100)) END;
+    v_bytes bigint := 0;
 BEGIN
     FOR t IN
         SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
@@ -288,13 +290,16 @@ BEGIN
         v_candidates := v_candidates || t.id;
     END LOOP;
     FOR t IN
-        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+        SELECT p.id, octet_length(p.event_data::text) AS bytes
+          FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
          WHERE j.id = ANY (v_candidates) AND j.pending_since IS NOT NULL AND p.status = 'pending'
            AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
            AND (p_types IS NULL OR p.event_type = ANY (p_types)
                 OR EXISTS (SELECT 1 FROM unnest(p_types) AS t(type) WHERE t.type LIKE '%.*' AND starts_with(p.event_type, left(t.type, -1))))
          ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
+        EXIT WHEN v_bytes > 1048576;
+        v_bytes := v_bytes + coalesce(t.bytes, 0);
         UPDATE workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
          WHERE p.id = t.id AND p.status = 'pending';
         UPDATE workflow_queue_job j

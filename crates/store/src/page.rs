@@ -12,7 +12,7 @@ use tokio_postgres::types::{FromSql, Type};
 use crate::{Error, Params, Store};
 
 /// About the most bytes of one page.
-pub const MOST_BYTES: usize = 4 * 1024 * 1024;
+pub const MOST_BYTES: usize = 1024 * 1024;
 /// Rows that are read at once.
 const STEP: i32 = 8;
 

@@ -198,6 +198,7 @@ pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: 
             return Err(Problem::new(Code::Forbidden, detail));
         }
     }
+    let workspace = caller.workspace;
     request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
+    api.pace.run(workspace, request, next).await
 }

@@ -8,6 +8,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json as Reply};
+use kernel::access::Scope;
 use kernel::event::{FACTS, id_by_key};
 use kernel::ids::WorkspaceId;
 use serde::Deserialize;
@@ -166,7 +167,7 @@ pub(crate) async fn get(
 
 /// Handles an event again whose handling failed.
 #[utoipa::path(post, path = "/events/{id}/retry", tag = "events", params(("id" = Uuid, Path)),
-    responses((status = 200, body = DomainEvent, description = "With its processingError, if it failed again.")))]
+    responses((status = 200, body = DomainEvent, description = "With its processingError, if it failed again. Its data and metadata are null unless the key has the scope read.")))]
 pub(crate) async fn retry(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -175,7 +176,11 @@ pub(crate) async fn retry(
     if api.store.retry_event(id, caller.workspace, &caller.actor).await.map_err(unknown)? {
         api.jobs.notify_one();
     }
-    Ok(Reply(wire(api.store.event(id, caller.workspace).await.map_err(unknown)?)))
+    let event = wire(api.store.event(id, caller.workspace).await.map_err(unknown)?);
+    if caller.scopes.allow(Scope::Read) {
+        return Ok(Reply(event));
+    }
+    Ok(Reply(DomainEvent { data: Value::Null, metadata: Value::Null, ..event }))
 }
 
 /// Lets go of an event whose handling failed: it stays, and makes no job.

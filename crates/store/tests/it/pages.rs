@@ -7,6 +7,7 @@ use kernel::realtime::cursor::{Cursor, Place};
 use store::event::Which;
 use store::feed::Missed;
 use store::page::MOST_BYTES;
+use store::projection::Wanted;
 
 use crate::support::World;
 
@@ -14,14 +15,17 @@ use crate::support::World;
 const LARGE: usize = MOST_BYTES / 16;
 const MANY: usize = 60;
 
-/// Events of one workspace whose data is large, and their jobs.
-async fn large(world: &World) -> kernel::ids::WorkspaceId {
+/// The size of one row where a read of the log of changes has about sixteen of them.
+const LARGE_CHANGE: usize = 256 * 1024;
+
+/// Events of one workspace whose data has so many bytes, and their jobs.
+async fn large(world: &World, size: usize) -> kernel::ids::WorkspaceId {
     let workspace = world.workspace("PRO").await;
     let events =
         "INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data)
         SELECT $1, gen_random_uuid(), 's', 1, 'large', jsonb_build_object('n', n, 'data', repeat('x', $2::int))
           FROM generate_series(1, $3::int) n";
-    let (size, many) = (i32::try_from(LARGE).expect("a size"), i32::try_from(MANY).expect("a number"));
+    let (size, many) = (i32::try_from(size).expect("a size"), i32::try_from(MANY).expect("a number"));
     world.run_sql(events, &[&workspace.0, &size, &many]).await;
     let jobs = "INSERT INTO workflow_queue_projection (event_id, event_type, event_data, stream_id, stream_type)
         SELECT e.id, e.event_type, e.event_data, e.stream_id, e.stream_type FROM domain_events e WHERE e.event_type = 'large'";
@@ -32,7 +36,7 @@ async fn large(world: &World) -> kernel::ids::WorkspaceId {
 #[tokio::test]
 async fn pages_of_large_rows_are_cut_and_together_they_are_the_list() {
     let world = World::new().await;
-    let workspace = large(&world).await;
+    let workspace = large(&world, LARGE).await;
     for of in [None, Some(workspace)] {
         let (mut before, mut seen, mut pages) = (None, BTreeSet::new(), 0);
         loop {
@@ -55,7 +59,7 @@ async fn pages_of_large_rows_are_cut_and_together_they_are_the_list() {
 async fn the_log_of_changes_is_read_a_few_megabytes_at_a_time() {
     let world = World::new().await;
     let from = world.store.open_log().await.expect("a log").horizon;
-    large(&world).await;
+    large(&world, LARGE_CHANGE).await;
     let (mut cursor, mut told, mut reads) = (Cursor::new(from), BTreeSet::new(), 0);
     loop {
         let drained = world.store.drain(cursor.low(), &cursor.drained(), 100_000).await.expect("a drain");
@@ -83,4 +87,21 @@ async fn the_log_of_changes_is_read_a_few_megabytes_at_a_time() {
         }
     }
     assert_eq!(missed, told);
+}
+
+#[tokio::test]
+async fn a_claim_of_large_jobs_ends_where_it_becomes_large() {
+    let world = World::new().await;
+    let workspace = large(&world, LARGE).await;
+    let mut claimed = BTreeSet::new();
+    for types in [None, Some(["large".to_owned()])] {
+        let event_types = types.as_ref().map(<[String; 1]>::as_slice);
+        let wanted = Wanted { workspace: Some(workspace), event_types, id: None, worker: "w", lease_s: None, limit: 100 };
+        let held = world.store.claim_jobs(&wanted).await.expect("a claim");
+        let bytes: usize = held.iter().map(|held| held.job.event_data.to_string().len()).sum();
+        assert!(bytes > MOST_BYTES && bytes < MOST_BYTES + 2 * LARGE, "a claim of {bytes} bytes");
+        claimed.extend(held.iter().map(|held| held.job.id));
+    }
+    assert_eq!(claimed.len(), 2 * 16, "no job is claimed twice, and none of those that did not fit");
+    assert_eq!(world.count("workflow_queue_projection WHERE status = 'processing'").await, 2 * 16);
 }

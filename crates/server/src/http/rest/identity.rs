@@ -35,8 +35,9 @@ pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: 
             return Err(Problem::new(Code::Forbidden, detail).into());
         }
     }
+    let workspace = shown.workspace;
     request.extensions_mut().insert(shown);
-    Ok(next.run(request).await)
+    Ok(api.pace.run(workspace, request, next).await?)
 }
 
 /// Are rows to be answered? Headers that cannot be read are refused later, and answer none.

@@ -74,6 +74,7 @@ impl Parts {
             settings: self.settings.clone(),
             keys: http::keys(root_keys),
             failures: http::failures(&self.settings),
+            pace: http::pace(),
             hints: self.hints.clone(),
             waiters: self.waiters.clone(),
             streams: Waiters::default(),
