@@ -11,6 +11,8 @@
 //! - A client that sends no request, sends it too slowly, or does not read its answer is let go. A stream or socket that
 //!   is read stays as long as its own rules say.
 //! - A failing `accept` is waited out; it never spins.
+//! - Only HTTP/1.1 is spoken. A client of HTTP/2 decides itself when it takes an answer, so it could keep its connection
+//!   and its answers in memory without end. What speaks HTTP/2 to browsers is the proxy in front, which ends TLS as well.
 //!
 //! Not here: routes and how long a handler may take (`http`), how many bytes a body may have (`http::body`).
 
@@ -31,8 +33,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
 use kernel::signals::metrics;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -46,8 +48,6 @@ use socket::Socket;
 
 /// The longest head of a request, and the most that is read ahead of a body.
 const MAX_HEAD: usize = 64 << 10;
-/// The most requests of one HTTP/2 connection at once.
-const MAX_REQUESTS: u32 = 100;
 /// How long to wait before the next `accept` after one that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How often a connection with a request under way is looked at.
@@ -149,8 +149,8 @@ impl Connection {
             let peer = Arc::clone(&peer);
             hyper::service::service_fn(move |request| answer(router.clone(), request, address, peer.begin()))
         };
-        let builder = builder();
-        let mut served = pin!(builder.serve_connection_with_upgrades(io, service));
+        let mut served =
+            pin!(http1::Builder::new().max_buf_size(MAX_HEAD).serve_connection(io, service).with_upgrades());
         let mut stopped = None;
         loop {
             let look_at = look_at(&peer, timeouts, stopped);
@@ -189,20 +189,6 @@ fn look_at(peer: &Peer, timeouts: Timeouts, stopped: Option<Instant>) -> Instant
 
 fn overdue(peer: &Peer, timeouts: Timeouts, stopped: Option<Instant>) -> Option<Closed> {
     deadline(peer, timeouts, stopped).filter(|(by, _)| *by <= Instant::now()).map(|(_, reason)| reason)
-}
-
-fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().max_buf_size(MAX_HEAD);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_REQUESTS)
-        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
-        .keep_alive_interval(Duration::from_secs(20))
-        .keep_alive_timeout(Duration::from_secs(20))
-        .enable_connect_protocol();
-    builder
 }
 
 async fn answer(

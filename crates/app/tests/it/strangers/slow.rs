@@ -111,6 +111,22 @@ async fn a_client_that_never_reads_is_let_go() {
 }
 
 #[tokio::test]
+async fn a_client_of_http_2_that_takes_no_byte_of_its_answer_is_refused() {
+    let world = World::with(&["http.write_timeout_ms=500", "http.idle_timeout_ms=500"]).await;
+    let path = b"/api/openapi.json";
+    let mut request = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).expect("a short path")];
+    request.extend_from_slice(path);
+    let length = u8::try_from(request.len()).expect("a short request");
+    // Settings with a window of no bytes, and a request.
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0".to_vec();
+    sent.extend_from_slice(&[0, 0, length, 1, 5, 0, 0, 0, 1]);
+    sent.extend_from_slice(&request);
+    for socket in hold(&world.server, 3, &sent).await {
+        closed(socket).await;
+    }
+}
+
+#[tokio::test]
 async fn idle_connections_are_closed_and_streams_stay_open() {
     let world = World::with(&["http.idle_timeout_ms=500", "http.header_timeout_ms=500"]).await;
     let tenant = world.tenant("FREE").await;
