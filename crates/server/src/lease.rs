@@ -199,13 +199,13 @@ impl Holder {
 pub(crate) fn trouble(held_by: Option<&HeldBy>) -> Option<String> {
     let name = DISPATCH.name;
     match held_by {
-        None => Some(format!("no process holds the lease {name} yet; one takes it at its next poll")),
+        None => Some(format!("no process holds the lease {name}; one takes it at its next poll")),
         Some(HeldBy { name: by, dead: true, .. }) => {
-            Some(format!("{by}, which held the lease {name}, is gone; another process takes over within 15 s"))
+            Some(format!("{by} held the lease {name} and died; another process takes over within seconds"))
         }
-        Some(HeldBy { name: by, ours: false, .. }) => {
-            Some(format!("the lease {name} is held by {by}, which is no process of this service"))
-        }
+        Some(HeldBy { name: by, ours: false, .. }) => Some(format!(
+            "another program ({by}) holds the lease {name}; nothing is dispatched until it gives the lease back"
+        )),
         Some(_) => None,
     }
 }

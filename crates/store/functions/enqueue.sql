@@ -5,8 +5,9 @@
 -- workspace's backlog has no room: nothing of it is stored).
 --
 -- p_versions pins another version than the published one, p_reruns names the execution it repeats;
--- p_max_backlog is the limit of workspaces that have none of their own; where it is null too, the tier's holds. That of the
--- tier needs a count that is noted (p_keep_count), so it does not hold within another program's transaction.
+-- p_max_backlog is the limit of workspaces that have none of their own; where it is null too, the tier's
+-- holds. The tier's limit is not checked without p_keep_count (`forebay_enqueue`): a large backlog is cheap to count only if
+-- the count is kept, and keeping it would lock a row until the caller's transaction ends.
 CREATE OR REPLACE FUNCTION fb_enqueue_many_2(
     p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[],
     p_run_at timestamptz[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[],

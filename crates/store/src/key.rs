@@ -71,7 +71,7 @@ impl Secret {
         Sha256::digest(self.0.as_bytes()).to_vec()
     }
 
-    /// Compares with another in a time that tells nothing.
+    /// Compares with another in constant time.
     pub fn is(&self, other: &Secret) -> bool {
         self.hash().ct_eq(&other.hash()).into()
     }

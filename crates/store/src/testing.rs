@@ -109,6 +109,7 @@ async fn template(server: &str, admin: &Client) -> String {
     hash.update(include_str!("../migrations/V17__room.sql"));
     hash.update(include_str!("../migrations/V19__event_keys.sql"));
     hash.update(include_str!("../migrations/V20__bounded.sql"));
+    hash.update(include_str!("../migrations/V22__bounds.sql"));
     hash.update(include_str!("../migrations/V24__keys_and_bound_events.sql"));
     for (_, text) in FUNCTIONS {
         hash.update(text);

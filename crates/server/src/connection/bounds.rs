@@ -18,6 +18,8 @@ const OWN: usize = 40;
 const MOST: usize = 20_000;
 /// Fewer connections than this are no service.
 const LEAST: usize = 16;
+/// The connections at `http.admin_listen`, kept apart so that clients cannot use up those of probes and scrapers.
+const ADMIN: usize = 16;
 
 /// How long a connection may do nothing.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +46,8 @@ impl Bounds {
     /// As the settings and the system's limit say.
     pub(crate) fn of(settings: &Settings) -> Bounds {
         let http = &settings.http;
-        let possible = possible(open_files(), needed(settings));
+        let apart = if http.admin_listen.is_some() { ADMIN } else { 0 };
+        let possible = possible(open_files().saturating_sub(apart), needed(settings));
         let total = http.max_connections.map_or(possible, |wanted| wanted.min(possible));
         if http.max_connections.is_some_and(|wanted| wanted > possible) {
             tracing::warn!(
@@ -64,8 +67,14 @@ impl Bounds {
         }
     }
 
+    /// For the address of `http.admin_listen`.
+    pub(crate) fn of_admin(settings: &Settings) -> Bounds {
+        Bounds { total: ADMIN, per_address: ADMIN, ..Bounds::of(settings) }
+    }
+
     /// Is this the address of a proxy that many clients stand behind?
     pub(super) fn is_proxy(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
         self.proxies.iter().any(|net| net.contains(&address))
     }
 }

@@ -75,7 +75,7 @@ impl Room {
         if let Some(address) = address {
             *seats.by_address.entry(address).or_default() += 1;
         }
-        seats.tell();
+        ::metrics::gauge!(metrics::HTTP_CONNECTIONS.name).increment(1);
         Ok(Seat { room: Arc::clone(self), number, peer })
     }
 }
@@ -91,6 +91,7 @@ impl Seats {
 
     fn remove(&mut self, number: u64) -> Option<Arc<Peer>> {
         let peer = self.peers.remove(&number)?;
+        ::metrics::gauge!(metrics::HTTP_CONNECTIONS.name).decrement(1);
         if let Some(address) = peer.address
             && let Some(count) = self.by_address.get_mut(&address)
         {
@@ -100,11 +101,6 @@ impl Seats {
             }
         }
         Some(peer)
-    }
-
-    fn tell(&self) {
-        let count = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
-        ::metrics::gauge!(metrics::HTTP_CONNECTIONS.name).set(count);
     }
 }
 
@@ -133,9 +129,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut seats = locked(&self.room.seats);
-        seats.remove(self.number);
-        seats.tell();
+        locked(&self.room.seats).remove(self.number);
     }
 }
 

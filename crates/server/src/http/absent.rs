@@ -34,7 +34,9 @@ pub(crate) async fn why(api: &Api, caller: &Caller, workspace: WorkspaceId, id: 
     match api.store.definition(Which::Id(id), None).await {
         Ok(known) if known.workspace != workspace => {
             let theirs = known.workspace;
-            let detail = format!("the definition belongs to workspace {theirs}, not to {workspace}: name that one");
+            let detail = format!(
+                "the definition belongs to workspace {theirs}, but the request names {workspace}: send workspaceId {theirs}"
+            );
             Problem::new(Code::WorkspaceMismatch, detail)
         }
         Ok(_) | Err(store::Error::NotFound) => not_found,

@@ -24,12 +24,15 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// What has fewer bytes is computed at once.
 pub(crate) const SMALL: usize = 32 << 10;
 
-/// Computes on a thread apart, in turns by workspace; those of a root key share the turns of none.
+/// Whose turn a computation for a root key is: that of no workspace, and not that of the background loops.
+const ROOT_KEYS: WorkspaceId = WorkspaceId(Uuid::max());
+
+/// Computes on a thread apart, in turns by workspace. All root keys together count as one workspace.
 pub(crate) async fn run<T: Send + 'static>(
     workspace: Option<WorkspaceId>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
-    let workspace = workspace.unwrap_or(WorkspaceId(Uuid::nil()));
+    let workspace = workspace.unwrap_or(ROOT_KEYS);
     compute::run_within(workspace, WITHIN, work).await.map_err(|compute::Busy| {
         let detail = "too much is being computed for this workspace; try again shortly, and send less at once";
         Problem { retry_after_s: Some(2), ..Problem::new(Code::RateLimited, detail) }

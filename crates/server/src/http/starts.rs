@@ -46,16 +46,16 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     Ok(Some(key))
 }
 
-/// The value of a header. One that came twice, or is not printable ASCII, is refused: taken for absent, or for the first, it would mean
-/// something else than its sender meant.
+/// The header's only value. A header that came twice or cannot be read is an error: ignoring it would change what the
+/// sender asked for.
 pub(crate) fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Problem> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let wrong = |why: &str| Problem::new(Code::ValidationFailed, format!("{name}: {why}"));
     if values.next().is_some() {
-        return Err(wrong("the header came more than once"));
+        return Err(wrong("the header was sent more than once; send it once"));
     }
-    value.to_str().map(Some).map_err(|_| wrong("1 to 200 printable characters of ASCII"))
+    value.to_str().map(Some).map_err(|_| wrong("the header must be printable ASCII"))
 }
 
 /// A key with the content it stands for; the same content in any order of fields is the same.

@@ -96,7 +96,8 @@ async fn a_claim_of_large_jobs_ends_where_it_becomes_large() {
     let mut claimed = BTreeSet::new();
     for types in [None, Some(["large".to_owned()])] {
         let event_types = types.as_ref().map(<[String; 1]>::as_slice);
-        let wanted = Wanted { workspace: Some(workspace), event_types, id: None, worker: "w", lease_s: None, limit: 100 };
+        let wanted =
+            Wanted { workspace: Some(workspace), event_types, id: None, worker: "w", lease_s: None, limit: 100 };
         let held = world.store.claim_jobs(&wanted).await.expect("a claim");
         let bytes: usize = held.iter().map(|held| held.job.event_data.to_string().len()).sum();
         assert!(bytes > MOST_BYTES && bytes < MOST_BYTES + 2 * LARGE, "a claim of {bytes} bytes");

@@ -1,7 +1,7 @@
 //! How a request from outside is signed, and whether it is believed.
 //!
 //! Invariants
-//! - A signature is compared in a time that tells nothing.
+//! - Signatures are compared in constant time.
 //! - A time and an id are believed only if they are signed: a pattern holds them where a header for them is named.
 //! - A signature has one spelling. What tells a replay is the signed id, or the decoded signature where a time is signed, never the text of
 //!   the header.

@@ -103,17 +103,16 @@ impl Parts {
         });
         if let Some(listener) = public {
             let health = if admin.is_some() { http::Health::Alive } else { http::Health::All };
-            self.serve(listener, http::router(Arc::clone(&api), health));
+            self.serve(listener, http::router(Arc::clone(&api), health), Bounds::of(&self.settings));
         }
         if let Some(listener) = admin {
-            self.serve(listener, http::signals(api));
+            self.serve(listener, http::signals(api), Bounds::of_admin(&self.settings));
         }
         Ok(())
     }
 
     /// Answers at one address until told to stop.
-    fn serve(&self, listener: TcpListener, router: Router) {
-        let stop = self.stop.clone();
-        self.tasks.spawn(connection::serve(listener, router, Bounds::of(&self.settings), stop));
+    fn serve(&self, listener: TcpListener, router: Router, bounds: Bounds) {
+        self.tasks.spawn(connection::serve(listener, router, bounds, self.stop.clone()));
     }
 }
