@@ -12,6 +12,7 @@ mod root_key;
 mod secret_key;
 mod temporal;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -210,7 +211,15 @@ impl DevArgs {
         let options = Options { roles, alone: true, local: true, unannounced: true };
         let service = Server::start(settings, options).await.map_err(start_error)?;
         let address = service.address.context("the API listens")?;
-        let server = format!("http://{address}");
+        // The address of every network is none that a client can use.
+        let reached =
+            if address.ip().is_unspecified() { (Ipv4Addr::LOCALHOST, address.port()).into() } else { address };
+        let server = format!("http://{reached}");
+        if !address.ip().is_loopback() {
+            output::note(format!(
+                "{address} can be reached from other machines, and workflows may call programs of this machine"
+            ))?;
+        }
         if is_new {
             output::line(format!("root key, shown this once: {}", key.expose()))?;
         }

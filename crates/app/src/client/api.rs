@@ -298,7 +298,7 @@ impl Error {
                 hint::command(&["profile", "add", "--help"]),
             )),
             Error::Refused { status: 401, has_key: true, .. } => Some(format!(
-                "The key was not accepted: was it revoked, or made by another server? With the root key, this makes a\n\
+                "The key was not accepted: did it expire, was it revoked, or made by another server? With the root key, this makes a\n\
                  new one: {make}",
             )),
             _ => None,

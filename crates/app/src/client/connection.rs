@@ -62,7 +62,7 @@ pub(crate) struct Shown {
 pub(crate) struct Place {
     /// The workspace, by name or id; a workspace's own key needs none
     #[arg(long, help_heading = HEADING, value_name = "NAME|ID", env = "FOREBAY_WORKSPACE")]
-    workspace: Option<String>,
+    pub(crate) workspace: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -120,8 +120,14 @@ impl Act for Append {
         let appended: Answer<wire::AppendedEvents> = session.api.post("events", &body).await?;
         session.show(&appended, |appended| appended.events.iter().try_for_each(|event| output::line(event.id)))?;
         if appended.value.events.iter().any(|event| event.bound == Some(false)) {
-            let create = session.hint(&["binding", "create", &body.events[0].kind]);
-            session.tell(format!("no binding holds for its type, so it makes no job; to bind it: {create}"))?;
+            let mut create = vec!["binding", "create", &body.events[0].kind, "--workflow", "WORKFLOW"];
+            if let Some(workspace) = &self.place.workspace {
+                create.extend(["--workspace", workspace]);
+            }
+            let create = session.hint(&create);
+            session.tell(format!(
+                "no binding is for its type, so it starts no workflow; to start one with the next: {create}"
+            ))?;
         }
         Ok(Exit::Done)
     }

@@ -10,6 +10,7 @@ use kernel::ids::{KeyId, WorkspaceId};
 use server::wire;
 
 use super::api::Answer;
+use super::confirm::Sure;
 use super::connection::{Place, Session};
 use super::page::Paging;
 use super::{Act, On, input};
@@ -61,11 +62,13 @@ pub(crate) struct List {
 #[command(after_help = "\
 Examples:
   forebay key revoke fbk_3f9a01cd
-  forebay key revoke 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a")]
+  forebay key revoke 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a --yes")]
 pub(crate) struct Revoke {
     /// Its id, or how it begins, as `key ls` shows them
     #[arg(value_name = "ID|START")]
     which: String,
+    #[command(flatten)]
+    sure: Sure,
 }
 
 fn read_scope(text: &str) -> Result<Scope, String> {
@@ -122,6 +125,10 @@ impl Act for Revoke {
             Ok(id) => id,
             Err(_) => beginning(session, &self.which).await?,
         };
+        if !self.sure.confirm(&format!("Revoke key {id} and every key made with it? Whoever uses one is refused."))? {
+            output::note("nothing was done")?;
+            return Ok(Exit::Error);
+        }
         session.api.delete(&format!("keys/{id}")).await?;
         session.tell(format!("{id}: revoked"))?;
         Ok(Exit::Done)

@@ -322,8 +322,8 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
             stranger.expose().to_owned(),
             expect![[r#"
                 $ forebay workspace create acme
-                ! error: this key is not known here: it was revoked, or belongs to another server
-                ! The key was not accepted: was it revoked, or made by another server? With the root key, this makes a
+                ! error: this key is not known here: it expired, was revoked, or belongs to another server
+                ! The key was not accepted: did it expire, was it revoked, or made by another server? With the root key, this makes a
                 ! new one: forebay key create NAME --workspace WORKSPACE
                 = 4
             "#]],

@@ -108,7 +108,7 @@ async fn a_fresh_service_makes_a_job_of_the_documents_event_and_says_of_others_t
     assert_eq!(bound(1), (&json!("organization.bootstrap.initiated"), &json!(true)), "{listed}");
     let cli = Cli::of(&world.server.base, world.server.root_key().expose());
     let told = cli.run(&["events", "append", "order.placed", "--stream-type", "order"]).await;
-    assert!(told.code == 0 && told.stderr.contains("no binding holds for its type"), "{told:?}");
+    assert!(told.code == 0 && told.stderr.contains("no binding is for its type"), "{told:?}");
     let shown = cli.ok(&["events", "ls", "--type", "order.placed"]).await;
     assert!(shown.contains("none: unbound"), "{shown}");
     // It is listed, stays, and gives way to one that somebody makes.

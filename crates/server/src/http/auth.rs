@@ -122,7 +122,7 @@ impl Keys {
                 let key = found.map_err(|error| match error {
                     store::Error::NotFound => Problem::new(
                         Code::Unauthenticated,
-                        "this key is not known here: it was revoked, or belongs to another server",
+                        "this key is not known here: it expired, was revoked, or belongs to another server",
                     ),
                     other => other.into(),
                 })?;

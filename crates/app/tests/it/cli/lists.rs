@@ -136,8 +136,8 @@ async fn workflows_keys_and_the_audit_log_are_listed() {
     let line = listed.lines().find(|line| line.starts_with("dash ")).expect("it is listed");
     assert!(line.contains(" read,run ") && !listed.contains(&text(&made["key"])), "{listed}");
     let begins = text(&made["key"])[..12].to_owned();
-    assert!(root.run(&["key", "revoke", &begins]).await.stderr.ends_with(": revoked\n"));
-    assert_eq!(root.run(&["key", "revoke", &begins]).await.code, 1, "twice is once");
+    assert!(root.run(&["key", "revoke", &begins, "--yes"]).await.stderr.ends_with(": revoked\n"));
+    assert_eq!(root.run(&["key", "revoke", &begins, "--yes"]).await.code, 1, "twice is once");
     assert_eq!(root.run(&["key", "create", "x", "--scope", "all"]).await.code, 2);
     assert!(root.run(&["key", "create", "x"]).await.stderr.contains("say which workspace: --workspace NAME"));
 }
