@@ -32,6 +32,9 @@ mod tests {
             assert!(!is_reserved(&format!("{prefix}{}/x", id.to_uppercase())), "it is compared letter by letter");
             assert!(!is_reserved(&format!("{prefix}42/x")));
         }
+        for kind in ["id", "mac", "key"] {
+            assert!(is_reserved(&format!("hook/{id}/{kind}/x")), "a hook derives it: {kind}");
+        }
         for key in ["", "order-42", "hook", "my/hook/x", id] {
             assert!(!is_reserved(key), "{key}");
         }

@@ -159,6 +159,65 @@ async fn a_request_that_must_be_signed_is_believed_only_then_and_only_now() {
 }
 
 #[tokio::test]
+async fn a_replay_of_a_signed_request_under_another_idempotency_header_starts_nothing() {
+    let scene = Scene::new().await;
+    let anonymous = scene.server.anonymous();
+    let set = format!("workspaces/{}/secrets/HOOK", scene.tenant.id);
+    send(scene.tenant.api.request(Method::PUT, &set).json(&json!({ "value": "hunter2" }))).await.expect(200);
+    let timed = json!({ "signature": { "header": "X-Sign", "secret": "HOOK", "timestamp_header": "X-Time" } });
+    let path = address(&scene.tenant, &apply(&scene.tenant, "timed", timed, json!({})).await).await;
+    let now = jiff::Timestamp::now().as_second().to_string();
+    let sign = hmac("hunter2", &format!("{now}.{{}}")).await;
+    let ask = async |key: &str| {
+        let headers = [JSON, ("x-sign", &sign), ("x-time", &now), ("idempotency-key", key)];
+        post(&anonymous, &path, &headers, "{}").await.expect(202)
+    };
+    let first = ask("d-1").await;
+    for key in ["d-2", "d-3"] {
+        let replayed = ask(key).await;
+        assert_eq!((&replayed["executionId"], &replayed["repeated"]), (&first["executionId"], &json!(true)), "{key}");
+    }
+    assert_eq!(scene.tenant.api.get("workflow/executions").await.body["items"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn no_client_may_use_the_key_that_a_hook_derives() {
+    let scene = Scene::new().await;
+    let anonymous = scene.server.anonymous();
+    let set = format!("workspaces/{}/secrets/HOOK", scene.tenant.id);
+    send(scene.tenant.api.request(Method::PUT, &set).json(&json!({ "value": "hunter2" }))).await.expect(200);
+    let now = jiff::Timestamp::now().as_second().to_string();
+    let timed = json!({ "signature": { "header": "X-Sign", "secret": "HOOK", "timestamp_header": "X-Time" } });
+    let named = json!({ "signature": {
+        "header": "X-Sign", "secret": "HOOK", "id_header": "X-Id", "signed": "{id}:{body}",
+    } });
+    for (name, rule, signed) in [
+        ("plain", json!({}), String::new()),
+        ("timed", timed, format!("{now}.{{}}")),
+        ("named", named, "m-1:{}".into()),
+    ] {
+        let path = address(&scene.tenant, &apply(&scene.tenant, name, rule, json!({})).await).await;
+        let sign = hmac("hunter2", &signed).await;
+        let headers = [JSON, ("x-sign", &sign), ("x-time", &now), ("x-id", "m-1"), ("idempotency-key", "d-1")];
+        post(&anonymous, &path, &headers, "{}").await.expect(202);
+    }
+    let client = scene.database.client().await;
+    let keys = "SELECT idempotency_key FROM workflow_execution WHERE idempotency_key IS NOT NULL";
+    let derived: Vec<String> =
+        client.query(keys, &[]).await.expect("keys").iter().map(|row| row.get::<_, String>(0)).collect();
+    assert_eq!(derived.len(), 3, "{derived:?}");
+    let light = scene.tenant.light().await;
+    for key in derived {
+        let start = scene.tenant.api.request(Method::POST, "workflow/executions/start");
+        let start = start.json(&json!({ "workflowDefinitionId": light })).header("idempotency-key", &key);
+        assert_eq!(send(start).await.problem(422), "validation_failed", "{key}");
+        let call = format!("SELECT forebay_enqueue('{}', '{light}', idempotency_key => '{key}')", scene.tenant.id);
+        let error = client.execute(&call, &[]).await.expect_err("refused");
+        assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{key}: {error:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_request_is_taken_once_under_its_header_and_within_its_limits() {
     let scene = Scene::new().await;
     let anonymous = scene.server.anonymous();

@@ -5,9 +5,10 @@
 //! - First the token, then the rate, then the body, then its signature, and only then what it says.
 //! - A header that is read and cannot be, or that came twice, refuses the request: taken for absent, it would start a workflow again.
 //! - What is accepted goes through the same queue and is judged by the same rules as any other start.
+//! - If something signed tells a replay, only that is the request's idempotency key. A header that nobody signed counts only without it.
 //!
-//! What happens if the process dies: before the commit nothing was started; after it the sender's next try under the same
-//! idempotency header finds the execution. The same request twice without one is two starts.
+//! What happens if the process dies: before the commit nothing was started; after it the sender's next try with the same signed id,
+//! signature or idempotency header finds the execution. The same request twice without any of them is two starts.
 //!
 //! Not here: what a rule says, and whether a signature fits (`kernel::webhook::hook`).
 
@@ -29,6 +30,7 @@ use serde_json::{Map, Value, json};
 use store::enqueue::Start;
 use store::hook::{Opened, Token};
 use url::form_urlencoded;
+use uuid::Uuid;
 
 use super::super::auth::Caller;
 use super::super::{Api, Code, Problem, body, not_found, starts};
@@ -83,7 +85,7 @@ async fn take(api: &Api, hook: &Opened, request: Request) -> Result<Started, Pro
         None => None,
     };
     let content = read(&headers, &bytes)?;
-    let key = key(hook, replay, &headers)?;
+    let key = key(hook.id, hook.rule.idempotency_header(), replay, &headers)?;
     let shown = headers_of(&hook.rule.headers, &headers)?;
     let idempotency = starts::idempotency(key, &json!({ "body": content, "headers": shown }))?;
     let (input, trigger) = decide(&hook.rule, hook.id, content, &shown)
@@ -187,17 +189,17 @@ fn form(bytes: &[u8]) -> Value {
     Value::Object(fields)
 }
 
-/// What makes this request one, however often it comes: an id that is signed, else its header, else a signature that covers its time.
-fn key(hook: &Opened, replay: Option<String>, headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let name = hook.rule.idempotency_header();
+/// The idempotency key of a request: `hook/{id}/id/…` or `hook/{id}/mac/…` if something signed tells a replay, else
+/// `hook/{id}/key/…` from the header `name`. That header is not signed: a replay could change it.
+fn key(hook: Uuid, name: &str, replay: Option<String>, headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    if let Some(replay) = replay {
+        return Ok(Some(format!("hook/{hook}/{replay}")));
+    }
     let given = text(headers, name)?.map(str::trim);
     if given.is_some_and(|key| key.is_empty() || key.len() > starts::LONGEST_KEY) {
         return Err(Problem::new(Code::ValidationFailed, format!("{name}: 1 to 200 printable characters")));
     }
-    let signed_id = replay.as_ref().is_some_and(|replay| replay.starts_with("id/"));
-    let of_header = || given.map(|key| format!("hook/{}/{key}", hook.id));
-    let of_signature = |replay: String| format!("hook/{}:{replay}", hook.id);
-    Ok(if signed_id { replay.map(of_signature) } else { of_header().or(replay.map(of_signature)) })
+    Ok(given.map(|key| format!("hook/{hook}/key/{key}")))
 }
 
 /// The headers that the workflow may see.
@@ -246,5 +248,21 @@ mod tests {
             assert_eq!(body(kind, bytes.as_bytes()), expected, "{kind} {bytes}");
         }
         assert_eq!(body("text/plain", b"\xff"), Err(400));
+    }
+
+    #[test]
+    fn a_signed_replay_goes_before_an_unsigned_header_and_every_key_is_reserved() {
+        let hook: Uuid = "019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a".parse().expect("an id");
+        let mut headers = HeaderMap::new();
+        headers.insert("idempotency-key", HeaderValue::from_static("mac/ab"));
+        let derived = |replay: Option<&str>| {
+            let key = key(hook, "idempotency-key", replay.map(str::to_owned), &headers);
+            key.map_err(|problem| problem.code).expect("readable").expect("a key")
+        };
+        for (replay, expected) in [(Some("id/m1"), "id/m1"), (Some("mac/ab"), "mac/ab"), (None, "key/mac/ab")] {
+            let derived = derived(replay);
+            assert_eq!(derived, format!("hook/{hook}/{expected}"));
+            assert!(kernel::idempotency::is_reserved(&derived), "{derived}");
+        }
     }
 }
