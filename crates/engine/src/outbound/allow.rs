@@ -7,6 +7,7 @@
 //! - Without a port an entry opens 80 and 443, the two a URL need not write; any other port,
 //!   even one that is refused to everybody, is opened by writing it.
 //! - There are no wildcards, and no range of everything.
+//! - An entry for an IPv4 address or range may be written in IPv6 (`::ffff:10.0.0.5`) and means the same.
 //!
 //! Not here: what the guard does with an opened host (`guard`).
 
@@ -131,7 +132,7 @@ fn parse(text: &str) -> Result<Allow, &'static str> {
     if let Some(rest) = text.strip_prefix('[') {
         let (address, rest) = rest.split_once(']').ok_or("the bracket is not closed")?;
         let opened = match (address.parse::<Ipv6Addr>(), address.parse()) {
-            (Ok(address), _) => Opened::Host(Host::Ipv6(address)),
+            (Ok(address), _) => Opened::Host(of_address(address.into())),
             (_, Ok(range @ IpNet::V6(_))) => parse_range(range)?,
             _ => return Err("brackets hold an IPv6 address, or a range of them"),
         };
@@ -153,15 +154,27 @@ fn parse(text: &str) -> Result<Allow, &'static str> {
 }
 
 fn parse_range(range: IpNet) -> Result<Opened, &'static str> {
-    match range {
-        _ if range.prefix_len() == 0 => Err("a range of every address opens everything"),
-        _ if range.trunc() != range => Err("write a range by its first address"),
-        _ => Ok(Opened::Range(range)),
+    let range = canonical_range(range);
+    if range.prefix_len() == 0 {
+        return Err("a range of every address opens everything");
     }
+    if range.trunc() != range {
+        return Err("write a range by its first address");
+    }
+    Ok(Opened::Range(range))
 }
 
+/// A range of IPv4 addresses that is written as one of IPv6 addresses is the same range.
+fn canonical_range(range: IpNet) -> IpNet {
+    let IpNet::V6(mapped) = range else { return range };
+    let (address, length) = (mapped.addr().to_ipv4_mapped(), mapped.prefix_len().checked_sub(96));
+    let canonical = address.zip(length).and_then(|(address, length)| IpNet::new(address.into(), length).ok());
+    canonical.unwrap_or(range)
+}
+
+/// An IPv4 address that is written as an IPv6 one is the same host.
 fn of_address(address: IpAddr) -> Host<String> {
-    match address {
+    match address.to_canonical() {
         IpAddr::V4(address) => Host::Ipv4(address),
         IpAddr::V6(address) => Host::Ipv6(address),
     }
@@ -236,6 +249,27 @@ mod tests {
         ] {
             assert_eq!(opens(entry, host, port), expected, "{entry} for {host} at {port}");
         }
+    }
+
+    #[test]
+    fn an_ipv4_entry_that_is_written_as_ipv6_is_the_same_entry() {
+        for (mapped, plain) in [
+            ("::ffff:10.0.0.5", "10.0.0.5"),
+            ("[::ffff:10.0.0.5]", "10.0.0.5"),
+            ("[::ffff:a00:5]:8080", "10.0.0.5:8080"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("[::ffff:10.1.0.0/112]:8080", "10.1.0.0/16:8080"),
+        ] {
+            let entry: Allow = mapped.parse().expect("an entry");
+            assert_eq!(entry, plain.parse().expect("an entry"), "{mapped}");
+            assert!(entry.closes_address("10.1.0.5".parse().expect("an address")) == plain.contains('/'), "{mapped}");
+        }
+        let denied: Allow = "::ffff:10.0.0.5".parse().expect("an entry");
+        for text in ["10.0.0.5", "::ffff:10.0.0.5"] {
+            assert!(denied.closes_address(text.parse().expect("an address")), "{text}");
+        }
+        assert!(opens("::ffff:10.0.0.5", "10.0.0.5", 80));
+        assert!("::ffff:0.0.0.0/96".parse::<Allow>().is_err(), "every IPv4 address");
     }
 
     #[test]
