@@ -40,3 +40,19 @@ async fn a_loop_of_events_and_workflows_ends_by_itself() {
     assert_eq!(world.count("workflow_execution").await, 3);
     assert_eq!(world.count("domain_events WHERE event_type = 'loop.turned'").await, 3, "the last event is kept");
 }
+
+#[tokio::test]
+async fn an_event_from_outside_has_no_generation_whatever_its_metadata_says() {
+    let world = World::with(&["workflow.max_generations=2"]).await;
+    let tenant = world.tenant("PRO").await;
+    let light = tenant.light().await;
+    tenant.api.post("bindings", json!({ "eventType": "x.y", "workflowDefinitionId": light })).await.expect(201);
+    let event = json!({
+        "type": "x.y", "streamId": light, "streamType": "s", "metadata": { "forebay_generation": 99, "by": "shop" },
+    });
+    tenant.api.post("events", json!({ "events": [event] })).await.expect(200);
+    let completed = "workflow_execution WHERE status = 'COMPLETED'";
+    until("the event has started it", async || (world.count(completed).await == 1).then_some(())).await;
+    let stored = "domain_events WHERE event_metadata ->> 'by' = 'shop' AND NOT event_metadata ? 'forebay_generation'";
+    assert_eq!(world.count(stored).await, 1, "the rest is kept");
+}

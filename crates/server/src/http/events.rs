@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json as Reply};
 use kernel::access::Scope;
 use kernel::event::{FACTS, id_by_key};
+use kernel::generation;
 use kernel::ids::WorkspaceId;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -113,6 +114,8 @@ fn read(
         return Err(wrong("expectedVersion", "0 or more"));
     }
     let mut metadata = event.metadata.unwrap_or_default();
+    // Only executions have generations; an event from outside is of none.
+    metadata.remove(generation::IN_METADATA);
     metadata.entry("actor").or_insert_with(|| json!(caller.actor));
     if let Some(trace) = trace {
         metadata.entry("traceparent").or_insert_with(|| json!(trace));
