@@ -136,12 +136,12 @@ impl Starter {
         });
     }
 
-    /// The claim and its slot stay while the database is away; the start is repeated after that.
+    /// The claim and its slot stay while the database gives no answer; the start is repeated after that.
     async fn start(&self, process: ProcessId, claim: ClaimId, mut item: Claimed, place: Place) {
         let (mut pause, mut place) = (Duration::from_secs(1), Some(place));
         while let Err(error) = self.try_start(process, claim, &item, &mut place).await {
             failed(&item, &error);
-            if !error.is_unavailable() || !self.rest(pause).await {
+            if error.is_answer() || !self.rest(pause).await {
                 return;
             }
             item.in_doubt = true;

@@ -46,6 +46,29 @@ async fn an_item_that_is_refused_spends_an_attempt_each_time_and_fails_at_the_th
 }
 
 #[tokio::test]
+async fn a_start_whose_outcome_cannot_be_written_is_repeated_whatever_the_database_complains_of() {
+    let scene = Scene::new("refuses INVALID_ARGUMENT: too large").await;
+    // Not an outage: the statement itself fails, as after a migration that went wrong.
+    scene
+        .world
+        .run_sql(
+            "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                RAISE EXCEPTION 'no such function' USING ERRCODE = 'undefined_function'; END $$;
+             CREATE TRIGGER trap BEFORE UPDATE ON execution_queue FOR EACH ROW
+                WHEN (OLD.status = 'CLAIMED' AND NEW.status = 'PENDING') EXECUTE FUNCTION trap()",
+        )
+        .await;
+    let id = scene.start().await;
+    scene.engine.until_asked(&id, 1).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(scene.item(&id).await["status"], "CLAIMED");
+    scene.engine.mode("available");
+    scene.world.run_sql("DROP TRIGGER trap ON execution_queue").await;
+    scene.tenant.completed(&id).await;
+    scene.engine.ran_once(&id);
+}
+
+#[tokio::test]
 async fn an_engine_out_of_reach_stops_claims_costs_no_attempt_and_is_found_again_by_itself() {
     let scene = Scene::new("unavailable UNAVAILABLE: connection refused").await;
     let first = scene.start().await;
