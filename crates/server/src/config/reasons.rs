@@ -64,7 +64,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("auth.max_keys_per_workspace", "keys of one workspace that may work at once"),
     (
         "auth.max_failures_per_address",
-        "requests with a bad key that one address may send per minute, per process; above it, unknown keys from there get 429, and keys that this process has verified keep working",
+        "requests with a bad key or token that one address may send per minute, per process; above it, unknown ones from there get 429, and those that this process has verified keep working",
     ),
     ("workflow.engine.enabled", "false: the API accepts, items wait, nothing is dispatched or run"),
     (

@@ -20,7 +20,7 @@ use kernel::ids::{KeyId, WorkspaceId};
 use store::Store;
 use store::key::{Key, Secret};
 
-use super::failures::{Reason, client};
+use super::failures::{Reason, client, limited};
 use super::{Api, Code, Problem, access};
 use crate::root_keys::RootKeys;
 
@@ -165,9 +165,7 @@ pub(crate) async fn admit(api: &Api, from: IpAddr, secret: &Secret) -> Result<Ca
         && let Err(wait) = api.failures.check(from, Instant::now())
     {
         api.failures.note(from, Reason::Limited, Instant::now());
-        let problem = Problem::new(Code::RateLimited, "too many requests with bad keys came from this address");
-        let wait = u32::try_from(wait.as_secs()).unwrap_or(60).max(1);
-        return Err(Problem { retry_after_s: Some(wait), ..problem });
+        return Err(limited("too many requests with bad keys came from this address", wait));
     }
     let found = api.keys.caller(&api.store, secret).await;
     if matches!(&found, Err(problem) if problem.code == Code::Unauthenticated) {

@@ -4,11 +4,12 @@
 //! - Only failures count. A client is never limited for what it does with good keys.
 //! - An address that reached the bound is answered 429 for keys that this process does not know. A key that it knows as
 //!   good still works from there: behind a proxy or a NAT, one client's failures do not lock the others out.
+//! - The same goes for tokens of hooks and answers: misses count, and a token that opened here before works from anywhere.
 //! - At most `REMEMBERED` addresses are remembered, and at most `LINES` lines are logged a second. No key is logged.
 //!
 //! Not here: which keys are good (`auth`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -19,8 +20,9 @@ use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap};
 use ipnet::IpNet;
 use kernel::signals::metrics;
+use sha2::{Digest, Sha256};
 
-use super::Api;
+use super::{Api, Code, Problem};
 
 /// What failures are counted in.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -38,7 +40,7 @@ pub(crate) enum Reason {
     Missing,
     /// What it showed cannot be a key.
     Malformed,
-    /// The key is not known, or not any more.
+    /// The key or token is not known, or not any more.
     Unknown,
     /// Too many failures came from its address; the key was not looked up.
     Limited,
@@ -65,6 +67,8 @@ pub(crate) struct Failures {
 #[derive(Debug, Default)]
 struct State {
     by_address: BTreeMap<IpAddr, (Instant, u32)>,
+    /// The hashes of tokens that opened here.
+    opened: BTreeSet<[u8; 32]>,
     /// The second in which lines were last logged, and how many.
     logged: Option<(Instant, u32)>,
 }
@@ -98,6 +102,58 @@ impl Failures {
             tracing::warn!(%address, reason = reason.name(), failures, "Authentication failed");
         }
     }
+
+    fn has_opened(&self, token: &[u8; 32]) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).opened.contains(token)
+    }
+
+    fn remember(&self, token: [u8; 32]) {
+        let opened = &mut self.state.lock().unwrap_or_else(PoisonError::into_inner).opened;
+        if opened.len() >= REMEMBERED && !opened.contains(&token) {
+            opened.clear();
+        }
+        opened.insert(token);
+    }
+
+    fn forget(&self, token: &[u8; 32]) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).opened.remove(token);
+    }
+}
+
+/// Looks up a token of a hook or an answer that came from this address; none if it opens nothing. A miss is counted; after too many of
+/// an address, a token that never opened here is answered without a look-up.
+pub(crate) async fn open<T>(
+    api: &Api,
+    from: IpAddr,
+    token: &str,
+    look_up: impl Future<Output = Result<T, store::Error>>,
+) -> Result<Option<T>, Problem> {
+    let failures = &api.failures;
+    let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+    if !failures.has_opened(&hash)
+        && let Err(wait) = failures.check(from, Instant::now())
+    {
+        failures.note(from, Reason::Limited, Instant::now());
+        return Err(limited("too many requests with unknown tokens or bad keys came from this address", wait));
+    }
+    match look_up.await {
+        Ok(found) => {
+            failures.remember(hash);
+            Ok(Some(found))
+        }
+        Err(store::Error::NotFound) => {
+            failures.forget(&hash);
+            failures.note(from, Reason::Unknown, Instant::now());
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What an address is told that failed too often.
+pub(crate) fn limited(detail: &str, wait: Duration) -> Problem {
+    let wait = u32::try_from(wait.as_secs()).unwrap_or(60).max(1);
+    Problem { retry_after_s: Some(wait), ..Problem::new(Code::RateLimited, detail) }
 }
 
 impl State {

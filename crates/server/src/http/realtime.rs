@@ -72,6 +72,6 @@ pub(crate) async fn connect(
     let upgrade = upgrade.max_message_size(LARGEST).max_frame_size(LARGEST);
     Ok(upgrade.on_upgrade(async move |opened| {
         let _held = (turn, held);
-        Socket::new(api, version, secret).run(opened).await;
+        Socket::new(api, version, origin.0, secret).run(opened).await;
     }))
 }

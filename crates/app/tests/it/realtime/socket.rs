@@ -171,6 +171,42 @@ async fn a_token_replaces_the_key_narrows_and_never_widens() {
 }
 
 #[tokio::test]
+async fn bad_keys_in_joins_and_refreshes_are_counted_and_limited_by_address() {
+    let world = World::with(&["auth.max_failures_per_address=4"]).await;
+    let tenant = world.tenant("FREE").await;
+    let socket = Socket::open(&world.server.base, tenant.api.key.as_deref().expect("a key")).await;
+    let bad = || json!(store::key::Secret::generate().expect("randomness").expose());
+    let join = async |reference: &str, token: Value| -> Option<String> {
+        let config = json!({ "config": { "postgres_changes": all() }, "access_token": token });
+        socket.send(&json!([reference, reference, TOPIC, "phx_join", config]));
+        let frames = socket.settled(&format!("after {reference}")).await;
+        let reply = frames.iter().find(|frame| frame[1] == reference && frame[3] == "phx_reply").expect("an answer");
+        reply[4]["response"]["reason"].as_str().map(str::to_owned)
+    };
+    for reference in ["1", "2"] {
+        assert_eq!(join(reference, bad()).await.as_deref(), Some("Token has expired or is invalid"));
+    }
+    for reference in ["3", "4"] {
+        assert_eq!(join(reference, Value::Null).await, None);
+        socket.send(&json!([reference, "9", TOPIC, "access_token", { "access_token": bad() }]));
+        let frames = socket.settled(&format!("expelled {reference}")).await;
+        assert!(frames.iter().any(|frame| frame[0] == reference && frame[3] == "phx_close"), "{frames:?}");
+    }
+    let limited = join("5", bad()).await.expect("a refusal");
+    assert!(limited.starts_with("too many requests with bad keys"), "{limited}");
+    // The socket's own key is known, and what it opened stays whatever else is shown.
+    assert_eq!(join("6", Value::Null).await, None);
+    socket.send(&json!(["6", "9", TOPIC, "access_token", { "access_token": bad() }]));
+    let frames = socket.settled("kept").await;
+    assert!(!frames.iter().any(|frame| frame[0] == "6" && frame[3] == "phx_close"), "{frames:?}");
+    let metrics = world.server.anonymous().get("/metrics").await.text;
+    for (reason, count) in [("unknown", 4), ("limited", 2)] {
+        let line = format!("authentication_failures_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test]
 async fn the_client_refreshes_its_token() {
     let world = World::new().await;
     let (root, tenant) = (world.server.root_key().expose().to_owned(), world.tenant("FREE").await);

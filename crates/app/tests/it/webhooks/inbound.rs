@@ -248,6 +248,41 @@ async fn a_request_is_taken_once_under_its_header_and_within_its_limits() {
 }
 
 #[tokio::test]
+async fn guessed_tokens_are_counted_and_limited_by_address_and_a_hook_in_use_goes_on() {
+    let database = store::testing::Database::new().await;
+    let server = crate::support::Server::start(&database.url, &["auth.max_failures_per_address=4".to_owned()]).await;
+    let tenant = Tenant::new(server.api(), "PRO").await;
+    let used = address(&tenant, &apply(&tenant, "used", json!({}), json!({})).await).await;
+    let fresh = address(&tenant, &apply(&tenant, "fresh", json!({}), json!({})).await).await;
+    let anonymous = server.anonymous();
+    post(&anonymous, &used, &[JSON], "{}").await.expect(202);
+    let hook = || format!("/hooks/{}", store::hook::Token::generate().expect("randomness").expose());
+    let answer = || format!("/answers/{}", store::ask::Token::generate().expect("randomness").expose());
+    for _ in 0..9 {
+        assert_eq!(post(&anonymous, "/hooks/x", &[JSON], "{}").await.status, 404, "this cannot be a token: no guess");
+    }
+    for _ in 0..2 {
+        assert_eq!(post(&anonymous, &hook(), &[JSON], "{}").await.status, 404);
+    }
+    assert_eq!(anonymous.get(&answer()).await.status, 404);
+    assert_eq!(anonymous.post(&answer(), json!({})).await.status, 404);
+    for reply in [
+        post(&anonymous, &hook(), &[JSON], "{}").await,
+        anonymous.get(&answer()).await,
+        post(&anonymous, &fresh, &[JSON], "{}").await,
+    ] {
+        assert_eq!(reply.problem(429), "rate_limited");
+        assert!((1..=60).contains(&reply.header("retry-after").parse::<u32>().expect("seconds")), "{reply:?}");
+    }
+    post(&anonymous, &used, &[JSON], "{}").await.expect(202);
+    let metrics = anonymous.get("/metrics").await.text;
+    for (reason, count) in [("unknown", 4), ("limited", 3)] {
+        let line = format!("authentication_failures_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test]
 async fn a_header_that_cannot_be_read_or_came_twice_starts_nothing() {
     let scene = Scene::new().await;
     let rule = json!({ "headers": ["X-Who"] });

@@ -1,7 +1,7 @@
 //! `POST /hooks/{token}`: a request from outside starts a workflow.
 //!
 //! Invariants
-//! - Whatever is wrong with a token is answered like an address that does not exist. A token is in no log, span, metric or answer.
+//! - Whatever is wrong with a token is answered like an address that does not exist, or 429 after too many such tokens of one client. A token is in no log, span, metric or answer.
 //! - First the token, then the rate, then the body, then its signature, and only then what it says.
 //! - A header that is read and cannot be, or that came twice, refuses the request: taken for absent, it would start a workflow again.
 //! - What is accepted goes through the same queue and is judged by the same rules as any other start.
@@ -13,6 +13,7 @@
 //! Not here: what a rule says, and whether a signature fits (`kernel::webhook::hook`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use axum::Json as Reply;
@@ -33,6 +34,7 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use super::super::auth::Caller;
+use super::super::failures::{self, Origin};
 use super::super::{Api, Code, Problem, body, not_found, starts};
 use crate::wire::Started;
 
@@ -42,13 +44,14 @@ use crate::wire::Started;
     responses((status = 202, body = Started), (status = 404, description = "There is nothing at this address.")))]
 pub(crate) async fn receive(
     State(api): State<Api>,
+    Origin(from): Origin,
     token: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<(StatusCode, Reply<Started>), Problem> {
     let count = |outcome: &'static str| {
         ::metrics::counter!(metrics::HOOK_REQUESTS.name, "outcome" => outcome).increment(1);
     };
-    let Some(hook) = open(&api, token.ok().and_then(|Path(text)| Token::parse(&text))).await? else {
+    let Some(hook) = open(&api, from, token.ok().and_then(|Path(text)| Token::parse(&text))).await? else {
         count("unknown");
         return Err(not_found().await);
     };
@@ -61,13 +64,9 @@ pub(crate) async fn receive(
     taken.map(|started| (StatusCode::ACCEPTED, Reply(started)))
 }
 
-async fn open(api: &Api, token: Option<Token>) -> Result<Option<Opened>, Problem> {
+async fn open(api: &Api, from: IpAddr, token: Option<Token>) -> Result<Option<Opened>, Problem> {
     let Some(token) = token else { return Ok(None) };
-    match api.store.open_hook(&token).await {
-        Ok(hook) => Ok(Some(hook)),
-        Err(store::Error::NotFound) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    failures::open(api, from, token.expose(), api.store.open_hook(&token)).await
 }
 
 async fn take(api: &Api, hook: &Opened, request: Request) -> Result<Started, Problem> {

@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! - Another key never widens what the socket's own may see.
+//! - Keys that a client shows, when it joins too, count as failed authentication if they are bad.
 //! - Reading is all that a socket does, so `read` is the scope it takes.
 
 use std::net::IpAddr;
@@ -29,6 +30,8 @@ pub(super) enum Denied {
     Foreign,
     /// It cannot be looked up now.
     Away,
+    /// Too many bad keys came from this address; it was not looked up.
+    Limited,
 }
 
 impl Denied {
@@ -37,6 +40,7 @@ impl Denied {
             Denied::Invalid => "Token has expired or is invalid",
             Denied::Foreign => auth::FOREIGN,
             Denied::Away => "the database is not available; try again shortly",
+            Denied::Limited => "too many requests with bad keys came from this address; try again in a minute",
         }
     }
 }
@@ -56,19 +60,30 @@ impl Identity {
         }
     }
 
-    /// Who shows this token on a socket of that key; without one the socket's key itself.
-    pub(super) async fn of(api: &Api, socket: &Secret, token: Option<&str>) -> Result<Identity, Denied> {
-        let own = Identity::look_up(api, socket.clone()).await?;
+    /// Who shows this token on a socket of that key; without one the socket's key itself. `from`: the client's address, whose
+    /// failures are counted; none where the service looks again at what it admitted, which is never limited.
+    pub(super) async fn of(
+        api: &Api,
+        from: Option<IpAddr>,
+        socket: &Secret,
+        token: Option<&str>,
+    ) -> Result<Identity, Denied> {
+        let own = Identity::look_up(api, from, socket.clone()).await?;
         let Some(token) = token.filter(|token| *token != socket.expose()) else { return Ok(own) };
         let unread = |_| if auth::is_foreign(token) { Denied::Foreign } else { Denied::Invalid };
-        let shown = Identity::look_up(api, Secret::parse(token).map_err(unread)?).await?;
+        let shown = Identity::look_up(api, from, Secret::parse(token).map_err(unread)?).await?;
         if access::is_within(shown.workspace, own.workspace) { Ok(shown) } else { Err(Denied::Invalid) }
     }
 
-    async fn look_up(api: &Api, secret: Secret) -> Result<Identity, Denied> {
-        match api.keys.caller(&api.store, &secret).await {
+    async fn look_up(api: &Api, from: Option<IpAddr>, secret: Secret) -> Result<Identity, Denied> {
+        let found = match from {
+            Some(from) => auth::admit(api, from, &secret).await,
+            None => api.keys.caller(&api.store, &secret).await,
+        };
+        match found {
             Ok(caller) if caller.scopes.allow(Scope::Read) => Ok(Identity { secret, workspace: caller.workspace }),
             Err(problem) if problem.code == Code::Unavailable => Err(Denied::Away),
+            Err(problem) if problem.code == Code::RateLimited => Err(Denied::Limited),
             Ok(_) | Err(_) => Err(Denied::Invalid),
         }
     }

@@ -7,6 +7,7 @@
 //! - What cannot be delivered ends in a closed socket, which makes the client come back and look; never in silence.
 //! - A key that was revoked or has expired ends its channels within seconds.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
@@ -40,6 +41,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(super) struct Socket {
     api: Api,
     version: Version,
+    from: IpAddr,
     secret: Secret,
     channels: Channels,
     following: Option<Following>,
@@ -62,9 +64,9 @@ impl From<Gone> for End {
 }
 
 impl Socket {
-    pub(super) fn new(api: Api, version: Version, secret: Secret) -> Socket {
-        let now = Instant::now();
-        Socket { api, version, secret, channels: Channels::default(), following: None, joins: (now, 0), heard: now }
+    pub(super) fn new(api: Api, version: Version, from: IpAddr, secret: Secret) -> Socket {
+        let (now, channels) = (Instant::now(), Channels::default());
+        Socket { api, version, from, secret, channels, following: None, joins: (now, 0), heard: now }
     }
 
     pub(super) async fn run(mut self, mut peer: WebSocket) {
@@ -164,8 +166,8 @@ impl Socket {
     async fn admit(&mut self, frame: &Frame) -> Result<Vec<Value>, String> {
         self.may_join()?;
         let token = frame.payload.get("access_token").and_then(Value::as_str);
-        let identity =
-            Identity::of(&self.api, &self.secret, token).await.map_err(|denied| denied.message().to_owned())?;
+        let identity = Identity::of(&self.api, Some(self.from), &self.secret, token).await;
+        let identity = identity.map_err(|denied| denied.message().to_owned())?;
         let (bindings, echoed) = binding::read(&frame.payload).map_err(|refused| refused.to_string())?;
         if frame.topic.len() > LONGEST_TOPIC {
             return Err(format!("ConfigurationError: a channel's name has at most {LONGEST_TOPIC} bytes"));
@@ -220,7 +222,7 @@ impl Socket {
         if self.channels.lock().get(&frame.topic).is_none_or(|channel| channel.join_ref != frame.join_ref) {
             return Vec::new();
         }
-        match Identity::of(&self.api, &self.secret, Some(token)).await {
+        match Identity::of(&self.api, Some(self.from), &self.secret, Some(token)).await {
             Ok(identity) => {
                 if let Some(channel) = self.channels.lock().get_mut(&frame.topic) {
                     channel.identity = identity;
@@ -228,7 +230,7 @@ impl Socket {
                 Vec::new()
             }
             // What it had still holds; a key that cannot be looked up now is looked up at the next refresh.
-            Err(Denied::Away) => Vec::new(),
+            Err(Denied::Away | Denied::Limited) => Vec::new(),
             Err(denied) => self.expel(&frame.topic, denied),
         }
     }
@@ -242,13 +244,13 @@ impl Socket {
             self.channels.lock().iter().map(|(topic, it)| (topic.clone(), it.identity.secret.clone())).collect();
         let mut frames = Vec::new();
         for (topic, secret) in shown {
-            match Identity::of(&self.api, &self.secret, Some(secret.expose())).await {
+            match Identity::of(&self.api, None, &self.secret, Some(secret.expose())).await {
                 Ok(_) | Err(Denied::Away) => {}
                 Err(denied) => frames.extend(self.expel(&topic, denied)),
             }
         }
         self.send(peer, frames).await?;
-        match Identity::of(&self.api, &self.secret, None).await {
+        match Identity::of(&self.api, None, &self.secret, None).await {
             Err(Denied::Away) | Ok(_) => Ok(()),
             Err(_) => Err(End::Close(close_code::POLICY, "the key is not valid any more")),
         }
