@@ -1989,6 +1989,31 @@ CREATE FUNCTION public.fb_jobs_folded_1() RETURNS SETOF public.workflow_queue_pr
      WHERE z.event_type <> 'workflow.queue.retired'
 $$;
 
+CREATE FUNCTION public.fb_jobs_missing_1(p_executions uuid[]) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    t record;
+    done int := 0;
+BEGIN
+    FOR t IN SELECT j.id, j.claim_id FROM unnest(p_executions) AS missing(id)
+               JOIN workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours' ORDER BY j.id
+    LOOP
+        BEGIN
+            IF fb_job_finish_1(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
+                done := done + 1;
+            END IF;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF fb_is_transient_1(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                RAISE WARNING 'the job of execution % could not be ended: %', t.claim_id, SQLERRM;
+        END;
+    END LOOP;
+    RETURN done;
+END $$;
+
 CREATE FUNCTION public.fb_jobs_of_types_1(p_workspace uuid, p_types text[], p_limit integer) RETURNS SETOF uuid
     LANGUAGE plpgsql STABLE
     SET plan_cache_mode TO 'force_generic_plan'
@@ -2054,14 +2079,18 @@ DECLARE
     t record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT j.id, j.claim_id, e.id AS execution FROM workflow_queue_job j
+    FOR t IN SELECT j.id, j.claim_id, e.id AS execution, q.status AS ticket FROM workflow_queue_job j
                JOIN workflow_queue_projection p ON p.id = j.id AND p.status = 'processing'
                LEFT JOIN workflow_execution e ON e.id = j.claim_id
-              WHERE j.held = 'ours' AND (e.id IS NULL OR e.completed_at IS NOT NULL)
+               -- LIMIT 1: always a primary-key probe, never a scan.
+               LEFT JOIN LATERAL (SELECT q.status FROM execution_queue q WHERE q.id = j.claim_id LIMIT 1) q ON e.id IS NULL
+              WHERE j.held = 'ours' AND (e.completed_at IS NOT NULL OR e.id IS NULL AND coalesce(q.status IN ('PENDING', 'FAILED'), true))
               ORDER BY j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
         IF t.execution IS NOT NULL THEN
             done := done + fb_jobs_ended_1(ARRAY[t.execution]);
+        ELSIF t.ticket = 'FAILED' THEN
+            done := done + fb_jobs_missing_1(ARRAY[t.claim_id]);
         ELSE
             PERFORM set_config('forebay.claim', t.claim_id::text, true);
             UPDATE workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
@@ -2392,10 +2421,16 @@ BEGIN
            array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS definitions,
            array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS keys
       INTO failed FROM missing m;
+    IF failed.ids = '{}' THEN
+        RETURN;
+    END IF;
+    PERFORM fb_descendants_ended_1(failed.ids, p_actor);
+    PERFORM fb_asks_closed_1(failed.ids);
     IF failed.workspaces IS NOT NULL THEN
         PERFORM fb_open_1(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
                           failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
     END IF;
+    PERFORM fb_jobs_missing_1(failed.ids);
     RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
 END $$;
 

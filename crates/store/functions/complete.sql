@@ -189,8 +189,11 @@ AS $fn$
     SELECT EXISTS (SELECT 1 FROM workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
 $fn$;
 
--- Makes dead letters of tickets whose execution is missing, with their audit rows, and frees their slots. p_claims: the
--- claim that must still hold the item; null for none.
+-- Makes dead letters of tickets whose execution is missing, with their audit rows, and frees their slots. What is open below them ends,
+-- their waits and tasks are closed, and their jobs fail and are not tried again: nobody knows how far they came. p_claims: the claim
+-- that must still hold the item; null for none.
+--
+-- Lock order: the ticket stands for the root's row, so it is locked before what is below.
 CREATE OR REPLACE FUNCTION fb_missing_2(p_ids uuid[], p_claims uuid[], p_actor text)
 RETURNS TABLE (id uuid, workspace_id uuid, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -216,9 +219,15 @@ BEGIN
            array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS definitions,
            array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS keys
       INTO failed FROM missing m;
+    IF failed.ids = '{}' THEN
+        RETURN;
+    END IF;
+    PERFORM fb_descendants_ended_1(failed.ids, p_actor);
+    PERFORM fb_asks_closed_1(failed.ids);
     IF failed.workspaces IS NOT NULL THEN
         PERFORM fb_open_1(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
                           failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
     END IF;
+    PERFORM fb_jobs_missing_1(failed.ids);
     RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
 END $fn$;

@@ -195,6 +195,31 @@ BEGIN
     RETURN done;
 END $fn$;
 
+-- Fails the jobs of executions whose rows are missing. They are not tried again: the first run may have done its work. As above, an
+-- execution's slot never waits for its job.
+CREATE OR REPLACE FUNCTION fb_jobs_missing_1(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
+DECLARE
+    t record;
+    done int := 0;
+BEGIN
+    FOR t IN SELECT j.id, j.claim_id FROM unnest(p_executions) AS missing(id)
+               JOIN workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours' ORDER BY j.id
+    LOOP
+        BEGIN
+            IF fb_job_finish_1(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
+                done := done + 1;
+            END IF;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF fb_is_transient_1(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                RAISE WARNING 'the job of execution % could not be ended: %', t.claim_id, SQLERRM;
+        END;
+    END LOOP;
+    RETURN done;
+END $fn$;
+
 -- The chain of failures of an execution: its own error, then each node that failed, with its earlier attempts.
 CREATE OR REPLACE FUNCTION fb_failures_1(p_execution uuid, p_error jsonb) RETURNS text LANGUAGE sql STABLE AS $fn$
     SELECT left(concat_ws(E'\n',
@@ -419,21 +444,26 @@ BEGIN
     RETURN done;
 END $fn$;
 
--- Our own worker's jobs whose execution is over, or gone: ended after it, or pending again.
+-- Our own worker's jobs whose execution is over, or gone: ended after it, failed with its dead letter, or pending again. While a ticket
+-- of a missing execution holds a slot, its run may be alive: the job waits for the end of that ticket.
 CREATE OR REPLACE FUNCTION fb_jobs_reconcile_1(p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
     t record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT j.id, j.claim_id, e.id AS execution FROM workflow_queue_job j
+    FOR t IN SELECT j.id, j.claim_id, e.id AS execution, q.status AS ticket FROM workflow_queue_job j
                JOIN workflow_queue_projection p ON p.id = j.id AND p.status = 'processing'
                LEFT JOIN workflow_execution e ON e.id = j.claim_id
-              WHERE j.held = 'ours' AND (e.id IS NULL OR e.completed_at IS NOT NULL)
+               -- LIMIT 1: always a primary-key probe, never a scan.
+               LEFT JOIN LATERAL (SELECT q.status FROM execution_queue q WHERE q.id = j.claim_id LIMIT 1) q ON e.id IS NULL
+              WHERE j.held = 'ours' AND (e.completed_at IS NOT NULL OR e.id IS NULL AND coalesce(q.status IN ('PENDING', 'FAILED'), true))
               ORDER BY j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
         IF t.execution IS NOT NULL THEN
             done := done + fb_jobs_ended_1(ARRAY[t.execution]);
+        ELSIF t.ticket = 'FAILED' THEN
+            done := done + fb_jobs_missing_1(ARRAY[t.claim_id]);
         ELSE
             PERFORM set_config('forebay.claim', t.claim_id::text, true);
             UPDATE workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';

@@ -124,6 +124,26 @@ async fn a_worker_of_a_child_hears_that_its_root_is_to_end() {
 }
 
 /// A node row as an engine leaves it.
+#[tokio::test]
+async fn a_root_whose_row_was_deleted_ends_its_children_and_closes_their_waits_and_tasks() {
+    let tree = Tree::new(store::new_id()).await;
+    let Tree { world, hold, child, workspace, .. } = &tree;
+    let asked = async |execution: ExecutionId, node: &str, what: What| {
+        let place = Place { execution, node: key(node), iteration: 0 };
+        let ask = Ask { place, ..tree.ask(what) };
+        world.store.ask(*hold, &ask).await.expect("an answer").expect("held");
+    };
+    asked(hold.execution, "approve", wait()).await;
+    asked(hold.execution, "mail", task()).await;
+    asked(*child, "approve", wait()).await;
+    asked(*child, "mail", task()).await;
+    world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&hold.execution.0]).await;
+    assert_eq!(world.store.lose(&[hold.execution], "test").await.expect("an answer"), [*workspace]);
+    assert_eq!(world.state(*child).await, "CANCELED, no ticket");
+    assert_eq!(world.count("workflow_execution_ask WHERE status = 'CLOSED'").await, 4);
+    assert_eq!(world.count("workflow_execution_ask").await, 4);
+}
+
 async fn node(tree: &Tree, name: &str, iteration: i32, status: &str, input: Value) {
     let sql = "INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, input, started_at,
             completed_at, duration_ms)

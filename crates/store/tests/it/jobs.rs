@@ -480,6 +480,47 @@ async fn an_end_that_could_not_reach_its_job_is_brought_after() {
 }
 
 #[tokio::test]
+async fn a_job_whose_running_execution_was_deleted_fails_and_starts_no_second_run() {
+    let world = World::new().await;
+    let workspace = our_jobs(&world, 1).await;
+    let (job, execution) = started(&world).await;
+    world.run(workspace, 1).await.pop().expect("a run");
+    world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&execution.0]).await;
+    assert_eq!(world.store.reconcile_jobs(10).await.expect("a pass"), 0, "its run may be alive");
+    assert_eq!(status(&world, job).await, "processing 0");
+    assert_eq!(world.store.lose(&[execution], "test").await.expect("an answer"), [workspace]);
+    assert_eq!(status(&world, job).await, "failed 1");
+    let row = world.store.job(job, None).await.expect("a job");
+    let message = row.error_message.expect("a message");
+    assert!(message.contains("is missing") && message.contains(&execution.to_string()), "{message}");
+    assert_eq!(world.count("workflow_queue_job WHERE retry_from IS NOT NULL").await, 0, "it is not tried again");
+    assert_eq!(world.store.reconcile_jobs(10).await.expect("a pass"), 0);
+    assert!(world.store.due_jobs(10).await.expect("due jobs").is_empty());
+    is_rebuilt_alike(&world).await;
+}
+
+#[tokio::test]
+async fn a_job_that_a_lost_execution_could_not_fail_is_failed_after() {
+    let world = World::new().await;
+    let workspace = our_jobs(&world, 1).await;
+    let (job, execution) = started(&world).await;
+    world.run(workspace, 1).await.pop().expect("a run");
+    world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&execution.0]).await;
+    let alter = async |how: &str| {
+        let sql = format!("ALTER TABLE workflow_queue_projection {how}");
+        world.client.batch_execute(&sql).await.expect("a change");
+    };
+    alter("ADD CONSTRAINT no_end CHECK (status <> 'failed')").await;
+    assert_eq!(world.store.lose(&[execution], "test").await.expect("an answer"), [workspace], "its slot is free");
+    assert_eq!(status(&world, job).await, "processing 0");
+    alter("DROP CONSTRAINT no_end").await;
+    assert_eq!(world.store.reconcile_jobs(10).await.expect("a pass"), 1);
+    assert_eq!(status(&world, job).await, "failed 1");
+    assert_eq!(world.count("workflow_queue_job WHERE retry_from IS NOT NULL").await, 0, "it is not tried again");
+    is_rebuilt_alike(&world).await;
+}
+
+#[tokio::test]
 async fn a_job_may_be_skipped_or_unable_to_begin() {
     let world = World::new().await;
     let workspace = our_jobs(&world, 3).await;
