@@ -1968,8 +1968,11 @@ BEGIN
                 RAISE WARNING 'execution % came from an event and its job is not processing', e.id;
             END IF;
         EXCEPTION
-            WHEN serialization_failure OR deadlock_detected THEN RAISE;
-            WHEN OTHERS THEN RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
+            WHEN OTHERS THEN
+                IF fb_is_transient_1(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
         END;
     END LOOP;
     RETURN done;

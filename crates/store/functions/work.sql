@@ -163,8 +163,9 @@ BEGIN
     RETURN ended;
 END $fn$;
 
--- What follows for a job when its execution ended: called with executions that an event started. It never keeps an execution from
--- ending: what goes wrong is told to the log, and the recovery loop comes back to it.
+-- What follows for a job when its execution ended: called with executions that an event started. A transient error
+-- (a lock timeout, a full disk) is raised, and the caller repeats the end as a whole. Any other never keeps an execution from ending: it
+-- is told to the log, and the recovery loop comes back to it.
 CREATE OR REPLACE FUNCTION fb_jobs_ended_1(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
     e record;
@@ -188,8 +189,11 @@ BEGIN
                 RAISE WARNING 'execution % came from an event and its job is not processing', e.id;
             END IF;
         EXCEPTION
-            WHEN serialization_failure OR deadlock_detected THEN RAISE;
-            WHEN OTHERS THEN RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
+            WHEN OTHERS THEN
+                IF fb_is_transient_1(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
         END;
     END LOOP;
     RETURN done;

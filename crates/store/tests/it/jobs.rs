@@ -521,6 +521,25 @@ async fn a_job_that_a_lost_execution_could_not_fail_is_failed_after() {
 }
 
 #[tokio::test]
+async fn an_end_whose_job_is_locked_for_too_long_is_repeated_as_a_whole() {
+    let world = World::new().await;
+    let workspace = our_jobs(&world, 1).await;
+    let (job, execution) = started(&world).await;
+    world.run(workspace, 1).await.pop().expect("a run");
+    world.client.batch_execute("ALTER FUNCTION fb_jobs_ended_1(uuid[]) SET lock_timeout = '200ms'").await.expect("set");
+    let mut other = world.database.client().await;
+    let held = other.transaction().await.expect("a transaction");
+    held.execute("SELECT 1 FROM workflow_queue_projection WHERE id = $1 FOR UPDATE", &[&job]).await.expect("a lock");
+    let ending = || Ending { execution, claim: None, end: end(execution::Status::Completed) };
+    let error = world.store.complete(&[ending()], None, "test").await.expect_err("a lock timeout");
+    assert!(error.is_lock_timeout() && !error.is_answer(), "{error:?}");
+    assert_eq!(world.state(execution).await, "RUNNING, DISPATCHED", "nothing of the end is stored");
+    held.rollback().await.expect("unlocked");
+    assert!(world.store.complete(&[ending()], None, "test").await.expect("an ending")[0].applied);
+    assert_eq!(status(&world, job).await, "completed 0");
+}
+
+#[tokio::test]
 async fn a_job_may_be_skipped_or_unable_to_begin() {
     let world = World::new().await;
     let workspace = our_jobs(&world, 3).await;
