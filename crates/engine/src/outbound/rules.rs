@@ -1,8 +1,9 @@
 //! The rules that a workspace has beside the service's: hosts that are opened to it, and hosts that it may not call.
 //!
 //! Invariants
-//! - They are read from the store, and trusted for `FRESH`. A call whose rules cannot be read waits: it is no attempt.
-//! - Rules that were read before are used while the database is away.
+//! - They are read from the store, and trusted for `FRESH`.
+//! - An error that is no answer (`store::Error::is_answer`) fails no call: rules that were read before are used, and a call without
+//!   any waits. It is no attempt.
 //! - At most `REMEMBERED` workspaces are remembered.
 //!
 //! Not here: what the rules mean (`guard`), who may set them (`server::http::outbound`).
@@ -18,13 +19,12 @@ use store::Store;
 
 use super::allow::Allow;
 use super::guard::Guard;
+use crate::insist::Pauses;
 
 /// How long rules are trusted without looking again.
 const FRESH: Duration = Duration::from_secs(3);
 /// The most workspaces remembered at once.
 const REMEMBERED: usize = 10_000;
-/// How long a call waits at most before it asks again.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// Hosts that are opened, and hosts that are closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Book {
 
     /// The rules that hold for a workspace: the service's, and its own.
     pub(super) async fn guard_of(&self, workspace: WorkspaceId, service: &Arc<Guard>) -> Result<Arc<Guard>, Failure> {
-        let mut wait = Duration::from_millis(100);
+        let mut pauses = Pauses::default();
         loop {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&workspace).cloned();
             if let Some((at, guard)) = &known
@@ -74,10 +74,16 @@ impl Book {
             }
             match (self.read(workspace, service).await, known) {
                 (Ok(guard), _) => return Ok(guard),
-                (Err(error), Some((_, guard))) if error.is_unavailable() => return Ok(guard),
-                (Err(error), None) if error.is_unavailable() => {
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST_WAIT);
+                (Err(error), known) if !error.is_answer() => {
+                    tracing::warn!(
+                        %workspace,
+                        error = &error as &dyn std::error::Error,
+                        "The database did not answer for the outbound rules of a workspace"
+                    );
+                    match known {
+                        Some((_, guard)) => return Ok(guard),
+                        None => pauses.pause().await,
+                    }
                 }
                 (Err(error), _) => {
                     let error = &error as &dyn std::error::Error;
@@ -105,5 +111,38 @@ impl Book {
         }
         known.insert(workspace, (asked, Arc::clone(&guard)));
         Ok(guard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::testing::Database;
+    use uuid::Uuid;
+
+    const WORKSPACE: WorkspaceId = WorkspaceId(Uuid::nil());
+
+    /// The statement fails here: there is no such table.
+    async fn broken() -> Book {
+        Book::new(Database::empty().await.store)
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_while_the_statement_that_reads_its_rules_fails() {
+        let (book, service) = (broken().await, Arc::new(Guard::default()));
+        let reading = book.guard_of(WORKSPACE, &service);
+        let ended = tokio::time::timeout(Duration::from_secs(1), reading).await;
+        assert!(ended.is_err(), "it is no attempt: {ended:?}");
+    }
+
+    #[tokio::test]
+    async fn rules_that_were_read_before_are_used_while_the_statement_that_reads_them_fails() {
+        let (book, service) = (broken().await, Arc::new(Guard::default()));
+        let rules = Rules::parse(&[], &["closed.example".to_owned()]).expect("rules");
+        let guard = Arc::new(service.with(&rules));
+        let stale = Instant::now().checked_sub(FRESH).expect("a machine that is up for seconds");
+        book.known.lock().expect("no panic").insert(WORKSPACE, (stale, Arc::clone(&guard)));
+        let found = book.guard_of(WORKSPACE, &service).await.expect("rules");
+        assert!(Arc::ptr_eq(&found, &guard));
     }
 }
