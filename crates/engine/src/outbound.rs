@@ -10,7 +10,8 @@
 //!   before its answer is read.
 //! - A refusal is a `SECURITY_ERROR` whose message starts with `egress_denied:` and names the host,
 //!   never an address that the host resolved to.
-//! - A call ends within its timeout, and at once when its future is dropped.
+//! - A call ends within its timeout, and at once when its future is dropped. The rules of its workspace are read before that time
+//!   begins; a call that carries them (`Request::policy`) does not ask the database.
 //! - No connection is shared by two workspaces.
 //! - No secret that a request carries is in its answer or failure, or goes to another origin than it was sent to.
 //!
@@ -107,6 +108,10 @@ pub fn refusal(service: &Rules, allow_loopback: bool, own: &Rules, url: &str) ->
     guard.parse(url).err().map(|denied| denied.to_string())
 }
 
+/// The rules that hold for the calls of a workspace: the service's, and its own.
+#[derive(Clone, Debug)]
+pub struct Policy(Arc<Guard>);
+
 /// Makes calls for tenants. A clone shares connections with its original.
 #[derive(Clone)]
 pub struct Outbound {
@@ -153,6 +158,22 @@ impl Outbound {
         self.inner.public_url.as_deref()
     }
 
+    /// The rules that hold for the calls of a workspace. Waits for as long as the database does not answer.
+    pub async fn policy(&self, workspace: WorkspaceId) -> Result<Policy, Failure> {
+        match &self.inner.book {
+            Some(book) => book.guard_of(workspace, &self.inner.guard).await.map(Policy),
+            None => Ok(Policy(Arc::clone(&self.inner.guard))),
+        }
+    }
+
+    /// The same, if the database need not be asked for them.
+    pub fn known_policy(&self, workspace: WorkspaceId) -> Option<Policy> {
+        match &self.inner.book {
+            Some(book) => book.known(workspace).map(Policy),
+            None => Some(Policy(Arc::clone(&self.inner.guard))),
+        }
+    }
+
     /// Makes a call. Any status is an answer; a failure means that there was none to take.
     pub async fn send(&self, request: Request) -> Result<Response, Failure> {
         let result = self.attempt(&request).await;
@@ -164,9 +185,9 @@ impl Outbound {
     }
 
     async fn attempt(&self, request: &Request) -> Result<Response, Failure> {
-        let guard = match &self.inner.book {
-            Some(book) => book.guard_of(request.partition, &self.inner.guard).await?,
-            None => Arc::clone(&self.inner.guard),
+        let Policy(guard) = match &request.policy {
+            Some(policy) => policy.clone(),
+            None => self.policy(request.partition).await?,
         };
         let hop = Hop::first(request, &guard)?;
         let host = hop.target.host().to_owned();

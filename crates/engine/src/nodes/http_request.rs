@@ -8,7 +8,7 @@
 //!   a token of its own at every attempt.
 //!
 //! What happens if this process dies: before the call, nothing was opened; after it, the next attempt opens the secrets
-//! anew, as they stand then, and sends the same token. The database out of reach while they are opened is no attempt:
+//! anew, as they stand then, and sends the same token. The database out of reach while they or the outbound rules are read is no attempt:
 //! nothing was sent, and the call waits for as long as its run is this process's.
 
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ use super::Done;
 use crate::compute;
 use crate::insist::Pauses;
 use crate::mask::Mask;
-use crate::outbound::{self, Outbound, Request, Response};
+use crate::outbound::{self, Outbound, Policy, Request, Response};
 use crate::pulse::Pulse;
 use crate::vault::{self, Bound, Vault};
 
@@ -185,23 +185,25 @@ impl Call {
         self.unrevealed.is_some()
     }
 
-    /// Opens the secrets that it takes, however long the database needs for that.
+    /// Reads the rules of its workspace and opens the secrets that it takes, however long the database needs for that.
     pub async fn prepare(mut self, outbound: &Outbound, vault: &Vault) -> Result<Prepared, Failure> {
-        let Some(unrevealed) = self.unrevealed.take() else { return Ok(self.prepare_plain()) };
+        let policy = outbound.policy(self.workspace).await?;
+        let Some(unrevealed) = self.unrevealed.take() else { return Ok(self.prepare_plain(policy)) };
         let whose = Whose { execution: self.execution, workspace: self.workspace, public_url: outbound.public_url() };
         let (config, secrets) = unrevealed.reveal(vault, whose).await?;
-        Ok(Call { config, ..self }.prepared(Some(secrets)))
+        Ok(Call { config, ..self }.prepared(policy, Some(secrets)))
     }
 
     /// The same for a call that takes no secrets.
-    pub fn prepare_plain(self) -> Prepared {
-        self.prepared(None)
+    pub fn prepare_plain(self, policy: Policy) -> Prepared {
+        self.prepared(policy, None)
     }
 
-    fn prepared(self, secrets: Option<Arc<Mask>>) -> Prepared {
+    fn prepared(self, policy: Policy, secrets: Option<Arc<Mask>>) -> Prepared {
         let Call { mut config, workspace, token, timeout, trace, .. } = self;
         // Moved, not copied: the request wipes what holds a secret.
         let mut request = Request::new(method(config.method), take(&mut config.url), workspace);
+        request.policy = Some(policy);
         request.secrets = secrets;
         request.headers = take(&mut config.headers);
         request.query = take(&mut config.query);

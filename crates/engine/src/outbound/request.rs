@@ -26,6 +26,7 @@ use url::Url;
 use url::form_urlencoded;
 use zeroize::{Zeroize, Zeroizing};
 
+use super::Policy;
 use super::guard::{Denied, Guard, Target};
 use crate::mask::Mask;
 use crate::pulse::Pulse;
@@ -114,6 +115,8 @@ pub struct Request {
     pub sent: Option<Arc<AtomicBool>>,
     /// Whose call it is: connections are reused within a workspace only.
     pub partition: WorkspaceId,
+    /// The rules that it is checked by, if they were read before; otherwise they are read when it is sent.
+    pub policy: Option<Policy>,
     /// The secrets that it carries: they are taken out of the answer, stay at their origin, and are wiped.
     pub secrets: Option<Arc<Mask>>,
     /// Whether redirects are followed; if not, one is an answer.
@@ -138,6 +141,7 @@ impl Request {
             pulse: None,
             sent: None,
             partition,
+            policy: None,
             secrets: None,
             follows: true,
             cuts: false,

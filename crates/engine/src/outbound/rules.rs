@@ -66,13 +66,10 @@ impl Book {
     pub(super) async fn guard_of(&self, workspace: WorkspaceId, service: &Arc<Guard>) -> Result<Arc<Guard>, Failure> {
         let mut pauses = Pauses::default();
         loop {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&workspace).cloned();
-            if let Some((at, guard)) = &known
-                && at.elapsed() < FRESH
-            {
-                return Ok(Arc::clone(guard));
+            if let Some(guard) = self.known(workspace) {
+                return Ok(guard);
             }
-            match (self.read(workspace, service).await, known) {
+            match (self.read(workspace, service).await, self.remembered(workspace)) {
                 (Ok(guard), _) => return Ok(guard),
                 (Err(error), known) if !error.is_answer() => {
                     tracing::warn!(
@@ -93,6 +90,16 @@ impl Book {
                 }
             }
         }
+    }
+
+    /// The rules of a workspace, if they were read so lately that they are trusted.
+    pub(super) fn known(&self, workspace: WorkspaceId) -> Option<Arc<Guard>> {
+        self.remembered(workspace).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, guard)| guard)
+    }
+
+    /// The rules that were read last, and when.
+    fn remembered(&self, workspace: WorkspaceId) -> Option<(Instant, Arc<Guard>)> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&workspace).cloned()
     }
 
     async fn read(&self, workspace: WorkspaceId, service: &Arc<Guard>) -> Result<Arc<Guard>, store::Error> {

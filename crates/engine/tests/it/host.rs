@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::embedded::{Embedded, NAME, Settings};
+use engine::outbound::Outbound;
 use engine::pulse::Pulse;
 use engine::vault::Keys;
 use expect_test::Expect;
 use kernel::ids::{ExecutionId, ProcessId};
+use store::Store;
 use store::admission::Silence;
 
 use crate::world::{Act, Scenario, World};
@@ -102,6 +104,16 @@ impl World {
     /// A process of its own, with its engine.
     pub(crate) async fn process(&self) -> Process {
         let (id, outbound) = self.register().await;
+        self.process_of(id, outbound)
+    }
+
+    /// The same, whose outbound rules are in a database of their own.
+    pub(crate) async fn process_ruled_by(&self, rules: Store) -> Process {
+        let (id, outbound) = self.register().await;
+        self.process_of(id, outbound.ruled_by(rules))
+    }
+
+    fn process_of(&self, id: ProcessId, outbound: Outbound) -> Process {
         let settings = Settings { max_runs: 100, max_calls: 100, max_generations: 3 };
         let pulse = Arc::new(Pulse::new(Duration::from_secs(3600)));
         let (store, keys) = (self.database.store.clone(), Keys::default());

@@ -8,6 +8,7 @@ use kernel::execution::Status;
 use kernel::ids::{DefinitionId, ExecutionId, NodeKey};
 use kernel::rerun::{Refused, Resolve};
 use serde_json::{Value, json};
+use store::testing::Database;
 
 use crate::host::Process;
 use crate::world::World;
@@ -225,6 +226,22 @@ async fn a_forced_end_cancels_what_only_waits_for_a_permit() {
     played.process.engine.terminate(played.id);
     assert_eq!(played.world.ended(played.id).await.status, Status::Canceled);
     assert_eq!(played.unknown_and_canceled().await.0, 25);
+}
+
+/// Rules that cannot be read: there is no such table.
+#[tokio::test]
+async fn a_call_is_not_recorded_as_begun_before_the_rules_of_its_workspace_are_read() {
+    let world = World::new().await;
+    let definition = world.publish(&json!({ "nodes": { "call": once("/ok") } })).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process_ruled_by(Database::empty().await.store).await;
+    world.dispatch(&process).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let played = Played { world, definition, id, process };
+    assert_eq!(played.nodes().await, "", "nothing is recorded of it");
+    let played = played.crash().await;
+    assert_eq!(played.world.ended(id).await.status, Status::Completed, "the next process makes the call");
+    assert_eq!(played.world.receiver.calls("/ok"), 1);
 }
 
 /// Items that completed, failed and were skipped, then one that is lost, then one that was not begun.

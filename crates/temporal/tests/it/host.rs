@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::outbound::Outbound;
 use engine::pulse::Pulse;
 use engine::vault::Vault;
 use expect_test::Expect;
 use kernel::ids::ProcessId;
+use store::Store;
 use temporal::{Hands, Keys, Settings, Temporal, Tls, Worker, testing};
 
 use crate::world::{Act, Scenario, World};
@@ -74,6 +76,16 @@ impl World {
     /// A process of its own, with a worker.
     pub(crate) async fn process(&self, settings: Settings) -> Process {
         let (id, outbound) = self.register().await;
+        self.process_of(settings, id, outbound)
+    }
+
+    /// The same, whose outbound rules are in a database of their own.
+    pub(crate) async fn process_ruled_by(&self, settings: Settings, rules: Store) -> Process {
+        let (id, outbound) = self.register().await;
+        self.process_of(settings, id, outbound.ruled_by(rules))
+    }
+
+    fn process_of(&self, settings: Settings, id: ProcessId, outbound: Outbound) -> Process {
         let (store, pulse) = (self.database.store.clone(), Arc::new(Pulse::new(Duration::from_secs(3600))));
         let engine = Temporal::new(settings.clone(), store.clone(), Arc::new(|_, _| {}));
         let vault = Vault::new(store.clone(), engine::vault::Keys::default());

@@ -12,6 +12,7 @@ use kernel::node;
 use kernel::rerun::Resolve;
 use serde_json::{Value, json};
 use store::ask::{Place, Told};
+use store::testing::Database;
 use temporal::{Settings, testing};
 
 use crate::host::{PROGRAM, settings};
@@ -175,6 +176,25 @@ async fn what_was_not_begun_is_canceled() {
     let mut ends = [world.node_of(id, "a").await.0, world.node_of(id, "b").await.0];
     ends.sort_unstable();
     assert_eq!(ends, [node::Status::Canceled, node::Status::Unknown]);
+    process.worker.stop().await;
+}
+
+/// Rules that cannot be read: there is no such table.
+#[tokio::test]
+async fn a_call_is_not_noted_as_begun_before_the_rules_of_its_workspace_are_read() {
+    let (world, rules) = (World::new().await, Database::empty().await);
+    let process = world.process_ruled_by(settings(), rules.store.clone()).await;
+    let call = json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": { "url": "BASE/ok" } });
+    let id = world.begin(&process, &json!({ "nodes": { "call": call } })).await;
+    world.until_there_are(1, "workflow_execution_node WHERE node = 'call' AND status = 'RUNNING'").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let begun = "SELECT count(*) FROM workflow_execution_node WHERE once";
+    let row = world.database.client().await.query_one(begun, &[]).await.expect("a count");
+    assert_eq!(row.get::<_, i64>(0), 0, "nothing is noted of it");
+    world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
+    process.engine.cancel(id);
+    assert_eq!(world.ended(id).await.status, Status::Canceled);
+    assert_eq!(world.node_of(id, "call").await.0, node::Status::Canceled);
     process.worker.stop().await;
 }
 

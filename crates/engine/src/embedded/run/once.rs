@@ -1,7 +1,7 @@
-//! Calls that may be made at most once: a permit and the secrets first, then the record that it begins, then the call.
+//! Calls that may be made at most once: a permit, the outbound rules and the secrets first, then the record that it begins, then the call.
 //!
-//!     perform ──permit free, no secrets──────────────▶ record ──commit──▶ send
-//!        └────▶ wait for the permit, open the secrets ────▲
+//!     perform ──permit free, rules known, no secrets──────▶ record ──commit──▶ send
+//!        └────▶ read the rules, wait for the permit, open the secrets ────▲
 //!
 //! Invariants
 //! - What only waits to be sent is not recorded as begun: a cancel, a shutdown or a crash then leaves it as if it had never been tried.
@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kernel::ids::WorkspaceId;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 
@@ -68,10 +69,17 @@ impl Flight {
 }
 
 impl Shared {
+    /// A permit for a call. The rules of the workspace are read first, so that no permit is held while the database does not answer.
+    pub(super) async fn permit_to_call(&self, workspace: WorkspaceId) -> Permit {
+        // Rules that cannot be read fail the call when it is prepared.
+        drop(self.outbound.policy(workspace).await);
+        self.permits.acquire(workspace).await
+    }
+
     /// Waits until a call may be sent, and has all that it needs.
     pub(super) async fn prepare(&self, unsent: Unsent) -> Brought {
         let Unsent { call, input } = unsent;
-        let permit = self.permits.acquire(call.workspace).await;
+        let permit = self.permit_to_call(call.workspace).await;
         match call.prepare(&self.outbound, &self.vault).await {
             Ok(prepared) => Brought::Ready(Box::new(Ready { prepared, permit, input })),
             Err(failure) => Brought::Result(Err(failure)),
@@ -82,10 +90,11 @@ impl Shared {
 impl Driver {
     /// Begins a call that may be made at most once: at once if nothing is to be waited for.
     pub(super) fn call_once(&mut self, at: At, attempt: u32, call: Call, input: Value) {
-        let permit = if call.takes_secrets() { None } else { self.shared.permits.try_acquire(call.workspace) };
-        match permit {
-            Some(permit) => {
-                let prepared = call.prepare_plain();
+        let policy = if call.takes_secrets() { None } else { self.shared.outbound.known_policy(call.workspace) };
+        let permitted = policy.and_then(|policy| Some((policy, self.shared.permits.try_acquire(call.workspace)?)));
+        match permitted {
+            Some((policy, permit)) => {
+                let prepared = call.prepare_plain(policy);
                 self.send_once(at, attempt, Ready { prepared, permit, input });
             }
             None => self.calls.push((at, Outgoing::Prepare(Box::new(Unsent { call, input })))),

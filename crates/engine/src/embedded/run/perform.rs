@@ -201,7 +201,8 @@ impl Driver {
         let flight = Flight::of(&outgoing);
         let work = async move {
             let _permit = match &outgoing {
-                Outgoing::Call(_) | Outgoing::Emit(_) => Some(shared.permits.acquire(workspace).await),
+                Outgoing::Call(_) => Some(shared.permit_to_call(workspace).await),
+                Outgoing::Emit(_) => Some(shared.permits.acquire(workspace).await),
                 _ => None,
             };
             let started = Instant::now();
