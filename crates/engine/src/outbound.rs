@@ -33,7 +33,6 @@ use std::io;
 use std::iter;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -49,7 +48,7 @@ use request::Hop;
 use rules::Book;
 
 pub use allow::{Allow, BadAllow};
-pub use request::{Body, Method, Request};
+pub use request::{Body, Method, Request, Sent};
 pub use resolver::Lookup;
 pub use response::{Response, failure_of, wanted_wait};
 pub use rules::Rules;
@@ -216,7 +215,7 @@ impl Inner {
                 pulse.fresh().await;
             }
             if let Some(sent) = &request.sent {
-                sent.store(true, Ordering::Release);
+                sent.set();
             }
             let answer = self.exchange(&hop, request.partition, guard).await?;
             let Some(location) = redirect_of(&answer).filter(|_| request.follows) else {

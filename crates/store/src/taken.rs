@@ -190,6 +190,14 @@ impl Store {
         Ok(self.execute(sql!("workflow_execution_node/begin_once"), params).await? > 0)
     }
 
+    /// Takes that note back: nothing was sent. False: there is no such note to take back any more. It may be repeated until it is
+    /// answered. Nothing else may be told under this fence afterwards.
+    pub async fn withdraw_once(&self, hold: Hold, node: &NodeKey, iteration: i32, fence: i32) -> Result<bool, Error> {
+        let Hold { execution, owner, epoch } = hold;
+        let params: crate::Params<'_> = &[&execution.0, &owner.0, &epoch, &node.as_str(), &iteration, &fence];
+        Ok(self.execute(sql!("workflow_execution_node/withdraw_once"), params).await? > 0)
+    }
+
     /// Tells what became of an attempt; a repeat of what was stored is answered `Overtaken`.
     pub async fn tell_node(&self, hold: Hold, fence: i32, fact: &NodeFact) -> Result<Told, Error> {
         let Hold { execution, owner, epoch } = hold;

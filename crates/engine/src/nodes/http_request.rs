@@ -15,7 +15,6 @@ use std::collections::BTreeSet;
 use std::mem::take;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -36,7 +35,7 @@ use super::Done;
 use crate::compute;
 use crate::insist::Pauses;
 use crate::mask::Mask;
-use crate::outbound::{self, Outbound, Policy, Request, Response};
+use crate::outbound::{self, Outbound, Policy, Request, Response, Sent};
 use crate::pulse::Pulse;
 use crate::vault::{self, Bound, Vault};
 
@@ -176,7 +175,7 @@ pub async fn perform(outbound: &Outbound, vault: &Vault, pulse: &Arc<Pulse>, cal
 pub struct Prepared {
     config: Config,
     request: Request,
-    sent: Arc<AtomicBool>,
+    sent: Sent,
 }
 
 impl Call {
@@ -217,16 +216,16 @@ impl Call {
         request.max_response_bytes = usize::try_from(config.max_response_bytes).unwrap_or(usize::MAX);
         request.idempotency_token = Some(token);
         request.trace = Some(trace);
-        let sent = Arc::new(AtomicBool::new(false));
-        request.sent = Some(Arc::clone(&sent));
+        let sent = Sent::default();
+        request.sent = Some(sent.clone());
         Prepared { config, request, sent }
     }
 }
 
 impl Prepared {
     /// Is set when the first byte may have left this process.
-    pub fn sent(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.sent)
+    pub fn sent(&self) -> Sent {
+        self.sent.clone()
     }
 
     /// Sends it, and takes the answer. A panic is a failure of the node.

@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kernel::failure::{Class, Failure};
@@ -92,6 +92,20 @@ pub enum Body {
     Text(String),
 }
 
+/// Whether a byte of a call may have left this process: a stop of a call that may be made at most once goes by this, on every engine.
+#[derive(Clone, Debug, Default)]
+pub struct Sent(Arc<AtomicBool>);
+
+impl Sent {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// One call, as a node asks for it.
 #[derive(Clone)]
 pub struct Request {
@@ -112,7 +126,7 @@ pub struct Request {
     /// Asked before each hop is sent: may this process still act?
     pub pulse: Option<Arc<Pulse>>,
     /// Set just before the first byte may leave this process.
-    pub sent: Option<Arc<AtomicBool>>,
+    pub sent: Option<Sent>,
     /// Whose call it is: connections are reused within a workspace only.
     pub partition: WorkspaceId,
     /// The rules that it is checked by, if they were read before; otherwise they are read when it is sent.

@@ -111,6 +111,23 @@ async fn a_call_that_may_be_made_once_is_begun_under_its_fence_and_not_before() 
     assert_eq!(take(&world, hold).await, go(2, 5), "the next attempt has begun nothing");
 }
 
+#[tokio::test]
+async fn a_call_that_was_not_sent_is_not_begun_once_its_note_is_withdrawn() {
+    let world = World::new().await;
+    let hold = hold(&world).await;
+    let begin = async |fence| world.store.begin_once(hold, &call(), 0, fence).await.expect("an answer");
+    let withdraw = async |hold, fence| world.store.withdraw_once(hold, &call(), 0, fence).await.expect("an answer");
+    assert_eq!(take(&world, hold).await, go(1, 1));
+    assert!(begin(1).await);
+    assert!(!withdraw(Hold { epoch: hold.epoch + 1, ..hold }, 1).await, "it is another's");
+    assert!(withdraw(hold, 1).await);
+    assert!(!withdraw(hold, 1).await && !begin(1).await, "whatever is late of that taking changes nothing");
+    assert_eq!(take(&world, hold).await, go(1, 3), "the same attempt, and nothing is begun");
+    assert!(begin(3).await && !withdraw(hold, 1).await);
+    assert_eq!(take(&world, hold).await, Taken::Go { attempt: 1, fence: 4, wait: None, begun: true });
+    assert!(!withdraw(hold, 3).await, "it was overtaken");
+}
+
 /// Whoever saw an answer died before it told: the next one finds it, until the node's row says it.
 #[tokio::test]
 async fn an_answer_that_was_seen_is_found_until_its_node_is_settled() {

@@ -3,6 +3,8 @@
 //! Invariants
 //! - A call that may be made at most once is noted as begun when all is ready to send it, and not before: a stop or a crash until then
 //!   leaves it as if it had never been tried.
+//! - A call that is stopped after the note goes by whether a byte may have left (`outbound::Sent`), as with the embedded engine. If none
+//!   has, the note is withdrawn.
 //! - Trouble with the database while that is noted costs time; the fence of the taking says whether it is still ours to send.
 //!
 //! What happens if this process dies: before a call is noted as begun, the next worker makes it; after that its end is UNKNOWN. Any other
@@ -86,6 +88,9 @@ impl Kit {
             Some(Err(failure)) => return Called::Ended(Err(failure)),
             Some(Ok(prepared)) => prepared,
         };
+        if context.is_cancelled() {
+            return Called::Stopped { begun: false };
+        }
         let Attempt { hold, spec, iteration, fence, .. } = attempt;
         match insist(|| self.store.begin_once(*hold, &spec.key, *iteration, *fence)).await {
             Ok(true) => {}
@@ -95,8 +100,34 @@ impl Kit {
                 return Called::Ended(Err(Failure::new(Class::ExecutionError, "what is stored of it cannot be read")));
             }
         }
-        let sending = prepared.send(&self.outbound, &self.pulse);
-        unless_stopped(context, sending).await.map_or(Called::Stopped { begun: true }, Called::Ended)
+        // It may have been told to stop while the database was waited for.
+        if context.is_cancelled() {
+            return self.stopped_once(attempt, false).await;
+        }
+        let sent = prepared.sent();
+        match unless_stopped(context, prepared.send(&self.outbound, &self.pulse)).await {
+            Some(result) => Called::Ended(result),
+            None => self.stopped_once(attempt, sent.is_set()).await,
+        }
+    }
+
+    /// A call that was noted as begun is told to stop: if it was not sent, the note is withdrawn, and its row says so from then on.
+    async fn stopped_once(&self, attempt: &Attempt<'_>, sent: bool) -> Called {
+        let Attempt { hold, spec, iteration, fence, .. } = attempt;
+        if sent {
+            return Called::Stopped { begun: true };
+        }
+        match insist(|| self.store.withdraw_once(*hold, &spec.key, *iteration, *fence)).await {
+            // Also if there was nothing to withdraw: then somebody else has the node by now, and its row answers for it.
+            Ok(_) => Called::Stopped { begun: false },
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "A note that a call begins cannot be withdrawn"
+                );
+                Called::Stopped { begun: true }
+            }
+        }
     }
 }
 

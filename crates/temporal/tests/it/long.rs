@@ -198,6 +198,31 @@ async fn a_call_is_not_noted_as_begun_before_the_rules_of_its_workspace_are_read
     process.worker.stop().await;
 }
 
+/// The cancel comes while the note that the call begins waits for the database.
+#[tokio::test]
+async fn a_call_that_is_canceled_after_it_was_noted_and_before_it_is_sent_is_canceled() {
+    let (world, rules) = (World::new().await, Database::new().await);
+    let (locks, gate) = (world.database.client().await, rules.client().await);
+    gate.batch_execute("BEGIN; LOCK TABLE workspace").await.expect("a lock");
+    let process = world.process_ruled_by(settings(), rules.store.clone()).await;
+    let call = json!({ "kind": "HTTP_REQUEST", "delivery": "at_most_once", "with": { "url": "BASE/ok" } });
+    let id = world.begin(&process, &json!({ "nodes": { "call": call } })).await;
+    world.until_there_are(1, "workflow_execution_node WHERE node = 'call' AND status = 'RUNNING'").await;
+    let lock = format!("BEGIN; SELECT 1 FROM workflow_execution WHERE id = '{id}' FOR UPDATE");
+    locks.batch_execute(&lock).await.expect("a lock");
+    gate.batch_execute("COMMIT").await.expect("a commit");
+    let noting = "pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%SET once = true%'";
+    world.until_there_are(1, noting).await;
+    process.engine.cancel(id);
+    // The worker hears of it by a heartbeat.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    locks.batch_execute("COMMIT").await.expect("a commit");
+    world.until_there_are(1, "workflow_execution WHERE completed_at IS NOT NULL").await;
+    assert_eq!(world.node_of(id, "call").await.0, node::Status::Canceled);
+    assert_eq!(world.receiver.calls("/ok"), 0, "it was not sent");
+    process.worker.stop().await;
+}
+
 /// A child whose call was lost with its worker: its node is not known, and a loop goes on where it was.
 #[tokio::test]
 async fn what_is_lost_below_is_unknown_above_and_a_loop_goes_on_when_it_is_resolved() {

@@ -5,14 +5,11 @@
 //!
 //! Invariants
 //! - What only waits to be sent is not recorded as begun: a cancel, a shutdown or a crash then leaves it as if it had never been tried.
-//! - After the record, a stop in this process goes by whether a byte may have left (`Flight::sent`). After a crash the record decides.
+//! - After the record, a stop in this process goes by whether a byte may have left (`outbound::Sent`). After a crash the record decides.
 //!
 //! What happens if this process dies: before the record the next owner performs the node; after it the node's end is UNKNOWN.
 //!
 //! Not here: calls that may be repeated (`perform`), what UNKNOWN means (`kernel::run`).
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::ids::WorkspaceId;
 use serde_json::Value;
@@ -24,12 +21,13 @@ use super::perform::{Brought, Outgoing};
 use crate::embedded::Shared;
 use crate::embedded::permits::Permit;
 use crate::nodes::{Call, Prepared};
+use crate::outbound::Sent;
 
 /// Something in flight.
 pub(super) struct Flight {
     pub(super) handle: AbortHandle,
     /// Set when a call that may be made at most once is sent; none for everything else.
-    sent: Option<Arc<AtomicBool>>,
+    sent: Option<Sent>,
     /// It only waits to be sent, and nothing is recorded of it.
     waits: bool,
 }
@@ -64,7 +62,7 @@ impl Flight {
 
     /// May something have been done for it?
     pub(super) fn has_begun(&self) -> bool {
-        !self.waits && self.sent.as_ref().is_none_or(|sent| sent.load(Ordering::Acquire))
+        !self.waits && self.sent.as_ref().is_none_or(Sent::is_set)
     }
 }
 
