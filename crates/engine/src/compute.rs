@@ -9,18 +9,14 @@
 //! Not here: what a computation may cost (`kernel`), whether one may take long (`kernel::expression::may_take_long`).
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kernel::ids::WorkspaceId;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::embedded::permits::Permits;
+use crate::embedded::permits::{Permit, Permits};
 
 /// How many computations of one workspace may wait for their turn.
 const MOST_WAITING: usize = 64;
-/// How many may run in the place of the task that asks for them.
-const IN_PLACE: usize = 4;
 
 /// The turns of this process: whatever asks, the processors are the same.
 static TURNS: LazyLock<Permits> = LazyLock::new(|| {
@@ -35,20 +31,36 @@ pub struct Busy;
 
 /// Computes on a thread apart, when it is this workspace's turn.
 pub async fn run<T: Send + 'static>(workspace: WorkspaceId, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let permit = TURNS.acquire(workspace).await;
-    let worked = tokio::task::spawn_blocking(move || {
-        let done = work();
-        // Also when nobody waits for it any more, the turn lasts until the work is done.
-        drop(permit);
-        done
-    });
-    match worked.await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime stops: nobody hears the answer.
-            Err(_) => std::future::pending().await,
-        },
+    turn(workspace).await.run(work).await
+}
+
+/// The right to compute one thing; given back when dropped.
+#[derive(Debug)]
+pub struct Turn(Permit);
+
+/// Waits for this workspace's turn. For what must not be at hand while it waits.
+pub async fn turn(workspace: WorkspaceId) -> Turn {
+    Turn(TURNS.acquire(workspace).await)
+}
+
+impl Turn {
+    /// Computes on a thread apart.
+    pub async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let Turn(permit) = self;
+        let worked = tokio::task::spawn_blocking(move || {
+            let done = work();
+            // Also when nobody waits for it any more, the turn lasts until the work is done.
+            drop(permit);
+            done
+        });
+        match worked.await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime stops: nobody hears the answer.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 }
 
@@ -62,22 +74,6 @@ pub async fn run_within<T: Send + 'static>(
         return Err(Busy);
     }
     tokio::time::timeout(time, run(workspace, work)).await.map_err(|_| Busy)
-}
-
-/// Computes in the place of the calling task, while another thread takes over what else its thread had to do. For code
-/// that cannot wait for a turn.
-pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
-    static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-    let before = UNDER_WAY.fetch_add(1, Ordering::Relaxed);
-    let _leave = Leave;
-    let can = Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if can && before < IN_PLACE { tokio::task::block_in_place(work) } else { work() }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use kernel::execution;
 use kernel::expression::Scope;
 use kernel::failure::{Class, Failure};
+use kernel::ids::WorkspaceId;
 use kernel::plan::NodeIx;
 use kernel::run::Outcome;
 use kernel::signals::metrics;
@@ -18,16 +19,18 @@ use store::run::End;
 use crate::versions::Version;
 use crate::{compute, nodes};
 
-/// The end that an outcome means. `failure` tells why a node failed.
-pub fn end(
+/// The end that an outcome means. `failure` tells why a node failed. Outputs that may take long are computed apart, in the
+/// workspace's turn.
+pub async fn end(
     outcome: &Outcome,
+    workspace: WorkspaceId,
     version: &Version,
     scope: &Scope,
     failure: impl FnOnce(NodeIx) -> Option<Failure>,
 ) -> End {
     let plain = |outcome| End { outcome, output: None, error: None };
     match *outcome {
-        Outcome::Completed => match outputs(version, scope) {
+        Outcome::Completed => match outputs(workspace, version, scope).await {
             Ok(output) => End { outcome: execution::Status::Completed, output, error: None },
             Err(failure) => failed(failure),
         },
@@ -53,14 +56,21 @@ pub fn failed(reason: Failure) -> End {
     End { outcome: execution::Status::Failed, output: None, error: Some(reason) }
 }
 
-fn outputs(version: &Version, scope: &Scope) -> Result<Option<Value>, Failure> {
+async fn outputs(workspace: WorkspaceId, version: &Version, scope: &Scope) -> Result<Option<Value>, Failure> {
     let outputs = &version.definition.outputs;
     if outputs.is_null() {
         return Ok(None);
     }
-    let unreadable = || Failure::new(Class::ValidationError, "outputs cannot be read");
-    let resolve = || Ok(Some(Template::parse(outputs).map_err(|_| unreadable())?.resolve(scope)?));
-    if nodes::texts(outputs) { compute::in_place(resolve) } else { resolve() }
+    if !nodes::texts(outputs) {
+        return resolve(outputs, scope).map(Some);
+    }
+    let (outputs, scope) = (outputs.clone(), scope.clone());
+    compute::run(workspace, move || resolve(&outputs, &scope)).await.map(Some)
+}
+
+fn resolve(outputs: &Value, scope: &Scope) -> Result<Value, Failure> {
+    let unreadable = |_| Failure::new(Class::ValidationError, "outputs cannot be read");
+    Ok(Template::parse(outputs).map_err(unreadable)?.resolve(scope)?)
 }
 
 /// Counts an end once it is stored.

@@ -45,6 +45,7 @@ use store::Store;
 use clients::Clients;
 use guard::{Denied, Guard, Target};
 use request::Hop;
+pub(crate) use request::wipe;
 use rules::Book;
 
 pub use allow::{Allow, BadAllow};

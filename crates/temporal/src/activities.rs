@@ -223,7 +223,8 @@ impl Kit {
         }
         let mut scope = engine::scope::scope(&begun, &version);
         let errors = self.look_at(hold, &looked_at, &mut scope).await?;
-        let end = ending::end(outcome, &version, &scope, |_| errors.into_iter().next_back());
+        let failure = |_| errors.into_iter().next_back();
+        let end = ending::end(outcome, begun.workspace, &version, &scope, failure).await;
         match self.end(hold, end).await? {
             Some(completed) => Ok(Some(completed)),
             None => self.end_terminated(hold).await,

@@ -251,7 +251,7 @@ impl Driver {
         while self.gathered < RECORD_BYTES && self.facts < RECORD_FACTS {
             while let Some((ix, order)) = self.orders.pop_front() {
                 match order {
-                    Order::Run(effect) => self.carry_out_one(ix, effect),
+                    Order::Run(effect) => self.carry_out_one(ix, effect).await,
                     Order::Each(node, effect) => self.carry_out_item(At::node(ix, node), effect),
                 }
             }
@@ -267,13 +267,13 @@ impl Driver {
         }
     }
 
-    fn carry_out_one(&mut self, ix: FrameIx, effect: Effect) {
+    async fn carry_out_one(&mut self, ix: FrameIx, effect: Effect) {
         match effect {
             Effect::Settle { node, end } => self.settle(At::node(ix, node), end),
             Effect::Perform { node, attempt } => self.ready.push_back((At::node(ix, node), attempt)),
             Effect::Wait { node, attempt, wait } => self.retry_later(At::node(ix, node), attempt, wait),
             Effect::Abort { node } => self.abort(At::node(ix, node)),
-            Effect::Finish(outcome) => self.finish(ix, &outcome),
+            Effect::Finish(outcome) => self.finish(ix, &outcome).await,
         }
     }
 

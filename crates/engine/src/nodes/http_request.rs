@@ -27,12 +27,12 @@ use kernel::kind::http_request::{Body, Config, Method};
 use kernel::secret::{Secrets, callback_of};
 use kernel::template::Template;
 use kernel::trace::TraceParent;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::admission::Begun;
 use zeroize::Zeroizing;
 
 use super::Done;
-use crate::compute;
+use crate::compute::{self, Turn};
 use crate::insist::Pauses;
 use crate::mask::Mask;
 use crate::outbound::{self, Outbound, Policy, Request, Response, Sent};
@@ -62,6 +62,22 @@ struct Unrevealed {
     template: Template,
     names: BTreeSet<String>,
     scope: Scope,
+    takes_long: bool,
+}
+
+/// A configuration in clear. It is wiped unless it is taken: whoever waits for it may go away.
+struct Clear(Value);
+
+impl Clear {
+    fn take(mut self) -> Value {
+        take(&mut self.0)
+    }
+}
+
+impl Drop for Clear {
+    fn drop(&mut self) {
+        outbound::wipe(&mut self.0);
+    }
 }
 
 impl Call {
@@ -83,24 +99,39 @@ impl Call {
 
 impl Unrevealed {
     fn of(spec: &definition::Node, scope: &Scope) -> Option<Unrevealed> {
-        let template = Template::parse(kind::templates(spec.kind, &spec.with)).ok()?;
+        let templates = kind::templates(spec.kind, &spec.with);
+        let template = Template::parse(templates).ok()?;
         let names = template.secrets();
-        (!names.is_empty()).then(|| Unrevealed { template, names, scope: scope.clone() })
+        (!names.is_empty()).then(|| Unrevealed {
+            template,
+            names,
+            scope: scope.clone(),
+            takes_long: super::texts(templates),
+        })
     }
 
     /// The configuration with its secrets, and what must not get out of it.
     async fn reveal(self, vault: &Vault, whose: Whose<'_>) -> Result<(Config, Arc<Mask>), Failure> {
-        let (secrets, bounds) = opened(vault, whose, &self.names).await?;
+        let Unrevealed { template, names, scope, takes_long } = self;
+        let (turn, secrets, bounds) = opened(vault, whose, &names, takes_long).await?;
         let secrets = Arc::new(secrets);
         // No error repeats a value; should one ever, it does not get out either.
         let veiled = |failure: Failure| {
             let mask = Mask::new(secrets.values());
             Failure { message: mask.text(&failure.message).unwrap_or_else(|| failure.message.clone()), ..failure }
         };
-        let resolved = compute::in_place(|| self.template.resolve_revealing(&self.scope, &secrets));
+        let seen = Arc::clone(&secrets);
+        let resolve = move || {
+            let resolved = template.resolve_revealing(&scope, &seen);
+            resolved.map(|(input, revealed)| (Clear(input), revealed))
+        };
+        let resolved = match turn {
+            Some(turn) => turn.run(resolve).await,
+            None => resolve(),
+        };
         let (input, revealed) = resolved.map_err(|error| veiled(error.into()))?;
         let mask = Mask::new(secrets.values().chain(revealed.iter().map(|text| text.as_str())));
-        match kind::prepare(Kind::HttpRequest, input) {
+        match kind::prepare(Kind::HttpRequest, input.take()) {
             Ok(kind::Config::HttpRequest(config)) => {
                 let checked = bounds.iter().try_for_each(|bound| bound.check(&config.url));
                 checked.map(|()| (config, Arc::new(mask))).map_err(veiled)
@@ -119,13 +150,22 @@ struct Whose<'a> {
     public_url: Option<&'a str>,
 }
 
-/// Opens secrets, and makes the addresses of callbacks. Waits while the database is out of reach; whoever may no longer act for the run drops this.
-async fn opened(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Result<(Secrets, Vec<Bound>), Failure> {
+/// Opens secrets, and makes the addresses of callbacks. What `takes_long` waits for its turn to compute first: no secret is at hand
+/// while it waits. Waits while the database is out of reach; whoever may no longer act for the run drops this.
+async fn opened(
+    vault: &Vault,
+    whose: Whose<'_>,
+    names: &BTreeSet<String>,
+    takes_long: bool,
+) -> Result<(Option<Turn>, Secrets, Vec<Bound>), Failure> {
     let mut pauses = Pauses::default();
     loop {
+        let turn = if takes_long { Some(compute::turn(whose.workspace).await) } else { None };
         match open(vault, whose, names).await {
-            Ok(secrets) => return Ok(secrets),
+            Ok((secrets, bounds)) => return Ok((turn, secrets, bounds)),
             Err(vault::Error::Store(error)) if !error.is_answer() => {
+                // Nobody else waits for a turn because the database is away.
+                drop(turn);
                 tracing::warn!(error = &error as &dyn std::error::Error, "A call waits: its secrets cannot be read");
                 pauses.pause().await;
             }
@@ -282,7 +322,7 @@ mod tests {
         let vault = Vault::new(Store::new(&nowhere, 1).expect("a pool"), vault::Keys::default());
         let names = BTreeSet::from(["A".to_owned()]);
         let (execution, workspace) = (ExecutionId(Uuid::nil()), WorkspaceId(Uuid::nil()));
-        let opening = opened(&vault, Whose { execution, workspace, public_url: None }, &names);
+        let opening = opened(&vault, Whose { execution, workspace, public_url: None }, &names, false);
         let ended = tokio::time::timeout(Duration::from_millis(400), opening).await;
         assert!(ended.is_err(), "it is no attempt: {ended:?}");
     }

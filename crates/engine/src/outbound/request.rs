@@ -179,7 +179,8 @@ impl Drop for Request {
     }
 }
 
-fn wipe(value: &mut Value) {
+/// Overwrites every text in a value.
+pub(crate) fn wipe(value: &mut Value) {
     match value {
         Value::String(text) => text.zeroize(),
         Value::Array(items) => items.iter_mut().for_each(wipe),

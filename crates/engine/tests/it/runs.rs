@@ -1,10 +1,13 @@
 //! What a run does beyond its graph: side by side, canceled, parked, fenced, resumed.
 
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use engine::Engine;
+use engine::compute;
 use engine::embedded::NAME;
 use kernel::execution::Status;
+use kernel::ids::WorkspaceId;
 use serde_json::{Value, json};
 use store::execution::Canceled;
 
@@ -12,6 +15,35 @@ use crate::world::World;
 
 fn slow_call() -> Value {
     json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/slow" } } } })
+}
+
+/// Takes every turn to compute that a workspace has, until what it answers with is dropped.
+async fn take_turns(workspace: WorkspaceId) -> mpsc::Sender<()> {
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    for _ in 0..64 {
+        let gate = Arc::clone(&gate);
+        tokio::spawn(compute::run(workspace, move || drop(gate.lock().map(|gate| gate.recv()))));
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    open
+}
+
+#[tokio::test]
+async fn outputs_that_may_take_long_wait_for_their_workspaces_turn() {
+    let world = World::new().await;
+    let turns = take_turns(world.workspace).await;
+    let document = json!({ "nodes": { "go": { "kind": "LOG", "with": { "message": "go" } } }, "outputs": "${{ [1, 2].map(n, n + 1) }}" });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let execution = world.database.store.execution(id, None).await.expect("it");
+    assert_eq!(execution.status, Status::Running, "it is not its turn");
+    drop(turns);
+    let ended = world.ended(id).await;
+    assert_eq!((ended.status, ended.output), (Status::Completed, Some(json!([2, 3]))));
 }
 
 #[tokio::test]

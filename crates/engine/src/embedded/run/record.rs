@@ -82,10 +82,11 @@ impl Driver {
         self.note(at.frame, fact);
     }
 
-    pub(super) fn finish(&mut self, ix: FrameIx, outcome: &Outcome) {
+    pub(super) async fn finish(&mut self, ix: FrameIx, outcome: &Outcome) {
         let frame = frame(&mut self.frames, ix);
         let failure = |node| frame.failures.get(&node).cloned();
-        frame.end = Some(ending::end(outcome, &frame.version, &frame.scope, failure));
+        let workspace = frame.begun.workspace;
+        frame.end = Some(ending::end(outcome, workspace, &frame.version, &frame.scope, failure).await);
         self.dirty.insert(ix);
     }
 
