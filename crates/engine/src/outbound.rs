@@ -31,11 +31,9 @@ use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::iter;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
 use reqwest::header::LOCATION;
@@ -48,7 +46,7 @@ use request::Hop;
 pub(crate) use request::wipe;
 use rules::Book;
 
-pub use allow::{Allow, BadAllow};
+pub use allow::{Allow, BadAllow, Deny};
 pub use request::{Body, Method, Request, Sent};
 pub use resolver::Lookup;
 pub use response::{Response, failure_of, wanted_wait};
@@ -59,13 +57,10 @@ pub use rules::Rules;
 pub struct Settings {
     /// Hosts that may be called although they are not global; empty by default.
     pub allow: Vec<Allow>,
-    /// Ranges that may not be called although they are global: the service's own public addresses,
-    /// a network's own NAT64 prefix. An entry of `allow` goes before them.
-    pub deny: Vec<IpNet>,
     /// This machine's own loopback addresses may be called, at any port that HTTP may use.
     pub allow_loopback: bool,
     /// Hosts, addresses and ranges that may never be called, whatever opens them.
-    pub closed: Vec<Allow>,
+    pub deny: Vec<Deny>,
     /// For names, TCP and TLS together. Within the timeout of the call.
     pub connect_timeout: Duration,
     /// How many redirects are followed.
@@ -85,7 +80,6 @@ impl Default for Settings {
             allow: Vec::new(),
             deny: Vec::new(),
             allow_loopback: false,
-            closed: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             max_redirects: 3,
             user_agent: concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -135,8 +129,8 @@ impl Outbound {
 
     /// A guard that asks another resolver, whose answers are checked all the same.
     pub fn with_lookup(settings: Settings, lookup: Lookup) -> Result<Self, Error> {
-        let (allow, deny, closed) = (settings.allow.clone(), settings.deny.clone(), settings.closed.clone());
-        let guard = Arc::new(Guard { allow, deny, allow_loopback: settings.allow_loopback, closed, of: 0 });
+        let (allow, deny) = (settings.allow.clone(), settings.deny.clone());
+        let guard = Arc::new(Guard { allow, allow_loopback: settings.allow_loopback, deny, of: 0 });
         let (max_redirects, public_url) = (settings.max_redirects, settings.public_url.clone());
         let clients = Clients::new(settings, lookup);
         // Tried once here, so that a bad setting stops the start and not the first call.
@@ -253,9 +247,12 @@ impl Inner {
         }
         let answer = message.send().await.map_err(failed)?;
         // The resolver saw to it already; if ever it does not, nothing of the answer gets out.
-        let may = |peer: IpAddr| if opened { !guard.is_closed(peer) } else { guard.permits(peer) };
-        let checked = answer.remote_addr().map_or(opened, |peer| may(peer.ip()));
-        if checked { Ok(answer) } else { Err(hop.target.denied_address().into()) }
+        match answer.remote_addr().map(|peer| peer.ip()) {
+            Some(peer) if guard.is_closed(peer) => Err(Denied::Closed(hop.target.host().to_owned()).into()),
+            Some(peer) if opened || guard.permits(peer) => Ok(answer),
+            None if opened => Ok(answer),
+            _ => Err(hop.target.denied_address().into()),
+        }
     }
 }
 

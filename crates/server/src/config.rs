@@ -18,7 +18,7 @@ mod temporal;
 
 use std::time::Duration;
 
-use engine::outbound::Allow;
+use engine::outbound::{Allow, Deny};
 use serde::{Deserialize, Serialize};
 
 pub use auth::Auth;
@@ -119,7 +119,7 @@ pub struct Engine {
 pub struct Outbound {
     pub allow: Vec<Allow>,
     pub allow_loopback: bool,
-    pub deny: Vec<Allow>,
+    pub deny: Vec<Deny>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

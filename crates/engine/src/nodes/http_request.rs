@@ -169,6 +169,12 @@ async fn opened(
                 tracing::warn!(error = &error as &dyn std::error::Error, "A call waits: its secrets cannot be read");
                 pauses.pause().await;
             }
+            // The keys were not restored with the database, or this process has an old file: /readyz says so, and a
+            // process with the key goes on.
+            Err(error @ (vault::Error::NoKey | vault::Error::OtherKey { .. })) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "A call waits: its secrets cannot be opened");
+                pauses.pause().await;
+            }
             Err(vault::Error::Store(error)) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "Secrets cannot be read");
                 return Err(Failure::new(Class::ExecutionError, "its secrets cannot be read"));

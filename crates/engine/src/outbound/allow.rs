@@ -35,7 +35,7 @@ enum Opened {
 
 /// Why a text is no entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} opens no host: {reason}")]
+#[error("{text:?} names no host: {reason}")]
 pub struct BadAllow {
     text: String,
     reason: &'static str,
@@ -51,19 +51,6 @@ impl Allow {
         same_port && self.is_for(host)
     }
 
-    /// Does this entry, of a list of what may not be called, close that host at that port? Without a port it closes every one.
-    pub(super) fn closes(&self, host: Host<&str>, port: u16) -> bool {
-        self.port.is_none_or(|closed| closed == port) && self.is_for(canonical(host))
-    }
-
-    /// Does it close this address, behind whatever name and at whatever port?
-    pub(super) fn closes_address(&self, address: IpAddr) -> bool {
-        match address.to_canonical() {
-            IpAddr::V4(address) => self.is_for(Host::Ipv4(address)),
-            IpAddr::V6(address) => self.is_for(Host::Ipv6(address)),
-        }
-    }
-
     fn is_for(&self, host: Host<&str>) -> bool {
         match (&self.opened, host) {
             (Opened::Host(Host::Domain(open)), Host::Domain(name)) => open == absolute(name),
@@ -73,6 +60,62 @@ impl Allow {
             (Opened::Range(range), Host::Ipv6(address)) => range.contains(&IpAddr::V6(address)),
             _ => false,
         }
+    }
+}
+
+/// An entry that closes a host, an address or a range, at every port: which address is called at which port is known only
+/// when the call is on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Deny(Allow);
+
+impl Deny {
+    /// Does this entry close that host?
+    pub(super) fn closes(&self, host: Host<&str>) -> bool {
+        self.0.is_for(canonical(host))
+    }
+
+    /// Does it close this address, behind whatever name?
+    pub(super) fn closes_address(&self, address: IpAddr) -> bool {
+        match address.to_canonical() {
+            IpAddr::V4(address) => self.0.is_for(Host::Ipv4(address)),
+            IpAddr::V6(address) => self.0.is_for(Host::Ipv6(address)),
+        }
+    }
+}
+
+impl FromStr for Deny {
+    type Err = BadAllow;
+
+    fn from_str(text: &str) -> Result<Self, BadAllow> {
+        let entry: Allow = text.parse()?;
+        match entry.port {
+            None => Ok(Deny(entry)),
+            Some(_) => Err(BadAllow {
+                text: text.to_owned(),
+                reason: "an entry of deny closes every port: leave the port out",
+            }),
+        }
+    }
+}
+
+impl TryFrom<String> for Deny {
+    type Error = BadAllow;
+
+    fn try_from(text: String) -> Result<Self, BadAllow> {
+        text.parse()
+    }
+}
+
+impl From<Deny> for String {
+    fn from(deny: Deny) -> String {
+        deny.to_string()
+    }
+}
+
+impl fmt::Display for Deny {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -252,6 +295,14 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_closes_has_no_port() {
+        for text in ["10.0.0.5:8080", "shop.example:443", "10.1.0.0/16:80", "[fd00::1]:80"] {
+            let refused = text.parse::<Deny>().expect_err(text).to_string();
+            assert!(refused.contains("closes every port: leave the port out"), "{refused}");
+        }
+    }
+
+    #[test]
     fn an_ipv4_entry_that_is_written_as_ipv6_is_the_same_entry() {
         for (mapped, plain) in [
             ("::ffff:10.0.0.5", "10.0.0.5"),
@@ -262,11 +313,11 @@ mod tests {
         ] {
             let entry: Allow = mapped.parse().expect("an entry");
             assert_eq!(entry, plain.parse().expect("an entry"), "{mapped}");
-            assert!(entry.closes_address("10.1.0.5".parse().expect("an address")) == plain.contains('/'), "{mapped}");
         }
-        let denied: Allow = "::ffff:10.0.0.5".parse().expect("an entry");
-        for text in ["10.0.0.5", "::ffff:10.0.0.5"] {
-            assert!(denied.closes_address(text.parse().expect("an address")), "{text}");
+        for denied in ["::ffff:10.0.0.5", "::ffff:10.0.0.0/104"].map(|text| text.parse::<Deny>().expect("an entry")) {
+            for text in ["10.0.0.5", "::ffff:10.0.0.5"] {
+                assert!(denied.closes_address(text.parse().expect("an address")), "{text}");
+            }
         }
         assert!(opens("::ffff:10.0.0.5", "10.0.0.5", 80));
         assert!("::ffff:0.0.0.0/96".parse::<Allow>().is_err(), "every IPv4 address");
@@ -299,7 +350,7 @@ mod tests {
             "127.1",
         ] {
             let error = text.parse::<Allow>().expect_err(text);
-            assert!(error.to_string().contains("opens no host: "), "{error}");
+            assert!(error.to_string().contains("names no host: "), "{error}");
         }
     }
 

@@ -14,12 +14,11 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use kernel::failure::{Class, Failure};
 use url::{Host, Url};
 
 use super::address;
-use super::allow::{Allow, absolute};
+use super::allow::{Allow, Deny, absolute};
 use super::rules::Rules;
 
 /// The longest URL that is sent.
@@ -108,11 +107,10 @@ impl Target {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Guard {
     pub(super) allow: Vec<Allow>,
-    pub(super) deny: Vec<IpNet>,
     /// This machine's own loopback addresses, and the name `localhost`, count as public.
     pub(super) allow_loopback: bool,
     /// What is never called, whatever `allow` says.
-    pub(super) closed: Vec<Allow>,
+    pub(super) deny: Vec<Deny>,
     /// Which rules of a workspace it holds; 0 for none.
     pub(super) of: u64,
 }
@@ -120,12 +118,10 @@ pub(super) struct Guard {
 impl Guard {
     /// These rules and a workspace's own. What is closed by either is closed.
     pub(super) fn with(&self, rules: &Rules) -> Guard {
-        let both = |one: &[Allow], other: &[Allow]| one.iter().chain(other).cloned().collect();
         Guard {
-            allow: both(&self.allow, &rules.allow),
-            deny: self.deny.clone(),
+            allow: [self.allow.as_slice(), &rules.allow].concat(),
             allow_loopback: self.allow_loopback,
-            closed: both(&self.closed, &rules.deny),
+            deny: [self.deny.as_slice(), &rules.deny].concat(),
             of: rules.fingerprint(),
         }
     }
@@ -152,7 +148,7 @@ impl Guard {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Denied::UserInfo(host.to_string()));
         }
-        if self.closed.iter().any(|entry| entry.closes(host.clone(), port)) {
+        if self.deny.iter().any(|entry| entry.closes(host.clone())) {
             return Err(Denied::Closed(host.to_string()));
         }
         let opened = self.allow.iter().any(|entry| entry.opens(host.clone(), port));
@@ -170,12 +166,12 @@ impl Guard {
     /// May this address be called, by a URL or behind a name?
     pub(super) fn permits(&self, address: IpAddr) -> bool {
         let public = address::is_global(address) || self.allow_loopback && address.is_loopback();
-        public && !self.is_closed(address) && !self.deny.iter().any(|range| range.contains(&address))
+        public && !self.is_closed(address)
     }
 
     /// Is this address never to be called, also where an entry opens its name?
     pub(super) fn is_closed(&self, address: IpAddr) -> bool {
-        self.closed.iter().any(|entry| entry.closes_address(address))
+        self.deny.iter().any(|entry| entry.closes_address(address))
     }
 
     fn permits_host(&self, host: &Host<&str>) -> bool {
@@ -213,15 +209,14 @@ mod tests {
     #[test]
     fn what_is_closed_is_never_called_whoever_opens_it() {
         let entries = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an entry")).collect::<Vec<Allow>>();
+        let closed = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an entry")).collect::<Vec<Deny>>();
         let of_service = Guard {
             allow: entries(&["10.0.0.5:8080", "db.corp.internal:8080"]),
-            closed: entries(&["10.0.0.6", "evil.example", "93.184.0.0/16"]),
+            deny: closed(&["10.0.0.6", "evil.example", "93.184.0.0/16"]),
             ..Guard::default()
         };
-        let rules = Rules {
-            allow: entries(&["10.0.0.6:8080", "10.0.0.7:8080"]),
-            deny: entries(&["10.0.0.5", "shop.example:8443"]),
-        };
+        let rules =
+            Rules { allow: entries(&["10.0.0.6:8080", "10.0.0.7:8080"]), deny: closed(&["10.0.0.5", "shop.example"]) };
         let guard = of_service.with(&rules);
         assert_ne!(guard.of, 0);
         for (url, passes) in [
@@ -233,7 +228,7 @@ mod tests {
             ("http://evil.example.:8443/", false),
             ("http://93.184.1.1/", false),
             ("http://[::ffff:93.184.1.1]/", false),
-            ("https://shop.example/", true),
+            ("https://shop.example/", false),
             ("https://shop.example:8443/", false),
         ] {
             assert_eq!(guard.parse(url).is_ok(), passes, "{url}");

@@ -17,7 +17,7 @@ use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
 use store::Store;
 
-use super::allow::Allow;
+use super::allow::{Allow, Deny};
 use super::guard::Guard;
 use crate::insist::Pauses;
 
@@ -30,14 +30,14 @@ const REMEMBERED: usize = 10_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub allow: Vec<Allow>,
-    pub deny: Vec<Allow>,
+    pub deny: Vec<Deny>,
 }
 
 impl Rules {
     /// Reads them as they are stored. The first entry that cannot be read is named.
     pub fn parse(allow: &[String], deny: &[String]) -> Result<Rules, super::BadAllow> {
-        let read = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<Allow>, _>>();
-        Ok(Rules { allow: read(allow)?, deny: read(deny)? })
+        let allow = allow.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        Ok(Rules { allow, deny: deny.iter().map(|text| text.parse()).collect::<Result<_, _>>()? })
     }
 
     /// Tells rules apart; 0 for none at all.

@@ -142,7 +142,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     (
         "outbound.deny",
-        "hosts, addresses and ranges that no workflow may call, at that port or at any if none is written; goes before every allow, also a workspace's own",
+        "hosts, addresses and ranges that no workflow may call, at any port; goes before every allow, also a workspace's own",
     ),
     (
         "secrets.key_file",

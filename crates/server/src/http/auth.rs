@@ -159,13 +159,17 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<Secret> {
     scheme.eq_ignore_ascii_case("bearer").then(|| Secret::parse(token.trim()).ok())?
 }
 
+/// Refuses an address from which too many bad keys came.
+fn limit(api: &Api, from: IpAddr) -> Result<(), Problem> {
+    let Err(wait) = api.failures.check(from, Instant::now()) else { return Ok(()) };
+    api.failures.note(from, Reason::Limited, Instant::now());
+    Err(limited("too many requests with bad keys came from this address", wait))
+}
+
 /// Who shows this key, from that address. A failure is counted; too many of an address are answered without a look.
 pub(crate) async fn admit(api: &Api, from: IpAddr, secret: &Secret) -> Result<Caller, Problem> {
-    if !api.keys.know(secret)
-        && let Err(wait) = api.failures.check(from, Instant::now())
-    {
-        api.failures.note(from, Reason::Limited, Instant::now());
-        return Err(limited("too many requests with bad keys came from this address", wait));
+    if !api.keys.know(secret) {
+        limit(api, from)?;
     }
     let found = api.keys.caller(&api.store, secret).await;
     if matches!(&found, Err(problem) if problem.code == Code::Unauthenticated) {
@@ -185,8 +189,12 @@ pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: 
     let from = client(request.extensions(), request.headers(), &api.settings.http.trusted_proxies);
     let Some(secret) = bearer(request.headers()) else {
         let shown = request.headers().contains_key(header::AUTHORIZATION);
+        if shown {
+            limit(&api, from)?;
+        }
         api.failures.note(from, if shown { Reason::Malformed } else { Reason::Missing }, Instant::now());
-        return Err(missing());
+        let cut_off = "the header Authorization holds no key: send `Bearer KEY` once; was the key cut off?";
+        return Err(if shown { Problem::new(Code::Unauthenticated, cut_off) } else { missing() });
     };
     let caller = admit(&api, from, &secret).await?;
     if let Some(route) = request.extensions().get::<MatchedPath>() {

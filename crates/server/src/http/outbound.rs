@@ -50,8 +50,10 @@ pub(crate) async fn set(
     let rules = Rules::parse(&body.allow, &body.deny);
     let rules = rules.map_err(|bad| Problem::new(Code::ValidationFailed, bad.to_string()))?;
     // As they are read, so that the same entry is stored in one way.
-    let [allow, deny] = [rules.allow, rules.deny].map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>());
-    let stored = store::outbound::Outbound { allow, deny };
+    let stored = store::outbound::Outbound {
+        allow: rules.allow.iter().map(ToString::to_string).collect(),
+        deny: rules.deny.iter().map(ToString::to_string).collect(),
+    };
     api.store.set_workspace_outbound(id, &stored, &caller.actor).await.map_err(not_found)?;
     Ok(Reply(OutboundRules { allow: stored.allow, deny: stored.deny }))
 }

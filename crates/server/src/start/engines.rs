@@ -138,9 +138,8 @@ fn serving(engine: Arc<dyn Engine>) -> Engines {
 
 pub(super) fn outbound(settings: &Settings, store: &Store) -> Result<Outbound, outbound::Error> {
     let (allow, allow_loopback) = (settings.outbound.allow.clone(), settings.outbound.allow_loopback);
-    let (closed, public_url) = (settings.outbound.deny.clone(), settings.http.public_url.clone());
-    let outbound =
-        Outbound::new(outbound::Settings { allow, allow_loopback, closed, public_url, ..Default::default() })?;
+    let (deny, public_url) = (settings.outbound.deny.clone(), settings.http.public_url.clone());
+    let outbound = Outbound::new(outbound::Settings { allow, allow_loopback, deny, public_url, ..Default::default() })?;
     Ok(outbound.ruled_by(store.clone()))
 }
 

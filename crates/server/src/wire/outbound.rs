@@ -11,7 +11,7 @@ pub struct OutboundRules {
     #[serde(default)]
     #[schema(max_items = 100)]
     pub allow: Vec<String>,
-    /// Hosts, addresses and ranges that it may not call, at that port, or at any if none is written.
+    /// Hosts, addresses and ranges that it may not call, at any port. Written without a port.
     #[serde(default)]
     #[schema(max_items = 100)]
     pub deny: Vec<String>,
