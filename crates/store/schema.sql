@@ -544,17 +544,25 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION public.fb_candidates_judged_1(p_claim uuid) RETURNS void
+CREATE FUNCTION public.fb_candidates_judged_2(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
+    UPDATE workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
+     WHERE c.taken_by = p_claim AND c.id > p_candidate;
+    -- Of an event the waits are read in order, of a wait the events.
+    UPDATE workflow_execution_candidate c
+       SET next_wait = p_wait, more = true,
+           next_at = (SELECT d.created_at FROM domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL),
+           next_sequence = (SELECT d.sequence FROM domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL)
+     WHERE c.taken_by = p_claim AND c.id = p_candidate;
     DELETE FROM workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
     UPDATE workflow_execution_candidate c
        SET after_wait = c.next_wait, after_at = c.next_at, after_sequence = c.next_sequence, taken_by = NULL, taken_until = NULL, more = false
      WHERE c.taken_by = p_claim AND c.more;
 $$;
 
-CREATE FUNCTION public.fb_candidates_taken_1(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid)
+CREATE FUNCTION public.fb_candidates_taken_2(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid, candidate bigint, wait uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -582,7 +590,7 @@ BEGIN
             c.next_at := r.at;
             c.next_sequence := r.sequence;
             IF r.fits THEN
-                RETURN QUERY SELECT v_claim, v_place, r.execution, r.node, r.iteration, r.match, r.event;
+                RETURN QUERY SELECT v_claim, v_place, r.execution, r.node, r.iteration, r.match, r.event, c.id, r.wait;
             END IF;
         END LOOP;
         IF v_seen = 0 THEN
@@ -596,7 +604,7 @@ BEGIN
         v_left := v_left - v_seen;
         EXIT WHEN v_left <= 0;
     END LOOP;
-    RETURN QUERY SELECT v_claim, v_place, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid;
+    RETURN QUERY SELECT v_claim, v_place, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid, NULL::bigint, NULL::uuid;
 END $$;
 
 CREATE FUNCTION public.fb_candidates_turn_1(p_after uuid) RETURNS uuid

@@ -3,8 +3,8 @@
 -- Hands out a page of the workspace whose turn it is behind p_after: pairs of an open wait and an event, in order, and a last row without.
 -- No row: nobody has anything to judge. A workspace is judged by one at a time, from its first candidate on, so that its waits hear of
 -- events in order; another whose first is taken is passed over. What is not said to be judged within p_lease_s is handed out again.
-CREATE OR REPLACE FUNCTION fb_candidates_taken_1(p_after uuid, p_limit int, p_lease_s float8)
-RETURNS TABLE (claim uuid, workspace uuid, execution uuid, node text, iteration int, match text, event uuid)
+CREATE OR REPLACE FUNCTION fb_candidates_taken_2(p_after uuid, p_limit int, p_lease_s float8)
+RETURNS TABLE (claim uuid, workspace uuid, execution uuid, node text, iteration int, match text, event uuid, candidate bigint, wait uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -30,7 +30,7 @@ BEGIN
             c.next_at := r.at;
             c.next_sequence := r.sequence;
             IF r.fits THEN
-                RETURN QUERY SELECT v_claim, v_place, r.execution, r.node, r.iteration, r.match, r.event;
+                RETURN QUERY SELECT v_claim, v_place, r.execution, r.node, r.iteration, r.match, r.event, c.id, r.wait;
             END IF;
         END LOOP;
         IF v_seen = 0 THEN
@@ -44,7 +44,7 @@ BEGIN
         v_left := v_left - v_seen;
         EXIT WHEN v_left <= 0;
     END LOOP;
-    RETURN QUERY SELECT v_claim, v_place, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid;
+    RETURN QUERY SELECT v_claim, v_place, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid, NULL::bigint, NULL::uuid;
 END $fn$;
 
 -- The workspace whose turn it is behind p_after: the next one whose first candidate nobody has, locked from here on.
@@ -109,9 +109,18 @@ BEGIN
     END IF;
 END $fn$;
 
--- A page was judged: what has more goes on behind it, the rest is done. Whoever took too long changes nothing that is another's by now.
-CREATE OR REPLACE FUNCTION fb_candidates_judged_1(p_claim uuid) RETURNS void
+-- A page was judged: what has more goes on behind it, the rest is done. p_candidate: only up to this one's pair of p_wait and p_event; what is
+-- behind is given back. Null: all of it. Whoever took too long changes nothing that is another's by now.
+CREATE OR REPLACE FUNCTION fb_candidates_judged_2(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
+    UPDATE workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
+     WHERE c.taken_by = p_claim AND c.id > p_candidate;
+    -- Of an event the waits are read in order, of a wait the events.
+    UPDATE workflow_execution_candidate c
+       SET next_wait = p_wait, more = true,
+           next_at = (SELECT d.created_at FROM domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL),
+           next_sequence = (SELECT d.sequence FROM domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL)
+     WHERE c.taken_by = p_claim AND c.id = p_candidate;
     DELETE FROM workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
     UPDATE workflow_execution_candidate c
        SET after_wait = c.next_wait, after_at = c.next_at, after_sequence = c.next_sequence, taken_by = NULL, taken_until = NULL, more = false

@@ -271,6 +271,63 @@ async fn a_wait_for_an_event_is_answered_by_the_first_that_matches_and_by_nobody
     .await;
 }
 
+fn event_of(kind: &str, data: &Value) -> Value {
+    json!({ "type": kind, "streamId": store::new_id(), "streamType": "order", "data": data })
+}
+
+#[tokio::test]
+async fn an_event_that_a_failing_statement_could_not_judge_is_judged_again() {
+    let matches = "event.data.n == 1 && nodes.fetch.output.body == null";
+    let nodes = json!({
+        "fetch": { "kind": "LOG", "with": { "message": "x" } },
+        "paid": { "kind": "WAIT_FOR_EVENT", "needs": "fetch", "with": { "event": "order.paid", "match": matches } },
+    });
+    let held = Held::new(&[], nodes).await;
+    let what = What::Wait { event: Some("order.paid".to_owned()), matches: Some(matches.to_owned()) };
+    held.ask("paid", 0, what, json!({})).await;
+    held.world.run_sql("ALTER TABLE workflow_execution_node RENAME COLUMN output TO output_gone").await;
+    let events = json!({ "events": [event_of("order.paid", &json!({ "n": 1 }))] });
+    held.tenant.api.post("events", events).await.expect(200);
+    until("judging fails", async || {
+        let told = |text: &str| held.world.server.process.stderr.contain(text);
+        (told("A pass failed") || told("An event could not be judged")).then_some(())
+    })
+    .await;
+    held.world.run_sql("ALTER TABLE workflow_execution_node RENAME COLUMN output_gone TO output").await;
+    assert_eq!(held.result().await["by"], "event");
+}
+
+#[tokio::test]
+async fn expensive_matches_of_one_workspace_leave_room_for_the_waits_of_others() {
+    let cheap = |matches: &str| json!({ "paid": { "kind": "WAIT_FOR_EVENT", "with": { "event": "order.paid", "match": matches } } });
+    let long = "event.data.all(a, event.data.all(b, event.data.all(c, a + b + c >= 0))) && false";
+    let held = Held::new(&[], cheap(long)).await;
+    let (world, api) = (&held.world, &held.tenant.api);
+    let wait = |matches: &str| What::Wait { event: Some("order.paid".to_owned()), matches: Some(matches.to_owned()) };
+    held.ask("paid", 0, wait(long), json!({})).await;
+    let other = world.tenant("PRO").await;
+    let quick = hold(world, &other, cheap("event.data == 7")).await;
+    let place = Place { execution: quick.execution, node: NodeKey::new("paid").expect("a key"), iteration: 0 };
+    let workspace = WorkspaceId(other.id.parse().expect("an id"));
+    let what = wait("event.data == 7");
+    let ask = Ask { place, workspace, attempt: 1, what, input: json!({}), expires_in: None };
+    world.database.store.ask(quick, &ask).await.expect("an answer").expect("held");
+    let numbers: Vec<usize> = (0..200).collect();
+    let many: Vec<Value> = (0..100).map(|_| event_of("order.paid", &json!(numbers))).collect();
+    api.post("events", json!({ "events": many })).await.expect(200);
+    let theirs = format!("workflow_execution_candidate WHERE workspace_id = '{}'", held.tenant.id);
+    until("they are judged", async || {
+        (world.count(&format!("{theirs} AND taken_by IS NOT NULL")).await > 0).then_some(())
+    })
+    .await;
+    other.api.post("events", json!({ "events": [event_of("order.paid", &json!(7))] })).await.expect(200);
+    until("the other has its answer", async || {
+        world.database.store.answers(quick).await.expect("an answer").expect("held").pop()
+    })
+    .await;
+    assert!(world.count(&theirs).await > 0, "the other did not wait for all of them");
+}
+
 /// Calls out with a callback, and waits for the answer a while later.
 fn calling(url: &str) -> Value {
     json!({

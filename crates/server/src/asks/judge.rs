@@ -1,7 +1,7 @@
 //! Events that answer waits: the candidates of each wait are judged in order, and the first for which `match` holds is the answer.
 //!
 //! Invariants
-//! - Workspaces take turns, a page each; processes share the turns.
+//! - Workspaces take turns, a page each, or what of it was judged within a second; processes share the turns.
 //! - Whether an event fits is the kernel's to say (`kernel::kind::wait_for_event`); it sees what the node's own templates see, and the event.
 //! - An event that cannot be judged fits nobody: it must not keep a wait from the next one.
 //! - A page counts as judged after what it led to is stored. Judged twice, an event is told that the wait is answered.
@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::compute;
 use engine::versions::{Error, Version, Versions};
@@ -30,6 +30,8 @@ use crate::calls::Calls;
 const BATCH: i32 = 200;
 /// What is not judged after this is another's to judge: a process that stopped in the middle delays its workspace by so much.
 const LEASE: Duration = Duration::from_secs(15);
+/// How long one turn of a workspace lasts, far below the lease: what is not judged by then waits for its next turn.
+const BUDGET: Duration = Duration::from_secs(1);
 
 /// Whose turn it is to compute: a loop serves every workspace, and none may delay it.
 const SERVICE: WorkspaceId = WorkspaceId(Uuid::nil());
@@ -61,8 +63,13 @@ impl Judge {
             tracing::warn!(workspace = %page.workspace, %event, error, "An event cannot be read: no wait hears of it");
         }
         let mut read = Read { executions: self.executions(&page).await?, ..Read::default() };
-        for candidate in &page.candidates {
+        let since = Instant::now();
+        for (at, candidate) in page.candidates.iter().enumerate() {
             self.judge(candidate, &mut read).await?;
+            if since.elapsed() >= BUDGET && at + 1 < page.candidates.len() {
+                self.store.judged_up_to(page.claim, candidate).await?;
+                return Ok(Some(Duration::ZERO));
+            }
         }
         self.store.judged(page.claim).await?;
         Ok(Some(Duration::ZERO))
@@ -101,7 +108,8 @@ impl Judge {
             let Some(execution) = read.executions.get(&place.execution) else { return Ok(false) };
             match self.scope(execution, place, matches).await {
                 Ok(scope) => drop(read.scopes.insert(place.clone(), scope)),
-                Err(Error::Store(error)) if error.is_unavailable() => return Err(error),
+                // Nothing is known of the event yet: it is judged again when the lease is over.
+                Err(Error::Store(error)) if !error.is_answer() => return Err(error),
                 Err(error) => {
                     tracing::warn!(execution = %place.execution, error = %error, "An event could not be judged");
                     return Ok(false);

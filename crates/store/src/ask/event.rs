@@ -4,7 +4,8 @@
 //! - None is missed: an event notes itself if its writer sees a wait for its type, and a wait notes that events are to be looked at when it
 //!   opens and once more when every transaction of that moment is over (`functions/ask.sql`).
 //! - A note is one row, however many events or waits it leads to: they are read in pages (`functions/candidate.sql`).
-//! - A page is one judge's for a while, and judging may be repeated: it counts as judged after what it led to is stored.
+//! - A page is one judge's for a while, and judging may be repeated: it counts as judged after what it led to is stored, whole or up to
+//!   one of its candidates.
 //! - An event that cannot be read is nobody's answer, and keeps nobody from theirs.
 //!
 //! Not here: what must hold of an event (`kernel`), when to judge (`server`).
@@ -31,6 +32,8 @@ pub struct Candidate {
     /// What must hold of it; none: nothing.
     pub matches: Option<String>,
     pub event: Arc<Event>,
+    /// Where it is in its page: the row that led to it, and of an event's row the wait.
+    row: (i64, Option<Uuid>),
 }
 
 /// What one judge has to judge, in order.
@@ -66,20 +69,29 @@ impl Store {
         for row in &rows {
             if let Some(event) = row.try_get::<_, Option<Uuid>>("event")? {
                 let place = place_of(row, ExecutionId(row.try_get::<_, Uuid>("execution")?))?;
-                pairs.push((place, row.try_get("match")?, event));
+                let at = (row.try_get("candidate")?, row.try_get("wait")?);
+                pairs.push((place, row.try_get("match")?, event, at));
             }
         }
         let (events, unreadable) = self.readable_events(workspace, pairs.iter().map(|pair| pair.2).collect()).await?;
-        let candidates = pairs.into_iter().filter_map(|(place, matches, event)| {
+        let candidates = pairs.into_iter().filter_map(|(place, matches, event, row)| {
             let event = Arc::clone(events.get(&event)?);
-            Some(Candidate { place, matches, event })
+            Some(Candidate { place, matches, event, row })
         });
         Ok(Some(Page { claim, workspace, candidates: candidates.collect(), unreadable }))
     }
 
     /// A page was judged, and what it led to is stored.
     pub async fn judged(&self, claim: Uuid) -> Result<(), Error> {
-        self.query(sql!("workflow_execution_candidate/judged"), &[&claim]).await.map(drop)
+        let (row, wait, event) = (None::<i64>, None::<Uuid>, None::<Uuid>);
+        self.query(sql!("workflow_execution_candidate/judged"), &[&claim, &row, &wait, &event]).await.map(drop)
+    }
+
+    /// A page was judged up to this candidate, and what it led to is stored. What is behind it is given back.
+    pub async fn judged_up_to(&self, claim: Uuid, last: &Candidate) -> Result<(), Error> {
+        let (row, wait) = last.row;
+        let sql = sql!("workflow_execution_candidate/judged");
+        self.query(sql, &[&claim, &Some(row), &wait, &Some(last.event.id)]).await.map(drop)
     }
 
     /// The item that a loop's iteration is about.

@@ -239,7 +239,7 @@ async fn the_waits_of_an_event_are_judged_in_pages_each_once_and_a_page_touches_
     let (hold, workspace) = held(&world).await;
     many_waits(&world, hold, workspace, 20_000).await;
     append(&world.client, workspace, "payment.made", 5).await;
-    let take = "SELECT claim FROM fb_candidates_taken_1(NULL::uuid, 100, 60)";
+    let take = "SELECT claim FROM fb_candidates_taken_2(NULL::uuid, 100, 60)";
     let buffers = touched(&world, take, &[]).await;
     assert!(buffers < 1_000, "{buffers} buffers for a hundred of many");
     world.run_sql("DELETE FROM workflow_execution_ask WHERE iteration > 250", &[]).await;
@@ -316,4 +316,49 @@ async fn judges_that_race_share_the_waits_and_each_is_judged() {
     let given = all.len();
     all.dedup();
     assert_eq!((given, all.len()), (300, 300));
+}
+
+/// Judges everything there is by pages of three, of which only the first two are judged.
+async fn judge_in_part(world: &World) -> Vec<Vec<i64>> {
+    let mut pages = Vec::new();
+    while let Some(page) = take(world, None, 3).await {
+        pages.push(numbers(&page));
+        match page.candidates.get(1) {
+            Some(second) if page.candidates.len() > 2 => world.store.judged_up_to(page.claim, second).await,
+            _ => world.store.judged(page.claim).await,
+        }
+        .expect("judged");
+    }
+    pages
+}
+
+#[tokio::test]
+async fn what_of_a_page_was_not_judged_is_the_first_of_the_next_one() {
+    let world = World::new().await;
+    let (hold, workspace) = held(&world).await;
+    for n in 1..=5 {
+        append(&world.client, workspace, "payment.made", n).await;
+    }
+    ask(&world, hold, &wait(hold, workspace)).await;
+    looked(&world).await;
+    // A wait looks twice: when it opens, and a little later.
+    let twice = [vec![1, 2, 3], vec![3, 4, 5], vec![5, 1, 2], vec![2, 3, 4], vec![4, 5]];
+    assert_eq!(judge_in_part(&world).await, twice, "of a wait's events");
+    for n in 6..=9 {
+        append(&world.client, workspace, "payment.made", n).await;
+    }
+    assert_eq!(judge_in_part(&world).await, [vec![6, 7, 8], vec![8, 9]], "of events that came after it");
+    many_waits(&world, hold, workspace, 5).await;
+    append(&world.client, workspace, "payment.made", 10).await;
+    let mut judged = Vec::new();
+    while let Some(page) = take(&world, None, 4).await {
+        let Some(first) = page.candidates.first() else { continue };
+        judged.push(first.place.clone());
+        world.store.judged_up_to(page.claim, first).await.expect("judged");
+    }
+    let mut each = judged.clone();
+    each.sort();
+    each.dedup();
+    assert_eq!((judged.len(), each.len()), (6, 6), "of one event's waits: each once");
+    assert_eq!(world.count("workflow_execution_candidate").await, 0);
 }
