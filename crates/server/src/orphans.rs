@@ -68,10 +68,15 @@ impl Orphans {
                 Err(error) => trouble = Some(error),
             }
         }
-        let waiting = match is_full {
-            true => self.store.count_orphans(&alive.shards, silence, NAME, MOST_WAITING).await?,
-            false => 0,
+        let counted = match is_full {
+            true => self.store.count_orphans(&alive.shards, silence, NAME, MOST_WAITING).await,
+            false => Ok(0),
         };
+        // What could not be counted is as many as before.
+        let waiting = counted.unwrap_or_else(|error| {
+            trouble = Some(error);
+            self.waiting.load(Ordering::Relaxed)
+        });
         // The others are told at once: what they may claim depends on it.
         if self.waiting.swap(waiting, Ordering::Relaxed) != waiting {
             self.beat.notify_one();

@@ -25,6 +25,11 @@ use crate::heartbeat::Alive;
 use crate::hints::Hints;
 use crate::waiters::Waiters;
 
+/// How often strays are looked for, and how long an execution is missing before its slot is freed. Neither follows the poll
+/// interval: a slot is to be free within 60 s, whatever that is.
+pub(crate) const EVERY: Duration = Duration::from_secs(10);
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
+
 /// How long another engine may take to say whether it can be reached.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -72,9 +77,8 @@ pub(crate) struct Strays {
     pub(crate) alive: watch::Receiver<Option<Alive>>,
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
-    /// How long an execution is missing before its slot is freed.
-    pub(crate) grace: Duration,
-    /// Since when executions have been missing.
+    /// Since when executions have been missing. In memory, because no row says it: a run that was dispatched long ago may have
+    /// been deleted a moment ago, and its process must have time to drop it. After a restart the grace period begins again.
     pub(crate) missing: Mutex<BTreeMap<ExecutionId, Instant>>,
 }
 
@@ -82,7 +86,7 @@ impl Strays {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
         let (mut missing, mut elsewhere) = (Vec::new(), BTreeMap::<String, usize>::new());
-        let mut from = None;
+        let (mut from, mut trouble) = (None, None);
         loop {
             let found = self.store.strays(&alive.shards, &self.foreign.served, from).await?;
             let more = found.len() >= MOST;
@@ -90,7 +94,8 @@ impl Strays {
             for stray in found {
                 match &stray.engine {
                     _ if stray.missing => missing.push(stray.execution),
-                    Some(_) if stray.terminating => self.end(&stray).await?,
+                    // One stray's trouble keeps no other's slot taken.
+                    Some(_) if stray.terminating => trouble = self.end(&stray).await.err().or(trouble),
                     Some(engine) => *elsewhere.entry(engine.clone()).or_default() += 1,
                     None => {}
                 }
@@ -101,12 +106,13 @@ impl Strays {
         }
         let lost = self.missing_for_long(&missing);
         if !lost.is_empty() {
-            for workspace in self.store.lose(&lost, "strays").await? {
-                self.hints.ready(workspace);
+            match self.store.lose(&lost, "strays").await {
+                Ok(freed) => freed.into_iter().for_each(|workspace| self.hints.ready(workspace)),
+                Err(error) => trouble = Some(error),
             }
         }
         self.foreign.tell(self.describe(&elsewhere).await);
-        Ok(None)
+        trouble.map_or(Ok(None), Err)
     }
 
     /// Those that were missing at an earlier look already, long enough ago.
@@ -115,7 +121,7 @@ impl Strays {
         let now = Instant::now();
         let before = std::mem::take(&mut *since);
         since.extend(missing.iter().map(|id| (*id, before.get(id).copied().unwrap_or(now))));
-        missing.iter().copied().filter(|id| since.get(id).is_some_and(|at| now - *at >= self.grace)).collect()
+        missing.iter().copied().filter(|id| since.get(id).is_some_and(|at| now - *at >= GRACE)).collect()
     }
 
     /// Ends a run that somebody ended by force, and whose engine is not there to confirm it.

@@ -104,3 +104,59 @@ async fn a_run_of_the_embedded_engine_goes_on_after_the_engine_was_changed_to_te
     world.receiver.open();
     assert_eq!(tenant.at(&changed.base).completed(&id).await["engine"], "embedded");
 }
+
+#[tokio::test]
+async fn a_slow_poll_delays_neither_the_end_of_a_deleted_run_nor_its_slot() {
+    let world = World::with(&["dispatch.poll_interval_ms=600000"]).await;
+    let tenant = world.tenant("FREE").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let (lost, stray) = (tenant.start(&held).await, tenant.start(&held).await);
+    world.receiver.until_called("/hold/a", 1).await;
+    world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{lost}'")).await;
+    let failed_by = async |id: &str, actor: &str| {
+        let audited =
+            format!("activity WHERE subject_id = '{id}' AND action = 'queue_item.fail' AND actor = '{actor}'");
+        (world.count(&audited).await == 1).then_some(())
+    };
+    until("its own process drops it", async || failed_by(&lost, "engine").await).await;
+    // And one that no process holds: nobody but the look for strays finds it.
+    until("the next one runs", async || (tenant.status(&stray).await == "RUNNING").then_some(())).await;
+    let parked = format!("UPDATE workflow_execution SET engine = 'temporal', owner = NULL WHERE id = '{stray}'");
+    world.run_sql(&parked).await;
+    world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{stray}'")).await;
+    until("its slot is free", async || (world.count("execution_queue WHERE stage = 5").await == 0).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_stray_that_cannot_be_ended_keeps_no_other_slot_taken() {
+    let world = World::with(&["engine.temporal.address=http://127.0.0.1:9"]).await;
+    let tenant = world.tenant("PRO").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let (first, second) = (tenant.start(&held).await, tenant.start(&held).await);
+    world.receiver.until_called("/hold/a", 2).await;
+    let sql = format!(
+        "ALTER TABLE workflow_execution ADD CONSTRAINT stays CHECK (id <> '{first}' OR status = 'RUNNING');
+         UPDATE workflow_execution SET engine = 'temporal', engine_where = 'elsewhere', owner = gen_random_uuid(),
+                owner_epoch = owner_epoch + 1, terminate_requested_at = now()"
+    );
+    world.run_sql(&sql).await;
+    until("the second ends", async || (tenant.status(&second).await == "CANCELED").then_some(())).await;
+    assert_eq!(tenant.status(&first).await, "RUNNING");
+}
+
+#[tokio::test]
+async fn a_full_process_that_cannot_count_orphans_drops_a_deleted_run_all_the_same() {
+    let world = World::with(&["engine.max_runs=1"]).await;
+    let tenant = world.tenant("PRO").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    let lost = tenant.start(&held).await;
+    world.receiver.until_called("/hold/a", 1).await;
+    // Only the count needs it.
+    world.run_sql("ALTER TABLE workflow_execution RENAME COLUMN semantics TO semantics_gone").await;
+    until("the count fails", async || world.server.process.stderr.contain("A pass failed").then_some(())).await;
+    world.run_sql(&format!("DELETE FROM workflow_execution WHERE id = '{lost}'")).await;
+    let ended = format!("execution_queue WHERE id = '{lost}' AND status = 'FAILED'");
+    until("it is a dead letter", async || (world.count(&ended).await == 1).then_some(())).await;
+    let by_its_process = format!("activity WHERE subject_id = '{lost}' AND actor = 'engine'");
+    assert_eq!(world.count(&by_its_process).await, 1, "and not by the look for strays");
+}

@@ -44,7 +44,7 @@ use crate::role::Role;
 use crate::sampler::Sampler;
 use crate::starter::{Line, Starter};
 use crate::statistics::{self, Statistics};
-use crate::strays::Foreign;
+use crate::strays::{Foreign, GRACE};
 use crate::takeover::Takeover;
 use crate::waiters::Waiters;
 use crate::waker::Waker;
@@ -335,7 +335,8 @@ impl Parts {
             waiting: Arc::clone(&self.waiting),
             beat: Arc::clone(&self.beat),
         };
-        self.spawn_loop("orphans", poll, Arc::new(orphans), |it| async move { it.pass().await });
+        // Each process drops what was deleted before `strays` frees its slot.
+        self.spawn_loop("orphans", poll.min(GRACE / 2), Arc::new(orphans), |it| async move { it.pass().await });
     }
 
     fn spawn_loop<T, P, F>(&self, name: &'static str, every: Duration, it: Arc<T>, pass: P)

@@ -11,12 +11,11 @@ use super::Parts;
 use crate::breaker::Breaker;
 use crate::config::ms;
 use crate::reconciler::{Findings, Reconciler};
-use crate::strays::Strays;
+use crate::strays::{EVERY, Strays};
 
 impl Parts {
     /// Slots without an execution, and runs of an engine that is not served here.
     pub(super) fn spawn_strays(&self) {
-        let every = ms(self.settings.dispatch.poll_interval_ms) * 3;
         let strays = Strays {
             store: self.work.clone(),
             foreign: self.foreign.clone(),
@@ -24,10 +23,9 @@ impl Parts {
             alive: self.alive.1.clone(),
             hints: self.hints.clone(),
             waiters: self.waiters.clone(),
-            grace: every,
             missing: Mutex::default(),
         };
-        self.spawn_loop("strays", every, Arc::new(strays), |it| async move { it.pass().await });
+        self.spawn_loop("strays", EVERY, Arc::new(strays), |it| async move { it.pass().await });
         if let Some(other) = self.other.clone() {
             self.spawn_reconciler_of(other, Breaker::new(), Findings::default());
         }
