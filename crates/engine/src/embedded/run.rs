@@ -10,7 +10,7 @@
 //!   record that starts it is committed, and the end of one node and the start of the next are one
 //!   record.
 //! - Nodes that only compute are done before that record and stored with it: repeating them after a
-//!   crash is harmless.
+//!   crash is harmless. What may take long to compute is in flight meanwhile, and the run hears everything else.
 //! - A child's end is committed before its node hears of it.
 //! - When the store says that the run is another's by now, this one stops at once and says nothing more.
 //!
@@ -65,6 +65,8 @@ const RECORD_BYTES: usize = 8 << 20;
 const RECORD_FACTS: usize = 1_000;
 /// How many nodes of one tree may be in flight at once.
 const IN_FLIGHT: usize = 64;
+/// How many nodes of one tree that only compute may be in flight beside them.
+const COMPUTING: usize = 4;
 
 /// What reaches a run from outside.
 #[derive(Clone, Copy, Debug)]
@@ -259,8 +261,7 @@ impl Driver {
                 return;
             }
             if let Some((at, attempt)) = self.ready.pop_front() {
-                let computed = self.compute_apart(at).await;
-                self.perform(at, attempt, computed);
+                self.start_ready(at, attempt);
             }
             // A graph that only computes must not keep a thread from everybody else's.
             tokio::task::yield_now().await;
@@ -280,7 +281,12 @@ impl Driver {
     /// Something can be done without waiting for anything.
     fn has_more_to_do(&self) -> bool {
         let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT && !self.draining;
-        let light = |at: &At| self.frames.get(&at.frame).is_some_and(|frame| frame.kind(*at).is_light());
+        let light = |at: &At| match self.frames.get(&at.frame) {
+            Some(frame) if frame.kind(*at).is_light() => {
+                !nodes::may_take_long(frame.spec(*at)) || (!self.draining && self.computing() < COMPUTING)
+            }
+            _ => false,
+        };
         !self.orders.is_empty() || self.ready.front().is_some_and(|(at, _)| room || light(at))
     }
 
@@ -386,7 +392,10 @@ impl Driver {
             Some(index) => frame.loops.get(&at.node).is_some_and(|each| each.is_waiting(index)),
         };
         match (waits, at.index()) {
-            (false, _) => self.ended(at, Ok(Done::waited())),
+            (false, _) => {
+                self.stop_computing(at);
+                self.ended(at, Ok(Done::waited()));
+            }
             (true, None) => self.apply(at.frame, Event::RetryDue { node: at.node, attempt }),
             (true, Some(index)) => self.apply_each(at, each::Event::RetryDue { index, attempt }),
         }

@@ -244,6 +244,20 @@ async fn a_call_is_not_recorded_as_begun_before_the_rules_of_its_workspace_are_r
     assert_eq!(played.world.receiver.calls("/ok"), 1);
 }
 
+#[tokio::test]
+async fn a_shutdown_leaves_a_call_that_waits_for_the_rules_of_its_workspace_to_the_next_process() {
+    let world = World::new().await;
+    let definition = world.publish(&json!({ "nodes": { "call": once("/ok") } })).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process_ruled_by(Database::empty().await.store).await;
+    world.dispatch(&process).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    process.engine.drain(Duration::from_secs(60)).await;
+    let played = Played { world, definition, id, process }.crash().await;
+    assert_eq!(played.world.ended(id).await.status, Status::Completed);
+    assert_eq!(played.world.receiver.calls("/ok"), 1);
+}
+
 /// Items that completed, failed and were skipped, then one that is lost, then one that was not begun.
 async fn lost_in_a_loop(mode: &str) -> Played {
     let mut does = once("/${{ item }}");

@@ -47,6 +47,50 @@ async fn outputs_that_may_take_long_wait_for_their_workspaces_turn() {
 }
 
 #[tokio::test]
+async fn a_run_that_waits_for_its_turn_to_compute_goes_on_with_its_calls_and_hears_a_cancel() {
+    let world = World::new().await;
+    let _turns = take_turns(world.workspace).await;
+    let compute = json!({ "kind": "TRANSFORM", "with": { "value": "${{ [1, 2].map(n, n + 1) }}" } });
+    let mut document = json!({ "nodes": { "a": compute, "call": slow_call()["nodes"]["call"], "z": compute } });
+    for node in ["a", "call", "z"] {
+        document["nodes"][node]["needs"] = json!("go");
+    }
+    document["nodes"]["go"] = json!({ "kind": "LOG", "with": { "message": "go" } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    for _ in 0..1_000 {
+        if world.receiver.calls("/slow") == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(world.receiver.calls("/slow"), 1, "the call does not wait for what is computed beside it");
+    world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
+    process.engine.cancel(id);
+    assert_eq!(world.ended(id).await.status, Status::Canceled);
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_its_turn_to_compute_is_left_to_the_next_process_at_shutdown() {
+    let world = World::new().await;
+    let turns = take_turns(world.workspace).await;
+    let document =
+        json!({ "nodes": { "a": { "kind": "TRANSFORM", "with": { "value": "${{ [1, 2].map(n, n + 1) }}" } } } });
+    let definition = world.publish(&document).await;
+    let id = world.enqueue(definition, json!(null)).await;
+    let process = world.process().await;
+    world.dispatch(&process).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let left = tokio::time::timeout(Duration::from_secs(5), process.engine.drain(Duration::from_secs(60))).await;
+    assert!(left.is_ok(), "nothing of it is waited for");
+    drop(turns);
+    let _next = world.take_over(process).await;
+    assert_eq!(world.ended(id).await.status, Status::Completed);
+}
+
+#[tokio::test]
 async fn nodes_that_can_run_side_by_side_do() {
     let world = World::new().await;
     let nodes: serde_json::Map<String, Value> = (0..20)

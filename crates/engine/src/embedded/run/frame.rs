@@ -129,6 +129,12 @@ impl Frame {
         }
     }
 
+    /// What is to be done there, as it is defined.
+    pub(super) fn spec(&self, at: At) -> &definition::Node {
+        let action = at.index().and_then(|_| self.loops.get(&at.node)).map(|each| each.action.as_ref());
+        action.unwrap_or(&self.version.definition.nodes[at.node])
+    }
+
     /// May it be performed at most once?
     pub(super) fn is_once(&self, at: At) -> bool {
         let own = self.version.plan.node(at.node).delivery;

@@ -28,8 +28,10 @@ pub(super) struct Flight {
     pub(super) handle: AbortHandle,
     /// Set when a call that may be made at most once is sent; none for everything else.
     sent: Option<Sent>,
-    /// It only waits to be sent, and nothing is recorded of it.
+    /// It only waits to be sent or is made ready, and nothing is recorded of it.
     waits: bool,
+    /// It is made ready.
+    computes: bool,
 }
 
 /// A call that is not recorded yet, with what its record is to show.
@@ -47,7 +49,7 @@ pub(super) struct Ready {
 
 impl Flight {
     pub(super) fn new(handle: AbortHandle) -> Flight {
-        Flight { handle, sent: None, waits: false }
+        Flight { handle, sent: None, waits: false, computes: false }
     }
 
     /// The flight of what goes out; told apart before it leaves.
@@ -56,8 +58,14 @@ impl Flight {
             Outgoing::Send(prepared, _) => Some(prepared.sent()),
             _ => None,
         };
-        let waits = matches!(outgoing, Outgoing::Prepare(_));
-        move |handle| Flight { handle, sent, waits }
+        let computes = matches!(outgoing, Outgoing::Compute(_));
+        let waits = computes || matches!(outgoing, Outgoing::Prepare(_));
+        move |handle| Flight { handle, sent, waits, computes }
+    }
+
+    /// Is a node only made ready by it?
+    pub(super) fn computes(&self) -> bool {
+        self.computes
     }
 
     /// May something have been done for it?
@@ -114,15 +122,26 @@ impl Driver {
         self.calls.push((at, Outgoing::Send(Box::new(prepared), permit)));
     }
 
-    /// Nothing more is begun. What only waits to be sent is dropped: the run's next owner performs it.
+    /// Nothing more is begun. What only waits to be sent, or is made ready, is broken off: the run's next owner performs it. It is
+    /// ready again, so that the run is not parked.
     pub(super) fn drain(&mut self) {
         self.draining = true;
-        self.calls.retain(|(_, outgoing)| !matches!(outgoing, Outgoing::Prepare(_)));
-        self.handles.retain(|_, flight| {
+        let mut stopped = Vec::new();
+        self.calls.retain(|(at, outgoing)| {
+            let waits = matches!(outgoing, Outgoing::Prepare(_) | Outgoing::Compute(_));
+            stopped.extend(waits.then_some(*at));
+            !waits
+        });
+        self.handles.retain(|at, flight| {
             if flight.waits {
                 flight.handle.abort();
+                stopped.push(*at);
             }
             !flight.waits
         });
+        for at in stopped {
+            let attempt = self.frame(at.frame).attempt(at).unwrap_or(1);
+            self.ready.push_back((at, attempt));
+        }
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::definition::{Kind, Node};
+use kernel::expression::Scope;
 use kernel::failure::Failure;
 use kernel::run::Event;
 use kernel::{each, kind, node};
@@ -33,8 +34,17 @@ use crate::embedded::permits::Permit;
 use crate::nodes::{self, Call, Done, Emit, Prepared, Work};
 use crate::trace;
 
+/// A node that may take long to make ready, and what it sees.
+pub(super) struct Unready {
+    spec: Node,
+    scope: Scope,
+    attempt: u32,
+}
+
 /// What leaves this process for a node, once its start is recorded.
 pub(super) enum Outgoing {
+    /// Nothing leaves yet, and nothing is recorded: the node is made ready on a thread apart.
+    Compute(Box<Unready>),
     Call(Box<Call>),
     /// A call that may be made at most once, and waits to be sent.
     Prepare(Box<Unsent>),
@@ -55,6 +65,8 @@ pub(super) enum Outgoing {
 
 /// What came back.
 pub(super) enum Brought {
+    /// A node was made ready for this attempt.
+    Computed(u32, Box<Computed>),
     Result(Result<Done, Failure>),
     /// A call that waited may be sent.
     Ready(Box<Ready>),
@@ -72,24 +84,39 @@ pub(super) enum Brought {
 pub(super) type Computed = Result<(Value, Work), Failure>;
 
 impl Driver {
-    /// Makes a node ready on a thread apart if that may take long; nothing if it is cheap. The run waits for its turn, and
-    /// the thread that drives it does not.
-    pub(super) async fn compute_apart(&mut self, at: At) -> Option<Computed> {
+    /// Performs a node that is ready. If it may take long to make ready, that is done in flight first: nothing is recorded of it yet,
+    /// and the run hears everything else meanwhile.
+    pub(super) fn start_ready(&mut self, at: At, attempt: u32) {
         let frame = self.frame(at.frame);
-        let action = at.index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
-        let spec = action.as_deref().unwrap_or(&frame.version.definition.nodes[at.node]);
+        let spec = frame.spec(at);
         if !nodes::may_take_long(spec) {
-            return None;
+            return self.perform(at, attempt, None);
         }
-        let (spec, workspace) = (spec.clone(), frame.begun.workspace);
+        let spec = spec.clone();
         let scope = match at.index() {
             None => frame.version.view(at.node, &frame.scope).into_owned(),
             Some(index) => frame.item_scope(at.node, index),
         };
-        Some(compute::run(workspace, move || nodes::ready(&spec, &scope)).await)
+        self.calls.push((at, Outgoing::Compute(Box::new(Unready { spec, scope, attempt }))));
     }
 
-    pub(super) fn perform(&mut self, at: At, attempt: u32, computed: Option<Computed>) {
+    /// How many nodes are being made ready in flight.
+    pub(super) fn computing(&self) -> usize {
+        let waiting = self.calls.iter().filter(|(_, outgoing)| matches!(outgoing, Outgoing::Compute(_)));
+        waiting.count() + self.handles.values().filter(|flight| flight.computes()).count()
+    }
+
+    /// A node came to its end while it was made ready: nobody needs that any more.
+    pub(super) fn stop_computing(&mut self, at: At) {
+        self.calls.retain(|(call, outgoing)| *call != at || !matches!(outgoing, Outgoing::Compute(_)));
+        if self.handles.get(&at).is_some_and(Flight::computes)
+            && let Some(flight) = self.handles.remove(&at)
+        {
+            flight.handle.abort();
+        }
+    }
+
+    fn perform(&mut self, at: At, attempt: u32, computed: Option<Computed>) {
         let frame = self.frame(at.frame);
         let version = Arc::clone(&frame.version);
         let action = at.index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
@@ -211,6 +238,11 @@ impl Driver {
                     let (outbound, vault, pulse) = (&shared.outbound, &shared.vault, &shared.pulse);
                     Brought::Result(nodes::http_request(outbound, vault, pulse, *call).await)
                 }
+                Outgoing::Compute(unready) => {
+                    let Unready { spec, scope, attempt } = *unready;
+                    let computed = compute::run(workspace, move || nodes::ready(&spec, &scope)).await;
+                    Brought::Computed(attempt, Box::new(computed))
+                }
                 Outgoing::Prepare(unsent) => shared.prepare(*unsent).await,
                 Outgoing::Send(prepared, _permit) => {
                     Brought::Result(prepared.send(&shared.outbound, &shared.pulse).await)
@@ -239,6 +271,9 @@ impl Driver {
                 }
                 self.ended(at, result);
             }
+            // Not if this process begins nothing any more: the run's next owner performs it.
+            Brought::Computed(..) if self.draining => {}
+            Brought::Computed(attempt, computed) => self.perform(at, attempt, Some(*computed)),
             Brought::Ready(ready) => self.ready_once(at, *ready),
             Brought::Child(found) => self.found(at, *found),
             Brought::Nothing => {

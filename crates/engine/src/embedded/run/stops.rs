@@ -49,9 +49,11 @@ impl Driver {
         }
         let begun = frame.resumed.contains(&(at.node, at.iteration));
         if begun && !self.turns.is_waiting(at) && !self.ready.iter().any(|(ready, _)| *ready == at) {
+            // What it is made ready with is not needed to find it.
+            self.stop_computing(at);
             self.ready.push_back((at, attempt));
         }
-        begun || self.handles.contains_key(&at)
+        begun || self.handles.get(&at).is_some_and(|flight| !flight.computes())
     }
 
     /// Nothing is done for a node any more that was to be stopped; `begun`: something had been.
