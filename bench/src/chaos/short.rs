@@ -1,12 +1,12 @@
 //! A short form of each run, and of each mutant: a few minutes that show that the invariants
 //! hold, and that the judge would have seen it if they did not.
-//!
-//! Not here: `strangers`, whose bounds are times. They are judged on a quiet machine, by its full form.
 
 use serde_json::json;
 
 use super::mutant::Mutant;
-use super::{Outcome, Request, crowded, durable, long, mixed, outage, poison, soak, strays, strict, temporal};
+use super::{
+    Outcome, Request, crowded, durable, long, mixed, outage, poison, soak, strangers, strays, strict, temporal,
+};
 use crate::report::{machine, say};
 
 /// Runs them one after the other.
@@ -25,6 +25,7 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
         long::run(&request, None).await?,
         crowded::run(&request, None).await?,
         strays::run(&request, None).await?,
+        strangers::run(&request, None).await?,
     ];
     for outcome in whole {
         broken.extend(
@@ -38,7 +39,7 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
     let mut caught = Vec::new();
     let mutants = Mutant::OF_STRICT.into_iter().chain(Mutant::OF_OUTAGE).chain(Mutant::OF_TEMPORAL);
     let mutants = mutants.chain(Mutant::OF_MIXED).chain(Mutant::OF_LONG).chain(Mutant::OF_CROWDED);
-    for mutant in mutants.chain(Mutant::OF_STRAYS) {
+    for mutant in mutants.chain(Mutant::OF_STRAYS).chain(Mutant::OF_STRANGERS) {
         let outcome = match mutant {
             mutant if Mutant::OF_OUTAGE.contains(&mutant) => outage::run(&request, Some(mutant)).await?,
             mutant if Mutant::OF_TEMPORAL.contains(&mutant) => temporal::run(&request, Some(mutant)).await?,
@@ -46,6 +47,7 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
             mutant if Mutant::OF_LONG.contains(&mutant) => long::run(&request, Some(mutant)).await?,
             mutant if Mutant::OF_CROWDED.contains(&mutant) => crowded::run(&request, Some(mutant)).await?,
             mutant if Mutant::OF_STRAYS.contains(&mutant) => strays::run(&request, Some(mutant)).await?,
+            mutant if Mutant::OF_STRANGERS.contains(&mutant) => strangers::run(&request, Some(mutant)).await?,
             mutant => strict::run(&request, Some(mutant)).await?,
         };
         say(format!("the mutant {} was caught by: {}", mutant.name(), outcome.broken.join(", ")));

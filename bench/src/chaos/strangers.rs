@@ -8,6 +8,7 @@
 //! - What is judged: how long `/healthz` and other workspaces' executions take during each attack, how much memory the
 //!   process takes in all, whether anything forbidden was called, whether a workspace's border was crossed, and how much
 //!   `/metrics` grew.
+//! - Times are judged in the full form only, on a machine that does nothing else; the short form shows them.
 //! - An attack that was not sent is a failure of the harness, not a success.
 //!
 //! Not here: the attacks themselves (`attacks`), how the others fare (`watch`).
@@ -87,7 +88,7 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
     let began = Instant::now();
     let (before, attacked) = setup.while_all_live(all(&setup, &ground, size)).await?;
     let metrics_kb = ground.metrics_bytes().await?.saturating_sub(ground.metrics_before) / 1024;
-    let (mut figures, mut broken) = judge(&before, &attacked, canary.hits());
+    let (mut figures, mut broken) = judge(&before, &attacked, canary.hits(), !request.short);
     if metrics_kb > METRICS_GROWTH_KB {
         broken.push(format!("/metrics grew by {metrics_kb} kB"));
     }
@@ -162,7 +163,7 @@ async fn commit(attack: &Attack, ground: &Arc<Ground>, lasts: Duration) -> (usiz
     (sent.load(Ordering::Relaxed), crossed.load(Ordering::Relaxed))
 }
 
-fn judge(before: &Seen, attacked: &[Attacked], hits: usize) -> (Value, Vec<String>) {
+fn judge(before: &Seen, attacked: &[Attacked], hits: usize, timed: bool) -> (Value, Vec<String>) {
     let usual = before.others.p99().max(NOISE_MS);
     let ratio = |sample: &Sample| round(sample.p99() / usual);
     let most = |of: &dyn Fn(&Attacked) -> f64| attacked.iter().map(of).fold(0.0, f64::max);
@@ -177,9 +178,9 @@ fn judge(before: &Seen, attacked: &[Attacked], hits: usize) -> (Value, Vec<Strin
             broken.push(what)
         }
     };
-    bound(healthz <= HEALTHZ_P99_MS, format!("/healthz took {healthz} ms"));
+    bound(!timed || healthz <= HEALTHZ_P99_MS, format!("/healthz took {healthz} ms"));
     bound(growth <= RSS_GROWTH_MB, format!("memory grew by {growth} MB"));
-    bound(others <= OTHERS_P99_RATIO, format!("others took {others} times as long"));
+    bound(!timed || others <= OTHERS_P99_RATIO, format!("others took {others} times as long"));
     bound(hits == 0, format!("{hits} forbidden calls arrived"));
     bound(crossed == 0, format!("{crossed} requests crossed a workspace's border"));
     bound(lost == 0, format!("{lost} executions of others did not complete"));
@@ -195,8 +196,10 @@ fn judge(before: &Seen, attacked: &[Attacked], hits: usize) -> (Value, Vec<Strin
         .collect();
     let figures = json!({
         "healthz_p99_ms": healthz, "rss_growth_mb": growth, "others_p99_ratio": others, "hits": hits, "crossed": crossed,
-        "others_failed": lost, "before": { "others_ms": before.others.json(), "healthz_ms": before.health.json(), "rss_mb": before.memory_mb },
-        "attacks": each,
+        "others_failed": lost, "attacks": each,
+        "before": {
+            "others_ms": before.others.json(), "healthz_ms": before.health.json(), "rss_mb": before.memory_mb,
+        },
     });
     (figures, broken)
 }

@@ -56,7 +56,7 @@ impl Foreign {
     pub(crate) fn trouble_of(&self, engine: Option<&str>) -> Option<String> {
         let engine = engine.filter(|engine| !self.served.contains(engine))?;
         let ours = self.served.first().copied().unwrap_or_default();
-        Some(format!("it runs on the engine {engine}, and this service was changed to {ours}"))
+        Some(format!("it runs on the engine {engine}, and this service now uses {ours} and does not continue it"))
     }
 
     /// What is known of runs on other engines, if there are any.
@@ -153,8 +153,8 @@ impl Strays {
             None => "it cannot be reached from here".to_owned(),
         };
         Some(format!(
-            "{runs} runs are on the engine {engine}, and this service was changed to {ours}; {reached}. Keep a process with \
-             engine.kind = {engine} until they have ended, or end them by force"
+            "executions that still run on the engine {engine}: {runs}. This service now uses {ours}; {reached}. Keep a \
+             process with engine.kind={engine} until they end, or end each with `forebay terminate ID`"
         ))
     }
 }
