@@ -2,7 +2,7 @@
 //!
 //!     free ──lock──▶ held ──extend, well before it is over──▶ held ──stop──▶ given back
 //!      ▲                └──lost, or not extended in time──▶ free
-//!      └── taken: skip, and ask again at the next poll; at each heartbeat while a process is known to be dead
+//!      └── taken: skip, and ask again at the next poll; at each heartbeat while its holder is known to be dead
 //!
 //! Invariants
 //! - `is_held` is never true for longer than the lease lasts: what was sent before the answer counts
@@ -118,8 +118,8 @@ impl Holder {
         format!("{}/{process}", self.host)
     }
 
-    /// Waits that long, or until something is to be done sooner: this process has another id, or it might take over from
-    /// a process that died.
+    /// Waits that long, or until something is to be done sooner: this process has another id, or the lease's holder died.
+    /// That some other process ended is no reason to ask: what is refused counts as a failure.
     async fn wait(&mut self, pause: Duration, process: Option<ProcessId>) {
         let sleep = tokio::time::sleep(pause);
         tokio::pin!(sleep);
@@ -128,15 +128,25 @@ impl Holder {
                 () = &mut sleep => return,
                 () = self.stop.cancelled() => return,
                 changed = self.alive.changed() => {
-                    let alive = self.alive.borrow_and_update();
-                    let other = alive.as_ref().map(|alive| alive.process) != process;
-                    let somebody_died = alive.as_ref().is_some_and(|alive| alive.dead > 0);
-                    if changed.is_err() || other || (somebody_died && !self.turn.is_held()) {
+                    let (now, somebody_died) = {
+                        let alive = self.alive.borrow_and_update();
+                        (alive.as_ref().map(|alive| alive.process), alive.as_ref().is_some_and(|alive| alive.dead > 0))
+                    };
+                    if changed.is_err() || now != process {
+                        return;
+                    }
+                    if somebody_died && !self.turn.is_held() && self.holder_is_gone().await {
                         return;
                     }
                 }
             }
         }
+    }
+
+    /// Nobody holds the lease, or a process that is dead. If that cannot be found out, the next poll does.
+    async fn holder_is_gone(&self) -> bool {
+        let held_by = self.store.lease_holder(self.lease, self.dead_after).await;
+        held_by.is_ok_and(|held_by| held_by.is_none_or(|held_by| held_by.dead))
     }
 
     async fn lock(&self, name: &str, alive: &Alive) -> Duration {

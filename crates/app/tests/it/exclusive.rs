@@ -120,3 +120,27 @@ async fn an_idle_pair_counts_its_passes_so_that_a_standby_is_no_alarm() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_end_of_another_process_is_no_failure_of_a_standby_to_get_the_lease() {
+    let slow = [EXCLUSIVE, "dispatch.poll_interval_ms=600000"];
+    let world = World::with(&slow).await;
+    until("the first holds it", async || holds(&world.server, "processExecutionQueue").then_some(())).await;
+    let standby = world.another(&slow).await;
+    let mut third = world.another(&slow).await;
+    let failures = async || {
+        let text = standby.anonymous().get("/metrics").await.text;
+        let count =
+            text.lines().find_map(|line| line.strip_prefix("shedlock_acquisition_failures ")?.parse::<u64>().ok());
+        count.unwrap_or(0)
+    };
+    until("it asked for a lease", async || (failures().await > 0).then_some(())).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = failures().await;
+    third.process.signal(Signal::SIGTERM);
+    assert!(third.process.ended().await.success());
+    // Many heartbeats, at each of which it knows that a process ended.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let more = failures().await - before;
+    assert!(more < 5, "{more} more failures");
+}
