@@ -31,6 +31,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
+use axum::http::StatusCode;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -197,10 +198,21 @@ async fn answer(
     address: SocketAddr,
     busy: Busy,
 ) -> Result<hyper::Response<Answer>, Infallible> {
+    if head_bytes(&request) > MAX_HEAD {
+        let mut refused = hyper::Response::new(Answer { body: Body::empty(), _busy: busy });
+        *refused.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Ok(refused);
+    }
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ConnectInfo(address));
     let response = router.oneshot(request).await?;
     Ok(response.map(|body| Answer { body, _busy: busy }))
+}
+
+/// How long the head of a request is. What is read ahead may be twice as long before hyper itself refuses it.
+fn head_bytes(request: &hyper::Request<Incoming>) -> usize {
+    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    request.uri().path().len() + request.uri().query().unwrap_or_default().len() + headers.sum::<usize>()
 }
 
 /// The body of an answer; its request is under way until it was sent.

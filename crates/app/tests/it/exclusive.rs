@@ -94,7 +94,7 @@ async fn the_standby_takes_over_from_a_dispatcher_that_was_killed_and_says_so_me
     tenant.completed(&id).await;
     assert!(killed.elapsed() < Duration::from_secs(15), "it took {:?}", killed.elapsed());
     for told in [told, reason] {
-        assert!(told.as_str().unwrap_or_default().contains("is gone"), "{told}");
+        assert!(told.as_str().unwrap_or_default().contains("and died"), "{told}");
     }
     until("somebody dispatches again", async || (check().await == json!("ok")).then_some(())).await;
 }

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use crate::support::cli::{Cli, Output};
 use crate::support::http::{Reply, send};
 use crate::support::tenant::text;
-use crate::support::{Server, Tenant, World};
+use crate::support::{Server, Tenant, World, until};
 
 /// A key for tests that need one.
 pub(crate) const KEY: &str = "secrets.keys=test:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -19,12 +19,17 @@ async fn set(tenant: &Tenant, name: &str, body: Value) -> Reply {
     send(tenant.api.request(reqwest::Method::PUT, &path).json(&body)).await
 }
 
-/// A workflow that sends a secret, and what the other side was told.
-async fn sent(world: &World, tenant: &Tenant) -> Result<String, Value> {
+/// Starts a workflow that sends a secret.
+async fn started(world: &World, tenant: &Tenant) -> String {
     let node = json!({ "kind": "HTTP_REQUEST", "with": {
         "url": world.receiver.url("/echo/200"), "headers": { "X-Key": "${{ secrets.API_KEY }}" },
     } });
-    let id = tenant.start(&tenant.apply("send", json!({ "send": node })).await).await;
+    tenant.start(&tenant.apply("send", json!({ "send": node })).await).await
+}
+
+/// A workflow that sends a secret, and what the other side was told.
+async fn sent(world: &World, tenant: &Tenant) -> Result<String, Value> {
+    let id = started(world, tenant).await;
     let ended = tenant.ended(&id).await;
     match ended["status"].as_str() {
         Some("COMPLETED") => {
@@ -183,12 +188,16 @@ async fn the_outer_key_is_changed_while_the_service_runs_and_the_old_one_dropped
     assert!(done.stderr.contains("200 so far"), "{done:?}");
     assert_eq!(rotate("keys").await.stdout, "0 put under the first key\n", "it may be repeated");
     assert_eq!(world.count("secret WHERE key_id <> 'next'").await, 0);
-    let failed = sent(&world, &tenant).await.expect_err("a server that does not know the new key");
-    assert!(text(&failed["message"]).contains("sealed with the key next"), "{failed}");
-    // A server without the old key opens what the new one sealed.
+    // A server that does not know the new key lets the call wait.
+    let waits = started(&world, &tenant).await;
+    let logs = &world.server.process.stderr;
+    until("the call waits", async || logs.contain("A call waits: its secrets cannot be opened").then_some(())).await;
+    assert_eq!(tenant.status(&waits).await, "RUNNING");
+    // A server without the old key opens what the new one sealed, and goes on with that run.
     let next = world.another(&[&format!("secrets.keys={NEXT}"), "process.runs_after_ms=1500"]).await;
     let world = World { server: next, ..world };
     let tenant = tenant.at(&world.server.base);
+    tenant.completed(&waits).await;
     assert_eq!(sent(&world, &tenant).await, Ok("hunter2".to_owned()));
 }
 
