@@ -167,7 +167,7 @@ async fn commands_set_from_stdin_or_a_file_list_and_delete() {
 
 #[tokio::test]
 async fn the_outer_key_is_changed_while_the_service_runs_and_the_old_one_dropped() {
-    let world = World::with(&[KEY]).await;
+    let mut world = World::with(&[KEY]).await;
     let tenant = world.tenant("PRO").await;
     for n in 0..250 {
         set(&tenant, &format!("S{n}"), json!({ "value": format!("value {n}") })).await.expect(200);
@@ -195,6 +195,7 @@ async fn the_outer_key_is_changed_while_the_service_runs_and_the_old_one_dropped
     assert_eq!(tenant.status(&waits).await, "RUNNING");
     // A server without the old key opens what the new one sealed, and goes on with that run.
     let next = world.another(&[&format!("secrets.keys={NEXT}"), "process.runs_after_ms=1500"]).await;
+    world.server.process.sigkill();
     let world = World { server: next, ..world };
     let tenant = tenant.at(&world.server.base);
     tenant.completed(&waits).await;

@@ -158,21 +158,21 @@ async fn opened(
     names: &BTreeSet<String>,
     takes_long: bool,
 ) -> Result<(Option<Turn>, Secrets, Vec<Bound>), Failure> {
-    let mut pauses = Pauses::default();
+    let (mut pauses, mut warned) = (Pauses::default(), false);
     loop {
         let turn = if takes_long { Some(compute::turn(whose.workspace).await) } else { None };
         match open(vault, whose, names).await {
             Ok((secrets, bounds)) => return Ok((turn, secrets, bounds)),
-            Err(vault::Error::Store(error)) if !error.is_answer() => {
+            Err(error) if may_pass(&error) => {
                 // Nobody else waits for a turn because the database is away.
                 drop(turn);
-                tracing::warn!(error = &error as &dyn std::error::Error, "A call waits: its secrets cannot be read");
-                pauses.pause().await;
-            }
-            // The keys were not restored with the database, or this process has an old file: /readyz says so, and a
-            // process with the key goes on.
-            Err(error @ (vault::Error::NoKey | vault::Error::OtherKey { .. })) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "A call waits: its secrets cannot be opened");
+                if !warned {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "A call waits: its secrets cannot be opened"
+                    );
+                    warned = true;
+                }
                 pauses.pause().await;
             }
             Err(vault::Error::Store(error)) => {
@@ -181,6 +181,16 @@ async fn opened(
             }
             Err(error) => return Err(Failure::new(Class::ValidationError, error.to_string())),
         }
+    }
+}
+
+/// Is it worth waiting? The database is away; or this process lacks a key, as after a restore without the key file: then
+/// `/readyz` says so, and a process that has the key goes on with the run.
+fn may_pass(error: &vault::Error) -> bool {
+    match error {
+        vault::Error::Store(error) => !error.is_answer(),
+        vault::Error::NoKey | vault::Error::OtherKey { .. } => true,
+        _ => false,
     }
 }
 
