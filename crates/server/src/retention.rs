@@ -33,6 +33,8 @@ const LATEST: Duration = Duration::from_secs(10 * 60);
 const IN_VAIN: u32 = 10;
 /// Records that one slice looks at.
 const SLICE: i32 = 500;
+/// A walk that deleted so many will find as many again soon.
+const MANY: u64 = 1_000;
 /// How long one section works before it is the next one's turn.
 const TURN: Duration = Duration::from_secs(20);
 /// The shortest and the longest rest between two slices.
@@ -167,6 +169,8 @@ impl Retention {
 fn rest(done: Turn, took: Duration, shortest: Duration) -> Duration {
     if done.more {
         PAUSE.1
+    } else if done.retired >= MANY {
+        SOONEST
     } else if done.retired > 0 {
         took.clamp(SOONEST, LATEST)
     } else {
@@ -176,7 +180,7 @@ fn rest(done: Turn, took: Duration, shortest: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, EVERY, LATEST, PAUSE, SOONEST, Turn, rest};
+    use super::{Duration, EVERY, LATEST, MANY, PAUSE, SOONEST, Turn, rest};
 
     #[test]
     fn it_rests_long_only_when_nothing_is_left_to_delete() {
@@ -185,6 +189,7 @@ mod tests {
         let retired = Turn { retired: 9, ..Turn::default() };
         assert_eq!(rest(Turn { more: true, ..retired }, took, month), PAUSE.1);
         assert_eq!(rest(retired, took, month), took);
+        assert_eq!(rest(Turn { retired: MANY, ..Turn::default() }, took, month), SOONEST);
         assert_eq!(rest(retired, Duration::ZERO, month), SOONEST);
         assert_eq!(rest(Turn::default(), Duration::ZERO, month), EVERY);
         assert_eq!(rest(Turn::default(), Duration::ZERO, moment), moment / 2);
