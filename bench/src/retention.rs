@@ -4,9 +4,10 @@
 //! - Executions are kept for seconds, and 100,000 old ones that wait lie in front of everything that ends.
 //! - Both rates are counted in the tables, not by the service: what was accepted, less what waits, has ended; what was accepted, less
 //!   what is still there, is deleted.
-//! - The measured part begins and ends when a walk is over, where the least is kept within the seconds between two walks. It begins
-//!   only once as much is kept as will be: right after the start, less has ended than is kept later.
-//! - One promise is judged: retired ÷ ended is at least 1, less what two walks may differ by, so that what is kept does not grow.
+//! - The measured part begins and ends at the end of a walk, found as the look at which the least is kept. It begins
+//!   some time after the first deletion, because right after the start fewer executions are kept than later.
+//! - One promise is judged: retired ÷ ended is at least 1, less what the ends of two walks may differ by. Then what is
+//!   kept does not grow.
 //!
 //! Not here: which executions may be deleted (the store's tests).
 

@@ -109,8 +109,9 @@ BEGIN
     END IF;
 END $fn$;
 
--- A page was judged: what has more goes on behind it, the rest is done. p_candidate: only up to this one's pair of p_wait and p_event; what is
--- behind is given back. Null: all of it. Whoever took too long changes nothing that is another's by now.
+-- Marks a page as judged. A candidate with more pairs continues behind the page; the others are done.
+-- With p_candidate, only the pairs up to p_wait and p_event of that candidate were judged, and the rest of the page is released for
+-- the next judge; without it, the whole page was. If another judge has claimed the page since, nothing changes.
 CREATE OR REPLACE FUNCTION fb_candidates_judged_2(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     UPDATE workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false

@@ -199,8 +199,8 @@ BEGIN
     RETURN done;
 END $fn$;
 
--- Fails the jobs of executions whose rows are missing. They are not tried again: the first run may have done its work. As above, an
--- execution's slot never waits for its job.
+-- Fails the jobs of executions whose rows are missing. They are not tried again: the first run may have done its work. Errors are
+-- handled as in fb_jobs_ended_1.
 CREATE OR REPLACE FUNCTION fb_jobs_missing_1(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
     t record;

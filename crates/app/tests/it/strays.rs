@@ -113,7 +113,7 @@ async fn a_slow_poll_delays_neither_the_end_of_a_deleted_run_nor_its_slot() {
     let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
     let (lost, stray) = (tenant.start(&held).await, tenant.start(&held).await);
     world.receiver.until_called("/hold/a", 1).await;
-    // The second waits for the slot. Made a slot's holder by hand, it is held by no process: only the look for strays finds it.
+    // The second waits for a slot and is given one by hand, so no process holds it: only the loop of strays finds it.
     let sql = format!(
         "UPDATE execution_queue SET status = 'DISPATCHED', stage = 5, claim_id = gen_random_uuid(), claimed_by = gen_random_uuid(),
                 claimed_at = now(), dispatched_at = now() WHERE id = '{stray}';
