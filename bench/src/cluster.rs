@@ -1,15 +1,15 @@
 //! A private PostgreSQL for one run, gone at its end.
 //!
 //! Invariants
-//! - However this process ends, the server stops (`store::embedded` sees to it).
+//! - However this process ends, the server stops (`private_postgres` sees to it).
 //! - Two runs share nothing: each has a cluster of its own.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use private_postgres::{Launcher, Options, PrivatePostgres};
 use serde_json::{Map, Value, json};
 use store::connect::Target;
-use store::embedded::{Embedded, Launcher, Options};
 
 /// What a commit is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Commits {
 /// A running server with an empty, migrated database.
 #[derive(Debug)]
 pub struct Cluster {
-    embedded: Embedded,
+    postgres: PrivatePostgres,
     /// To be removed at the end; an ephemeral cluster removes its own.
     dir: Option<PathBuf>,
 }
@@ -48,7 +48,7 @@ impl Cluster {
         }
         client.batch_execute("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'").await?;
         drop(client);
-        self.embedded.stop().await.context("stop PostgreSQL")?;
+        self.postgres.stop().await.context("stop PostgreSQL")?;
         let cluster = Cluster::start_in(forebay, self.dir, max_connections).await?;
         let client = cluster.target()?.connect().await?;
         client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await?;
@@ -63,14 +63,14 @@ impl Cluster {
         options.search_path = std::env::var_os("PATH");
         options.runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         options.max_connections = max_connections;
-        let embedded = Embedded::start(options).await.context("start PostgreSQL")?;
-        let cluster = Cluster { embedded, dir };
+        let postgres = PrivatePostgres::start(options).await.context("start PostgreSQL")?;
+        let cluster = Cluster { postgres, dir };
         store::migrate::migrate(&cluster.target()?).await.context("migrate")?;
         Ok(cluster)
     }
 
     pub fn url(&self) -> String {
-        self.embedded.url()
+        self.postgres.url()
     }
 
     /// A URL whose sessions carry a name, by which a trigger can tell who wrote.
@@ -93,7 +93,7 @@ impl Cluster {
 
     /// Stops the server and removes what it wrote.
     pub async fn stop(self) -> anyhow::Result<()> {
-        self.embedded.stop().await.context("stop PostgreSQL")?;
+        self.postgres.stop().await.context("stop PostgreSQL")?;
         if let Some(dir) = self.dir {
             std::fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
         }

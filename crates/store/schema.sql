@@ -3063,7 +3063,7 @@ DECLARE
     new_id uuid := fb_uuid7();
     r record;
 BEGIN
-    -- The same forms as kernel::idempotency: keys that hooks, schedules, nodes and jobs derive.
+    -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
     IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
         RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another', quote_literal(idempotency_key)
             USING ERRCODE = 'check_violation';

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use kernel::parse;
+use kernel::definition::parse;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kernel::expression::Scope;
-use kernel::template::{MAX_RESOLVED_BYTES, Template};
+use kernel::expression::template::{MAX_RESOLVED_BYTES, Template};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 

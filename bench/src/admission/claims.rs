@@ -16,10 +16,10 @@ use anyhow::{Context, Result, ensure};
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId, QueueItemId};
 use kernel::queue::Priority;
-use kernel::ring::Ask;
+use kernel::queue::ring::Ask;
 use serde_json::json;
-use store::admission::GatesFrom;
-use store::enqueue::Start;
+use store::queue::claim::GatesFrom;
+use store::queue::enqueue::Start;
 use store::run::{End, Ending};
 use tokio_util::sync::CancellationToken;
 

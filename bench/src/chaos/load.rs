@@ -14,7 +14,7 @@ use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use kernel::queue::Priority;
 use serde_json::json;
 use store::Store;
-use store::enqueue::{Accepted, Start};
+use store::queue::enqueue::{Accepted, Start};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use store::Store;
+use store::access::key::Secret;
 use store::connect::Client;
-use store::key::Secret;
 use uuid::Uuid;
 
 use super::api::Api;

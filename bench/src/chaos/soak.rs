@@ -16,7 +16,7 @@ use kernel::queue::Priority;
 use serde_json::{Value, json};
 use store::Store;
 use store::connect::Client;
-use store::enqueue::Start;
+use store::queue::enqueue::Start;
 use tokio_util::sync::CancellationToken;
 
 use super::setup::{Setup, Stage, Tenant};

@@ -8,7 +8,7 @@ use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::queue::Priority;
 use serde_json::json;
 use store::connect::Target;
-use store::enqueue::{Accepted, Start};
+use store::queue::enqueue::{Accepted, Start};
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 

@@ -7,9 +7,9 @@ use std::time::Instant;
 use anyhow::{Result, anyhow};
 use cel::objects::{Key, Map};
 use cel::{Context, Program};
+use kernel::expression::template::Template;
 use kernel::expression::{Expression, NodeScope, Scope};
 use kernel::ids::NodeKey;
-use kernel::template::Template;
 use serde_json::{Value, json};
 
 use crate::report::say;

@@ -13,7 +13,7 @@ use kernel::ids::ExecutionId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use store::key::Secret;
+use store::access::key::Secret;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::task::AbortOnDropHandle;

@@ -242,12 +242,12 @@ const TICKETS: &str = "INSERT INTO execution_queue (id, execution_id, workspace_
 
 /// A checked document, ready to be stored.
 fn version(document: &Value) -> Result<NewVersion> {
-    let (definition, _) = kernel::parse::check(document)
+    let (definition, _) = kernel::definition::parse::check(document)
         .map_err(|problems| anyhow::anyhow!("the benchmark's own definition is wrong: {problems:?}"))?;
     let small = |number: Option<u32>| number.map(i32::try_from).transpose();
     Ok(NewVersion {
         graph: serde_json::to_value(&definition)?,
-        content_hash: kernel::parse::content_hash(&definition),
+        content_hash: kernel::definition::parse::content_hash(&definition),
         source: None,
         timeout_ms: None,
         concurrency: small(definition.concurrency)?,

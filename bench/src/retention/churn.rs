@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use store::Store;
 use store::connect::Target;
-use store::enqueue::{Accepted, Start};
+use store::queue::enqueue::{Accepted, Start};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -15,7 +15,7 @@ use kernel::definition::Definition;
 use kernel::ids::ExecutionId;
 use kernel::queue::Answer;
 use serde_json::{Map, Value, json};
-use store::taken::Brief;
+use store::run::attempt::Brief;
 use temporal::Bare;
 use uuid::Uuid;
 
@@ -128,7 +128,8 @@ impl Round {
         for tenant in &tenants {
             briefs.push(brief(&world, *tenant).await?);
         }
-        let (definition, _) = kernel::parse::check(&document).map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
+        let (definition, _) =
+            kernel::definition::parse::check(&document).map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
         Ok(Round { world, warm, tenants, briefs, version: definition, items })
     }
 

@@ -4,7 +4,7 @@
 //! - Data survives a restart unless asked not to; nothing that was started outlives this process.
 //! - The root key is printed when it is made; afterwards only files of this user hold it.
 //!
-//! Not here: the database server's life (`store::embedded`), the key's (`dev::root_key`), where commands find it
+//! Not here: the database server's life (`private_postgres`), the key's (`dev::root_key`), where commands find it
 //! (`dev::keep`).
 
 mod keep;
@@ -18,13 +18,13 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use kernel::ids::WorkspaceId;
+use private_postgres::{self, Launcher, PrivatePostgres};
 use serde_json::json;
 use server::config::{EngineKind, Settings};
 use server::{Options, Role, Server, wire};
 use store::Store;
+use store::access::key::Secret;
 use store::connect::Target;
-use store::embedded::{self, Embedded, Launcher};
-use store::key::Secret;
 
 use crate::client::api::Api;
 use crate::exit::usage;
@@ -109,7 +109,7 @@ impl DevArgs {
     }
 
     pub(crate) async fn run(self, mut settings: Settings) -> anyhow::Result<()> {
-        let database = Embedded::start(self.database()?).await.map_err(|error| self.explained(error))?;
+        let database = PrivatePostgres::start(self.database()?).await.map_err(|error| self.explained(error))?;
         settings.database.url = database.url();
         let temporal = match settings.engine.kind {
             EngineKind::Temporal => {
@@ -154,16 +154,16 @@ impl DevArgs {
         left
     }
 
-    fn database(&self) -> anyhow::Result<embedded::Options> {
+    fn database(&self) -> anyhow::Result<private_postgres::Options> {
         let program = std::env::current_exe().context("find this program's own file")?;
         let launcher = Launcher { program, args: vec!["postgres-child".into()] };
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_else(|| PathBuf::from("/"));
         let data_dir = match (&self.data_dir, self.ephemeral) {
             (Some(given), _) => given.clone(),
             (None, true) => std::env::temp_dir(),
-            (None, false) => embedded::default_data_dir(&home, nix::unistd::geteuid().is_root()),
+            (None, false) => private_postgres::default_data_dir(&home, nix::unistd::geteuid().is_root()),
         };
-        let mut options = embedded::Options::new(data_dir, launcher);
+        let mut options = private_postgres::Options::new(data_dir, launcher);
         options.ephemeral = self.ephemeral;
         options.postgres_bin.clone_from(&self.postgres_bin);
         options.search_path = std::env::var_os("PATH");
@@ -173,9 +173,9 @@ impl DevArgs {
     }
 
     /// The database server's reasons, with the flags of this command.
-    fn explained(&self, error: embedded::Error) -> anyhow::Error {
+    fn explained(&self, error: private_postgres::Error) -> anyhow::Error {
         match error {
-            embedded::Error::InUse { data_dir, pid } => {
+            private_postgres::Error::InUse { data_dir, pid } => {
                 let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
                 anyhow::anyhow!(
                     "the data directory {} is in use by {holder}: stop that one, or start this one with a directory of \
@@ -184,13 +184,13 @@ impl DevArgs {
                     data_dir.display()
                 )
             }
-            embedded::Error::NotInGivenDir { dir } => {
+            private_postgres::Error::NotInGivenDir { dir } => {
                 let by_variable = std::env::var_os("FOREBAY_PG_BIN").is_some_and(|given| given == dir.as_os_str());
                 let what = if by_variable { "FOREBAY_PG_BIN" } else { "--postgres-bin" };
                 let dir = dir.display();
                 usage(format!("{what} {dir}: there is no postgres and initdb of version 15 or later"))
             }
-            embedded::Error::NotFound => anyhow::anyhow!(
+            private_postgres::Error::NotFound => anyhow::anyhow!(
                 "install PostgreSQL 15 or later (Debian: apt-get install postgresql), or say where it is with \
                  --postgres-bin; {} serve --database-url uses a server elsewhere",
                 hint::program()
@@ -199,7 +199,7 @@ impl DevArgs {
         }
     }
 
-    async fn start(&self, mut settings: Settings, database: &Embedded) -> anyhow::Result<Running> {
+    async fn start(&self, mut settings: Settings, database: &PrivatePostgres) -> anyhow::Result<Running> {
         let target = Target::new(&database.url())?;
         store::migrate::migrate(&target).await?;
         let store = Store::new(&target, 1)?;
@@ -237,7 +237,7 @@ impl DevArgs {
         Ok(Running { service, server, key, kept })
     }
 
-    fn welcome(&self, running: &Running, database: &Embedded) -> anyhow::Result<()> {
+    fn welcome(&self, running: &Running, database: &PrivatePostgres) -> anyhow::Result<()> {
         let program = hint::program();
         output::line(format!("\nForebay runs at {}", running.server))?;
         output::line(format!("Its database: psql '{}'", database.psql_url()))?;

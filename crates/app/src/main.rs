@@ -95,7 +95,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
     if let Command::PostgresChild { args } = cli.command {
-        match store::embedded::child_main(args)? {}
+        match private_postgres::child_main(args)? {}
     }
     if let Command::TemporalChild { args } = cli.command {
         match dev::temporal_child(args)? {}
@@ -129,7 +129,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Migrate(args) => runtime.block_on(args.run()).map(done),
         Command::Config(args) => args.run().map(done),
         Command::Secrets(command) => runtime.block_on(command.run()).map(done),
-        Command::RootKey => output::line(store::key::Secret::generate()?.expose()).map(done),
+        Command::RootKey => output::line(store::access::key::Secret::generate()?.expose()).map(done),
         Command::Client(command) => Ok(runtime.block_on(command.run())),
         Command::Completion { shell } => complete(shell).map(done),
         Command::PostgresChild { .. } | Command::TemporalChild { .. } => Ok(Exit::Error),

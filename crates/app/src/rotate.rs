@@ -3,11 +3,11 @@
 //! Invariants
 //! - It says what it could not do, and ends badly then: a key may be dropped only after it ended well.
 //!
-//! Not here: how it is done (`server::secrets`).
+//! Not here: how it is done (`server::access::secrets`).
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use server::secrets::{self, RotateError};
+use server::access::secrets::{self, RotateError};
 
 use crate::output;
 use crate::serve::start_error;

@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use kernel::execution;
-use kernel::failure::Class;
 use kernel::ids::{ExecutionId, ProcessId, WorkspaceId};
 use kernel::queue::Answer;
+use kernel::run::failure::Class;
 use kernel::signals::{events, metrics};
-use store::admission::Begun;
+use store::queue::claim::Begun;
 use store::run::{BeginAnswer, End, StoredNode};
 use store::{Error, Store};
 use tokio::sync::{Semaphore, mpsc};
@@ -211,7 +211,7 @@ impl Embedded {
             held.task.abort();
             held.gone.cancelled().await;
         }
-        let error = Some(store::control::terminated());
+        let error = Some(store::queue::control::terminated());
         let end = End { outcome: execution::Status::Canceled, output: None, error };
         let left = self.shared.end(process, begun, end).await;
         self.shared.leave(begun.execution, begun.epoch, left);
@@ -323,7 +323,7 @@ impl Engine for Embedded {
 
     fn adopt(&self, process: ProcessId, begun: Vec<Begun>) {
         for begun in begun {
-            match kernel::rerun::is_seeded(&begun.trigger) {
+            match execution::rerun::is_seeded(&begun.trigger) {
                 false => self.spawn(process, begun, Vec::new(), false, false),
                 // It has nodes already: they are loaded first, as for a run that is taken up.
                 true => {

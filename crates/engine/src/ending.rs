@@ -5,14 +5,14 @@
 //!
 //! Not here: which outcome it is (`kernel::run`), storing it (`store::run`), how engines count it (`counted`).
 
+use kernel::definition::plan::NodeIx;
 use kernel::execution;
 use kernel::expression::Scope;
-use kernel::failure::{Class, Failure};
+use kernel::expression::template::Template;
 use kernel::ids::WorkspaceId;
-use kernel::plan::NodeIx;
 use kernel::run::Outcome;
+use kernel::run::failure::{Class, Failure};
 use kernel::signals::metrics;
-use kernel::template::Template;
 use serde_json::Value;
 use store::run::End;
 

@@ -29,10 +29,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use kernel::explain::Stuck;
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::queue::Answer;
-use store::admission::Begun;
+use kernel::queue::explain::Stuck;
+use store::queue::claim::Begun;
 use store::run::End;
 
 /// What an engine knows of an execution.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use kernel::node::Status;
+use kernel::run::node::Status;
 use store::run::NodeFact;
 
 use crate::nodes::Done;

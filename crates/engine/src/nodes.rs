@@ -15,9 +15,9 @@ use std::panic::AssertUnwindSafe;
 
 use kernel::definition;
 use kernel::expression::{self, Scope};
-use kernel::failure::{Class, Failure};
 use kernel::ids::{Label, WorkspaceId};
 use kernel::kind::{self, Config};
+use kernel::run::failure::{Class, Failure};
 use serde_json::{Value, json};
 
 use crate::compute;

@@ -34,8 +34,8 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
+use kernel::run::failure::{Class, Failure};
 use reqwest::header::LOCATION;
 
 use store::Store;

@@ -5,7 +5,7 @@
 //!   may have taken its runs over. The monotonic clock decides, and goes on while the process is
 //!   stopped.
 //!
-//! Not here: beating (`server::heartbeat`), the fence on what is written (`store`).
+//! Not here: beating (`server::process::heartbeat`), the fence on what is written (`store`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

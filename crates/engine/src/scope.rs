@@ -3,18 +3,18 @@
 //! Invariants
 //! - A scope is made from stored values only, so whoever performs a node, and however often, sees the same.
 //!
-//! Not here: reading templates (`kernel::template`), loading what is stored (`store::run`).
+//! Not here: reading templates (`kernel::expression::template`), loading what is stored (`store::run`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use kernel::expression::{NodeScope, Scope};
-use kernel::failure::Failure;
 use kernel::ids::{ExecutionId, WorkspaceId};
-use kernel::node;
+use kernel::run::failure::Failure;
+use kernel::run::node;
 use serde_json::{Value, json};
-use store::admission::Begun;
+use store::queue::claim::Begun;
 
 use crate::versions::Version;
 

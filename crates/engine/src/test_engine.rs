@@ -18,7 +18,7 @@
 //! - A start is accepted once: the file of its run is created, never replaced.
 //! - It performs no nodes: a run begins, waits for `hold` to go, and completes.
 //!
-//! Not here: what its answers lead to (`kernel::queue`, `kernel::breaker`).
+//! Not here: what its answers lead to (`kernel::queue`, `kernel::queue::breaker`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -28,12 +28,12 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use kernel::execution;
-use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::queue::Answer;
+use kernel::run::failure::{Class, Failure};
 use serde_json::json;
 use store::Store;
-use store::admission::Begun;
+use store::queue::claim::Begun;
 use store::run::{BeginAnswer, End, Ending};
 
 use crate::embedded::{Left, OnLeft};

@@ -3,9 +3,9 @@
 //! Invariants
 //! - Nothing here fails: where no spans are recorded, context is passed on as it came.
 //!
-//! Not here: reading and writing it (`kernel::trace`), recording and sending spans (`app`).
+//! Not here: reading and writing it (`kernel::signals::trace`), recording and sending spans (`app`).
 
-use kernel::trace::TraceParent;
+use kernel::signals::trace::TraceParent;
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use tracing::Span;

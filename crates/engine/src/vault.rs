@@ -8,7 +8,7 @@
 //! - Without a key nothing can be set or opened, and everything else works.
 //! - Changing the outer key never opens a value.
 //!
-//! Not here: rows (`store::secret`), the ciphers (`seal`), masking what comes back (`mask`).
+//! Not here: rows (`store::access::secret`), the ciphers (`seal`), masking what comes back (`mask`).
 
 mod hosts;
 mod keys;
@@ -17,11 +17,11 @@ mod seal;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use kernel::access::secret::Secrets;
 use kernel::ids::{ExecutionId, NodeKey, WorkspaceId};
-use kernel::secret::Secrets;
 use store::Store;
-use store::ask::Place;
-use store::secret::{Listed, Sealed};
+use store::access::secret::{Listed, Sealed};
+use store::wait::Place;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 

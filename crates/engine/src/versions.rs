@@ -7,14 +7,16 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kernel::definition::parse;
+use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Definition, Node};
+use kernel::expression::template;
+use kernel::expression::template::Survey;
 use kernel::expression::{Part, Path, Root, Scope, Segment};
 use kernel::ids::{NodeKey, VersionId};
-use kernel::plan::{NodeIx, Plan};
-use kernel::template::Survey;
-use kernel::{kind, parse, template};
+use kernel::kind;
 use store::Store;
-use store::iteration::Looks;
+use store::run::iteration::Looks;
 
 use crate::insist::Pauses;
 

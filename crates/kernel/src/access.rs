@@ -5,7 +5,9 @@
 //! - Nobody hands on more than they hold, and a key that is shown beside another never widens what that one may see.
 //! - A key that another key made works no longer than that one.
 //!
-//! Not here: which request needs which scope (`server::http::access`), what keys look like (`store::key`).
+//! Not here: which request needs which scope (`server::http::access`), what keys look like (`store::access::key`).
+
+pub mod secret;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

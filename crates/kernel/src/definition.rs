@@ -7,12 +7,20 @@
 //!
 //! Not here: reading a document and naming its problems (`parse`), the graph's shape (`plan`).
 
+pub mod diff;
+pub(crate) mod fields;
+pub mod inputs;
+pub mod parse;
+pub mod plan;
+pub mod problem;
+pub mod source;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::binding::Rule;
-use crate::failure::{Policy, Profiles};
 use crate::ids::{Label, NodeKey};
+use crate::run::failure::{Policy, Profiles};
 use crate::schedule;
 use crate::webhook::hook;
 

@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::definition::plan::Plan;
 use crate::definition::{Definition, Join};
 use crate::ids::{Label, NodeKey};
 use crate::kind;
-use crate::node::{self, Status};
-use crate::plan::Plan;
+use crate::run::node::{self, Status};
 use layout::{BOX, Link, lay_out};
 
 pub use dot::dot;

@@ -16,8 +16,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::fields::child;
-use crate::parse::MAX_POINTER_LEN;
+use crate::definition::fields::child;
+use crate::definition::parse::MAX_POINTER_LEN;
 
 /// The most digits that always fit.
 const SAFE_DIGITS: usize = 18;

@@ -8,6 +8,9 @@
 //!
 //! Not here: the ticket in the queue (`queue`), the machine that runs it (`run`).
 
+pub mod generation;
+pub mod rerun;
+
 use serde::{Deserialize, Serialize};
 
 /// An execution's status as stored and shown.

@@ -21,8 +21,10 @@ mod function;
 pub(crate) mod meter;
 mod operator;
 mod path;
+pub(crate) mod pattern;
 pub(crate) mod scan;
 mod syntax;
+pub mod template;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,9 +39,9 @@ pub use error::{EvalError, Fault, ParseError};
 pub use path::{MAX_SEGMENTS, Part, Path, Root, Segment, Unavailable};
 pub use syntax::{MAX_NESTING, MAX_SOURCE_LEN};
 
+use crate::access::secret::Secrets;
 use crate::ids::NodeKey;
-use crate::node;
-use crate::secret::Secrets;
+use crate::run::node;
 
 /// A parsed expression.
 #[derive(Clone, PartialEq)]
@@ -104,11 +106,11 @@ impl Expression {
         self.paths.iter().collect()
     }
 
-    /// The names of the secrets that it mentions; those of callbacks are made by [`crate::secret::callback`].
+    /// The names of the secrets that it mentions; those of callbacks are made by [`crate::access::secret::callback`].
     pub fn secrets(&self) -> BTreeSet<String> {
         let secret = |path| match Path::root(path) {
             Ok((Root::Secret { name }, _)) => Some(name.to_owned()),
-            Ok((Root::Callback { node }, _)) => Some(crate::secret::callback(node)),
+            Ok((Root::Callback { node }, _)) => Some(crate::access::secret::callback(node)),
             _ => None,
         };
         self.paths.iter().filter_map(secret).collect()
@@ -229,7 +231,7 @@ pub(crate) fn is_same(left: &Value, right: &Value) -> Result<bool, EvalError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::{Class, Failure};
+    use crate::run::failure::{Class, Failure};
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
     use serde_json::json;

@@ -27,11 +27,11 @@ pub mod workflow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::definition::fields::{Fields, Problem, Stage};
 use crate::definition::{Kind, Manner, Node};
+use crate::expression::template::{self, Survey, Template};
 use crate::expression::{Expression, Scope};
-use crate::failure::{Class, Failure};
-use crate::fields::{Fields, Problem, Stage};
-use crate::template::{self, Survey, Template};
+use crate::run::failure::{Class, Failure};
 
 /// A node's configuration, ready to be carried out.
 #[derive(Clone, Debug, PartialEq)]

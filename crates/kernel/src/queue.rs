@@ -9,13 +9,18 @@
 //! - Only `requeue` after a refusal is an attempt; waiting and crashes are not the item's fault.
 //! - Claimed and dispatched hold a slot; no slot is freed while a run may be alive.
 //!
-//! Not here: SQL (`store::queue`), when to look for work (`server::dispatcher`).
+//! Not here: SQL (`store::queue`), when to look for work (`server::queue::dispatch`).
+
+pub mod breaker;
+pub mod explain;
+pub mod idempotency;
+pub mod ring;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure;
+use crate::run::failure;
 
 /// A queue item's status as stored and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -13,16 +13,21 @@
 //! Not here: storing, performing, keeping time (the shells), whether a failure is worth another
 //! try (`failure`), the graph's shape (`plan`).
 
+pub mod crash;
+pub mod each;
+pub mod failure;
+pub mod node;
+pub mod reconcile;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::definition::plan::{NodeIx, Plan};
 use crate::definition::{Delivery, Join, OnError};
-use crate::failure::Failure;
 use crate::ids::{ExecutionId, Label, NodeKey};
-use crate::node;
-use crate::plan::{NodeIx, Plan};
+use crate::run::failure::Failure;
 
 /// A fact about a run, in the past tense. A node's fact says of which attempt, so that one that
 /// comes late or twice is told from news of the next.

@@ -9,7 +9,7 @@
 //! - However long nobody looked, one look runs at most `MOST_CAUGHT_UP` ticks.
 //! - Whether a tick starts depends on what the schedule itself started before, and on nothing else.
 //!
-//! Not here: when the ticks are (`calendar`), carrying it out (`store::schedule`, `server::schedules`).
+//! Not here: when the ticks are (`calendar`), carrying it out (`store::schedule`, `server::schedule`).
 
 pub mod calendar;
 mod cron;
@@ -22,8 +22,8 @@ use serde_json::Value;
 
 pub use calendar::{Bad, Calendar};
 
-use crate::fields::{Code, Fields, Problem, Stage, child};
-use crate::inputs::Inputs;
+use crate::definition::fields::{Code, Fields, Problem, Stage, child};
+use crate::definition::inputs::Inputs;
 use crate::queue::Priority;
 
 /// How many schedules a document may have.

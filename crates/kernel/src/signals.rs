@@ -11,6 +11,7 @@
 pub mod events;
 pub mod metrics;
 pub mod spans;
+pub mod trace;
 
 /// What a metric is.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -10,7 +10,7 @@
 //! - A sender that dies is no failure: what it was sending is claimed again.
 //! - A wait is never shorter than the receiver asked for, and none leads past the day that a delivery is tried for.
 //!
-//! Not here: what comes in (`webhook::hook`), making secrets and sending (`server::webhooks`).
+//! Not here: what comes in (`webhook::hook`), making secrets and sending (`server::webhook`).
 
 pub mod hook;
 
@@ -26,8 +26,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::execution;
-use crate::failure::Class;
 use crate::ids::{DefinitionId, ExecutionId, WorkspaceId};
+use crate::run::failure::Class;
 
 /// For so long a delivery is tried.
 pub const TRIED_FOR: Duration = Duration::from_secs(24 * 60 * 60);

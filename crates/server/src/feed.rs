@@ -9,7 +9,7 @@
 //! - A lost session changes nothing: the cursor is kept, and the next drain begins where the last one ended. A log that was
 //!   emptied or pruned beyond the cursor drops everybody, because only they can look for what is missing.
 //!
-//! Not here: which changes and in which order (`kernel::realtime`), what a follower makes of them (`http`).
+//! Not here: which changes and in which order (`kernel::change`), what a follower makes of them (`http`).
 
 mod follower;
 mod kept;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kernel::realtime::cursor::{Cursor, Place};
+use kernel::change::cursor::{Cursor, Place};
 use kernel::signals::metrics;
 use store::Store;
 use store::connect::{Client, Target};

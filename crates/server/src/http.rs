@@ -20,7 +20,6 @@ mod body;
 mod bulk;
 mod control;
 mod cors;
-pub(crate) mod declared;
 mod definitions;
 mod events;
 mod executions;
@@ -66,7 +65,7 @@ use engine::Engine;
 use engine::pulse::Pulse;
 use engine::vault::Vault;
 use engine::versions::Versions;
-use kernel::explain::EngineState;
+use kernel::queue::explain::EngineState;
 use store::Store;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -75,16 +74,17 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::breaker::Breaker;
-use crate::calls::Calls;
+use crate::access::root_keys::RootKeys;
 use crate::config::{Settings, ms};
+use crate::definition::inputs::{InputRules, Turn};
+use crate::execution::waiters::Waiters;
 use crate::feed::Feed;
-use crate::hints::Hints;
-use crate::places::Places;
-use crate::reconciler::Findings;
-use crate::root_keys::RootKeys;
-use crate::strays::Foreign;
-use crate::waiters::Waiters;
+use crate::process::hints::Hints;
+use crate::queue::breaker::Breaker;
+use crate::queue::strays::Foreign;
+use crate::run::notify::Calls;
+use crate::run::reconcile::Findings;
+use crate::wait::turns::Places;
 
 pub use problem::{Code, Problem};
 
@@ -108,7 +108,7 @@ pub(crate) struct ApiParts {
     /// What is waited for when the process stops.
     pub(crate) tasks: TaskTracker,
     /// What starts must bring, by version.
-    pub(crate) declared: declared::Declared,
+    pub(crate) input_rules: InputRules,
     pub(crate) engine: Option<Arc<dyn Engine>>,
     /// The engine, wherever its items are handed to it: told of cancels.
     pub(crate) told: Option<Arc<dyn Engine>>,
@@ -157,14 +157,9 @@ impl ApiParts {
     }
 }
 
-/// What the versions declare that this process has seen: nothing yet.
-pub(crate) fn declared() -> declared::Declared {
-    declared::Declared::new(declared::Turn::Workspace)
-}
-
-/// The same for a background loop: it must not wait behind what a workspace asks for over HTTP.
-pub(crate) fn declared_by_loops() -> declared::Declared {
-    declared::Declared::new(declared::Turn::Service)
+/// The rules for inputs of starts that come over HTTP; none is known yet.
+pub(crate) fn input_rules() -> InputRules {
+    InputRules::new(Turn::Workspace { within: apart::WITHIN })
 }
 
 /// What hooks of this process took lately: nothing yet.

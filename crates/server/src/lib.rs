@@ -7,42 +7,24 @@
 //!
 //! Not here: arguments and environment (`app`), decisions (`kernel`), SQL (`store`).
 
-mod asks;
-mod breaker;
-mod calls;
+pub mod access;
 pub mod config;
 mod connection;
-mod deadlines;
-mod dispatcher;
+mod definition;
+mod execution;
 mod feed;
-mod heartbeat;
-mod hints;
 pub mod http;
-mod lease;
-mod orphans;
-mod pass;
-mod places;
-mod processes;
-mod projector;
-mod promoter;
-mod reconciler;
-mod recorder;
+mod job;
+mod process;
+mod queue;
 mod retention;
-mod role;
-mod root_keys;
-mod sampler;
-mod schedules;
-pub mod secrets;
+mod run;
+mod schedule;
+mod signals;
 mod start;
-mod starter;
-mod statistics;
-mod strays;
-mod takeover;
-mod waiters;
-mod waker;
-mod watcher;
-mod webhooks;
+mod wait;
+mod webhook;
 pub mod wire;
 
-pub use role::Role;
+pub use process::role::Role;
 pub use start::{Options, Server, StartError};

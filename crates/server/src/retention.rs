@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use kernel::signals::metrics;
 use store::Store;
-use store::lease::Lease;
+use store::process::lease::Lease;
 use store::retention::{Cursor, Section};
 use tokio_util::sync::CancellationToken;
 

@@ -26,12 +26,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::access::root_keys::RootKeys;
 use crate::config::{EngineKind, Settings};
-use crate::heartbeat::Alive;
-use crate::hints;
-use crate::recorder;
-use crate::role::Role;
-use crate::root_keys::RootKeys;
+use crate::process::heartbeat::Alive;
+use crate::process::hints;
+use crate::process::role::Role;
+use crate::signals::recorder;
 use engines::{Duties, Worker};
 use listeners::Listeners;
 use parts::{Parts, Targets};

@@ -4,7 +4,7 @@
 //! - JSON in camelCase; unknown fields in requests are refused; times are RFC 3339 in UTC.
 //! - Fields are only ever added.
 //!
-//! Not here: graph documents (`kernel::parse` reads them as they are), errors (`problem`).
+//! Not here: graph documents (`kernel::definition::parse` reads them as they are), errors (`problem`).
 
 mod asks;
 mod control;
@@ -19,11 +19,12 @@ mod tree;
 mod webhooks;
 
 use jiff::Timestamp;
-use kernel::explain::Waiting;
+use kernel::definition::parse::Problem;
 use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, VersionId, WorkspaceId};
-use kernel::parse::Problem;
 use kernel::queue::Priority;
-use kernel::{execution, node, queue};
+use kernel::queue::explain::Waiting;
+use kernel::run::node;
+use kernel::{execution, queue};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;

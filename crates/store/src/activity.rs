@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::listing::{Place, before};
+use crate::execution::list::{Place, before};
 use crate::sql::sql;
 use crate::{Error, Store};
 

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::binding;
-use crate::hook;
+use crate::event::binding;
 use crate::schedule;
 use crate::sql::sql;
+use crate::webhook::hook;
 use crate::workspace::{audit, taken};
 use crate::{Error, Store, new_id};
 

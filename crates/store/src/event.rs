@@ -9,6 +9,8 @@
 //!
 //! Not here: which events make jobs (`binding`), the jobs themselves (`projection`).
 
+pub mod binding;
+
 use jiff::Timestamp;
 use kernel::event;
 use kernel::ids::WorkspaceId;

@@ -2,11 +2,14 @@
 //!
 //! Not here: running them (`run`), accepting them (`enqueue`).
 
+pub mod list;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use kernel::execution;
 use kernel::ids::{DefinitionId, ExecutionId, NodeKey, ProcessId, VersionId, WorkspaceId};
-use kernel::{execution, node};
+use kernel::run::node;
 use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;

@@ -4,13 +4,13 @@
 //! - What is new, and below which place everything is finished, come of one statement.
 //! - A log that was pruned or emptied beyond a reader's place is noticed, never taken for silence.
 //!
-//! Not here: the order in which changes are told (`kernel::realtime::cursor`), who writes them (triggers, `functions/`).
+//! Not here: the order in which changes are told (`kernel::change::cursor`), who writes them (triggers, `functions/`).
 
 use std::time::Duration;
 
+use kernel::change::cursor::Place;
+use kernel::change::{Change, Op, Topic};
 use kernel::ids::WorkspaceId;
-use kernel::realtime::cursor::Place;
-use kernel::realtime::{Change, Op, Topic};
 use tokio_postgres::Row;
 use uuid::Uuid;
 

@@ -7,54 +7,29 @@
 //!
 //! Not here: deciding (`kernel`), when to look (`server`'s loops), running graphs (`engine`).
 
+pub mod access;
 pub mod activity;
-pub mod admission;
-pub mod adopt;
-pub mod aside;
-pub mod ask;
 pub mod batch;
-mod below;
-pub mod binding;
-pub mod child;
 pub mod connect;
-pub mod control;
 pub mod definition;
-pub mod deletion;
-pub mod embedded;
-pub mod enqueue;
 mod error;
 pub mod event;
 pub mod execution;
 pub mod feed;
-pub mod handed_over;
-pub mod hook;
-pub mod iteration;
+pub mod job;
 mod json;
-pub mod key;
-pub mod lease;
-pub mod letter;
-pub mod listing;
 pub mod migrate;
-pub mod outbound;
 pub mod page;
 pub mod process;
-pub mod projection;
 pub mod queue;
-pub mod rest;
 pub mod retention;
 pub mod run;
-pub mod sample;
 pub mod schedule;
-pub mod secret;
-mod span;
+pub mod signals;
 mod sql;
-mod statistics;
-pub mod stray;
-pub mod taken;
-pub mod takeover;
-pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod wait;
 pub mod webhook;
 pub mod workspace;
 
@@ -110,7 +85,7 @@ impl Store {
             let statement = client.prepare_cached(sql).await?;
             Ok(client.query(&statement, params).await?)
         };
-        asked.instrument(span::of(sql)).await
+        asked.instrument(signals::span::of(sql)).await
     }
 
     async fn one(&self, sql: &'static str, params: Params<'_>) -> Result<Row, Error> {
@@ -123,7 +98,7 @@ impl Store {
             let statement = client.prepare_cached(sql).await?;
             Ok(client.execute(&statement, params).await?)
         };
-        asked.instrument(span::of(sql)).await
+        asked.instrument(signals::span::of(sql)).await
     }
 }
 

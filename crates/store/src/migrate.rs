@@ -9,8 +9,9 @@
 
 use tokio_postgres::Client;
 
+use crate::Error;
 use crate::connect::Target;
-use crate::{Error, lease};
+use crate::process::lease;
 
 mod embedded {
     refinery::embed_migrations!("migrations");

@@ -4,7 +4,9 @@
 //! - A process's id is fresh at each start and after each lapse; it is never used again.
 //! - Only a process whose own heartbeats were steady may call another dead.
 //!
-//! Not here: keeping the beat and drawing conclusions (`server::heartbeat`).
+//! Not here: keeping the beat and drawing conclusions (`server::process::heartbeat`).
+
+pub mod lease;
 
 use std::time::Duration;
 

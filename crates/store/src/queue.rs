@@ -1,10 +1,19 @@
 //! Reading tickets: where an item stands, and why.
 //!
-//! Not here: moving items (`admission`), the reasons themselves (`kernel::explain`).
+//! Not here: moving items (`admission`), the reasons themselves (`kernel::queue::explain`).
+
+pub mod blocked;
+pub mod claim;
+pub mod control;
+pub mod dead_letter;
+pub mod deletion;
+pub mod enqueue;
+pub mod stray;
+pub mod takeover;
 
 use jiff::Timestamp;
-use kernel::explain::{EngineState, Facts};
 use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, WorkspaceId};
+use kernel::queue::explain::{EngineState, Facts};
 use kernel::queue::{Stage, Status};
 use tokio_postgres::Row;
 use uuid::Uuid;

@@ -7,18 +7,25 @@
 //!
 //! Not here: runs that change hands (`adopt`), what to do next (`kernel::run`), performing nodes (`engine`).
 
+pub mod adopt;
+pub mod attempt;
+pub mod child;
+pub mod handed_over;
+pub mod iteration;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kernel::failure::{Class, Failure};
+use kernel::execution;
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, Label, NodeKey, ProcessId, VersionId, WorkspaceId};
-use kernel::{execution, node};
+use kernel::run::failure::{Class, Failure};
+use kernel::run::node;
 use serde_json::Value;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::admission::{Begun, begun, millis, trace};
 use crate::json::Json;
+use crate::queue::claim::{Begun, begun, millis, trace};
 use crate::sql::sql;
 use crate::{Error, Params, Store, parsed};
 

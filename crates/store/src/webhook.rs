@@ -10,6 +10,7 @@
 //! Not here: what is told, and when (`webhook::delivery`), sealing (`engine::vault`).
 
 pub mod delivery;
+pub mod hook;
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use serde_json::json;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::secret::Sealed;
+use crate::access::secret::Sealed;
 use crate::sql::sql;
 use crate::workspace::{audit, taken};
 use crate::{Error, Store};

@@ -32,14 +32,14 @@ use engine::{ending, say};
 use futures_util::FutureExt as _;
 use kernel::execution;
 use kernel::expression::Scope;
-use kernel::failure::{Class, Failure};
 use kernel::ids::{NodeKey, ProcessId};
-use kernel::node::Status;
 use kernel::run::Outcome;
+use kernel::run::failure::{Class, Failure};
+use kernel::run::node::Status;
 use kernel::signals::events;
 use store::batch::{Fate, by_halves};
+use store::run::attempt::Hold;
 use store::run::{BeginAnswer, End, Record};
-use store::taken::Hold;
 use store::{Error, Store};
 use temporalio_common::error::ApplicationFailure;
 use temporalio_macros::activities;
@@ -255,7 +255,11 @@ impl Kit {
             tracing::warn!(execution_id = %hold.execution, "A run came to its end after its execution had, or was gone");
             return Ok(None);
         };
-        let end = End { outcome: execution::Status::Canceled, output: None, error: Some(store::control::terminated()) };
+        let end = End {
+            outcome: execution::Status::Canceled,
+            output: None,
+            error: Some(store::queue::control::terminated()),
+        };
         self.end(Hold { epoch: owned.begun.epoch, ..hold }, end).await
     }
 

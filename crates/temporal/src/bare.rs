@@ -11,7 +11,7 @@ use std::sync::Arc;
 use kernel::definition::Definition;
 use kernel::ids::ExecutionId;
 use kernel::queue::Answer;
-use store::taken::Brief;
+use store::run::attempt::Brief;
 
 use crate::connection::{Link, Linked};
 use crate::settings::Settings;

@@ -21,7 +21,7 @@ use kernel::ids::{ExecutionId, ProcessId};
 use kernel::queue::Answer;
 use kernel::signals::events;
 use store::Store;
-use store::admission::Begun;
+use store::queue::claim::Begun;
 use store::run::{End, Ending};
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::tonic::Request;
@@ -250,7 +250,7 @@ impl Shared {
         self.close_below(execution).await?;
         let in_flight = if calls { self.settings.heartbeat } else { Duration::ZERO };
         tokio::time::sleep(in_flight.max(self.settings.local_below)).await;
-        let end = End { outcome: Status::Canceled, output: None, error: Some(store::control::terminated()) };
+        let end = End { outcome: Status::Canceled, output: None, error: Some(store::queue::control::terminated()) };
         let ending = Ending { execution, claim: None, end };
         let ended = self.store.complete(&[ending], Some(Status::Running), "engine").await;
         for ended in ended.map_err(|error| error.to_string())? {

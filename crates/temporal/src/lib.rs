@@ -9,7 +9,7 @@
 //!   produced, and every activity may be repeated.
 //! - Every write is fenced: by the engine's own run as the owner, by its epoch, and by the node's own fence.
 //!
-//! Not here: what a node does (`engine::nodes`), what its failure means (`kernel::failure`), SQL (`store`).
+//! Not here: what a node does (`engine::nodes`), what its failure means (`kernel::run::failure`), SQL (`store`).
 
 mod activities;
 mod answer;

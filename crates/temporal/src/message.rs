@@ -7,16 +7,17 @@
 //!
 //! Not here: doing it (`activities`), in which order (`workflow`).
 
+use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Definition, Delivery, Edge, Join, Kind, Manner, Node, OnError};
-use kernel::failure::{Class, Failure, Policy};
+use kernel::execution;
 use kernel::ids::{DefinitionId, ExecutionId, Label, NodeKey, ProcessId, VersionId, WorkspaceId};
 use kernel::kind::for_each::OnItemError;
-use kernel::plan::{NodeIx, Plan};
 use kernel::run::Outcome;
-use kernel::{execution, node};
+use kernel::run::failure::{Class, Failure, Policy};
+use kernel::run::node;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::taken::Hold;
+use store::run::attempt::Hold;
 
 use crate::retry::RetryConfig;
 
@@ -162,7 +163,7 @@ impl Shape {
             edges: self.edges.iter().filter_map(edge).collect(),
             ..Definition::default()
         };
-        let told = |problems: Vec<kernel::plan::Invalid>| {
+        let told = |problems: Vec<kernel::definition::plan::Invalid>| {
             problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         };
         Plan::new(&definition).map_err(told)

@@ -5,16 +5,16 @@
 //! - A list may be seconds old; what follows for a run is decided by its description alone.
 //! - Only a run that waits for a worker, or whose tasks fail, costs more than one question.
 //!
-//! Not here: starting and ending (`client`), what follows from an answer (`kernel::reconcile`, `server::reconciler`).
+//! Not here: starting and ending (`client`), what follows from an answer (`kernel::run::reconcile`, `server::run::reconcile`).
 
 use std::collections::BTreeSet;
 
 use engine::Described;
 use jiff::Timestamp;
 use kernel::execution::Status;
-use kernel::explain::Stuck;
-use kernel::failure::{Class, Failure};
 use kernel::ids::ExecutionId;
+use kernel::queue::explain::Stuck;
+use kernel::run::failure::{Class, Failure};
 use store::run::End;
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::tonic::{self, Request};
@@ -63,7 +63,7 @@ pub(crate) async fn describe(linked: &Linked, execution: ExecutionId) -> Result<
             Described::Broken(ended(Status::Failed, failed(Class::EngineLost, why)))
         }
         WorkflowExecutionStatus::Terminated => {
-            Described::Broken(ended(Status::Canceled, Some(store::control::terminated())))
+            Described::Broken(ended(Status::Canceled, Some(store::queue::control::terminated())))
         }
         WorkflowExecutionStatus::TimedOut => {
             let why = "its workflow ran out of time in Temporal";

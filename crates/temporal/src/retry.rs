@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 
 use kernel::definition::{Definition, Kind, Node};
-use kernel::failure::Policy;
 use kernel::kind::for_each;
+use kernel::run::failure::Policy;
 use serde::{Deserialize, Serialize};
 
 /// One policy that holds for all nodes but those that are named.
@@ -69,7 +69,7 @@ mod tests {
             "each": { "kind": "FOR_EACH", "needs": "log", "with": { "items": [1], "do": {
                 "kind": "HTTP_REQUEST", "with": { "url": "https://a.example" } } } },
         } });
-        let (definition, _) = kernel::parse::check(&document).expect("a good document");
+        let (definition, _) = kernel::definition::parse::check(&document).expect("a good document");
         let told = serde_json::to_value(RetryConfig::of(Some(&definition))).expect("JSON");
         assert_eq!(
             told,

@@ -13,7 +13,7 @@ use kernel::definition::Definition;
 use kernel::ids::ExecutionId;
 use kernel::queue::Answer;
 use kernel::signals::spans;
-use store::taken::Brief;
+use store::run::attempt::Brief;
 use temporalio_client::Client;
 use temporalio_client::tonic::Request;
 use temporalio_common::data_converters::{

@@ -88,7 +88,7 @@ fn told(outcome: &Outcome, completed: Option<Completed>, output: Output) -> Work
         Status::Completed => Ok(Output { status, ..output }),
         Status::Canceled => Err(WorkflowTermination::cancelled()),
         _ => {
-            let class = class.map_or("UNKNOWN", kernel::failure::Class::name);
+            let class = class.map_or("UNKNOWN", kernel::run::failure::Class::name);
             let reason = anyhow::anyhow!("the execution ended {}: {class} ({outcome:?})", status.name());
             let failure = ApplicationFailure::builder(reason).type_name(class.to_owned()).non_retryable(true);
             Err(failure.details(Output { status, ..output }).build().into())

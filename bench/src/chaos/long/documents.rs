@@ -238,7 +238,8 @@ mod tests {
         let receiver = Receiver::start(policy).await.expect("a receiver");
         let documents = all(&receiver, Times { patience: "2s", lease: "1s" });
         for document in &documents {
-            kernel::parse::check(document).unwrap_or_else(|problems| panic!("{}: {problems:?}", document["name"]));
+            kernel::definition::parse::check(document)
+                .unwrap_or_else(|problems| panic!("{}: {problems:?}", document["name"]));
         }
         let named = [
             (LEAF, "leaf"),

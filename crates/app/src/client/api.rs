@@ -14,7 +14,7 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::Context;
-use kernel::parse::Problem;
+use kernel::definition::parse::Problem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde::Serialize;

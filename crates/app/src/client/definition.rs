@@ -4,15 +4,15 @@
 //! - `validate` needs no server. `apply` lets the server judge: it may know more kinds than we do.
 //! - Every file is read and every problem told; nothing is published unless all files are good.
 //!
-//! Not here: reading files (`client::document`), the rules (`kernel::parse`).
+//! Not here: reading files (`client::document`), the rules (`kernel::definition::parse`).
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use kernel::definition::Definition;
+use kernel::definition::plan::Plan;
+use kernel::definition::{parse, source};
 use kernel::ids::{DefinitionId, WorkspaceId};
-use kernel::plan::Plan;
-use kernel::{parse, source};
 use serde::Serialize;
 use serde_json::Value;
 use server::wire;

@@ -1,9 +1,9 @@
 //! `diff`: what differs between two versions of a workflow.
 //!
-//! Not here: what a difference is (`kernel::diff`).
+//! Not here: what a difference is (`kernel::definition::diff`).
 
 use anyhow::bail;
-use kernel::diff::Change;
+use kernel::definition::diff::Change;
 use serde_json::Value;
 use server::wire::Diff;
 

@@ -3,7 +3,7 @@
 //! Invariants
 //! - No more of a file is read than a document may have.
 //!
-//! Not here: reading YAML and JSON (`kernel::source`), what a good workflow is (`kernel::parse`), how a finding
+//! Not here: reading YAML and JSON (`kernel::definition::source`), what a good workflow is (`kernel::definition::parse`), how a finding
 //! looks (`client::document::draw`).
 
 pub(super) mod draw;
@@ -12,8 +12,8 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use anyhow::{Context, bail};
-use kernel::problem::{Code, Problem};
-use kernel::source;
+use kernel::definition::problem::{Code, Problem};
+use kernel::definition::source;
 use serde::Serialize;
 use serde_json::Value;
 

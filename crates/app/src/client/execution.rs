@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kernel::execution::Status;
 use kernel::ids::ExecutionId;
-use kernel::node;
+use kernel::run::node;
 use server::wire;
 
 use super::api::Answer;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use kernel::draw::{self, Drawing, Format, Page};
-use kernel::node::Status;
+use kernel::run::node::Status;
 
 use super::api::{Answer, Query};
 use super::connection::{Format as Shown, Place, Session};

@@ -4,12 +4,12 @@
 //! - `check` changes nothing and says with its exit code whether the table is what its facts say.
 
 use clap::Args;
-use kernel::event::Status;
+use kernel::job::Status;
 use serde_json::json;
 use server::wire;
 use store::Store;
 use store::connect::Target;
-use store::projection::Difference;
+use store::job::Difference;
 use uuid::Uuid;
 
 use super::api::Answer;

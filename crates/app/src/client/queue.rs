@@ -4,8 +4,8 @@
 //! - An item says what holds it back, and who holds that.
 
 use anyhow::Context;
-use kernel::explain::Waiting;
 use kernel::ids::{ExecutionId, QueueItemId};
+use kernel::queue::explain::Waiting;
 use server::wire;
 
 use super::api::Answer;

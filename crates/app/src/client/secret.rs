@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use kernel::ids::WorkspaceId;
 use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
-use server::secrets::MAX_VALUE_BYTES;
+use server::access::secrets::MAX_VALUE_BYTES;
 use server::wire;
 use zeroize::Zeroizing;
 

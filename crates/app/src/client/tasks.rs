@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use std::process::Stdio;
 use std::time::Duration;
 
-use kernel::ask::Status;
 use kernel::exact;
+use kernel::wait::Status;
 use serde_json::Value;
 use server::wire;
 use tokio::io::AsyncWriteExt as _;

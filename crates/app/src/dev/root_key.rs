@@ -15,7 +15,7 @@ use kernel::access::Scopes;
 use kernel::ids::KeyId;
 use nix::fcntl::OFlag;
 use store::Store;
-use store::key::{NewKey, Secret};
+use store::access::key::{NewKey, Secret};
 
 use crate::profile::write_private;
 

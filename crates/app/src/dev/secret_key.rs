@@ -8,8 +8,8 @@ use std::io;
 use std::path::Path;
 
 use anyhow::Context;
+use server::access::secrets::generate;
 use server::config::Settings;
-use server::secrets::generate;
 
 use crate::profile::write_private;
 

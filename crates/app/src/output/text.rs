@@ -68,7 +68,7 @@ pub(crate) fn time(at: Timestamp) -> String {
 
 /// A number that was counted only to a thousand.
 pub(crate) fn count(number: i32) -> String {
-    if number > kernel::explain::MAX_POSITION { "more than 1,000".to_owned() } else { number.to_string() }
+    if number > kernel::queue::explain::MAX_POSITION { "more than 1,000".to_owned() } else { number.to_string() }
 }
 
 /// A stored failure as a sentence: the node if it is told, then why.

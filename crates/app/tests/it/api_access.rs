@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::key::Secret;
+use store::access::key::Secret;
 
 use crate::secrets::KEY;
 use crate::support::http::{Api, Reply, begin, send};

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::key::Secret;
+use store::access::key::Secret;
 
 use crate::support::http::{Api, Reply, send};
 use crate::support::tenant::text;

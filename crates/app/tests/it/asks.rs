@@ -7,8 +7,8 @@ use std::time::Duration;
 use kernel::ids::{ExecutionId, NodeKey, ProcessId, WorkspaceId};
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::ask::{Ask, Came, Place, Standing, What};
-use store::taken::Hold;
+use store::run::attempt::Hold;
+use store::wait::{Ask, Came, Place, Standing, What};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::cli::Cli;

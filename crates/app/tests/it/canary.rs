@@ -185,7 +185,7 @@ async fn a_secret_that_was_sent_is_in_nothing_that_is_kept_or_told() {
     let (database, collector) = (Database::new().await, Collector::start().await);
     let receiver = Receiver::start().await;
     let settings = receiver.allowed(&[KEY, "log.filter=debug"]);
-    let root = store::key::Secret::generate().expect("randomness");
+    let root = store::access::key::Secret::generate().expect("randomness");
     let mut server = Server::spawn_in(&database.url, &root, &settings, &collector.environment());
     server.ready().await;
     let tenant = Tenant::new(server.api(), "PRO").await;

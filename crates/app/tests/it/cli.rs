@@ -304,7 +304,7 @@ async fn json_is_what_the_server_said() {
 async fn whoever_is_not_let_in_is_told_what_to_do() {
     let world = World::new().await;
     let tenant = world.tenant("FREE").await;
-    let stranger = store::key::Secret::generate().expect("randomness");
+    let stranger = store::access::key::Secret::generate().expect("randomness");
     for (who, key, expected) in [
         (
             "no key",

@@ -97,7 +97,7 @@ fn a_query_is_read_as_it_is_meant() {
 #[test]
 fn every_alert_reads_metrics_that_exist_and_says_what_to_do() {
     let text = read("deploy/prometheus/alerts.yaml");
-    let file: Value = kernel::source::read(&text).value.expect("YAML");
+    let file: Value = kernel::definition::source::read(&text).value.expect("YAML");
     let rules: Vec<&Value> = file["groups"]
         .as_array()
         .expect("groups")

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use store::key::Secret;
+use store::access::key::Secret;
 use store::testing::Database;
 
 use crate::support::server::STEADY;

@@ -3,7 +3,7 @@
 //! Invariants
 //! - The engine's own log is the judge of what was started, begun and ended.
 //!
-//! Not here: the rules (`kernel::queue`, `kernel::breaker`), an engine that lost runs (`reconciler`).
+//! Not here: the rules (`kernel::queue`, `kernel::queue::breaker`), an engine that lost runs (`reconciler`).
 
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use reqwest::Method;
 use serde_json::json;
-use store::key::Secret;
+use store::access::key::Secret;
 use store::testing::Database;
 
 use crate::support::http::{Api, begin};

@@ -3,7 +3,7 @@
 //! Invariants
 //! - Nothing is asked about before its time, which here comes only when a test says so.
 //!
-//! Not here: the verdicts as a table (`kernel::reconcile`).
+//! Not here: the verdicts as a table (`kernel::run::reconcile`).
 
 use serde_json::json;
 

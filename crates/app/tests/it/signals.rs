@@ -6,7 +6,7 @@ use kernel::signals::{self, Event, Kind, Metric, events, metrics, spans};
 use nix::sys::signal::Signal;
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::key::Secret;
+use store::access::key::Secret;
 
 use crate::secrets::KEY;
 use crate::support::collector::{Collector, Span};

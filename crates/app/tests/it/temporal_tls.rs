@@ -58,7 +58,7 @@ async fn who_is_not_let_in_is_told_why() {
         ("no key", [gate.settings(), gate.certificate()].concat(), "this key is not known"),
     ];
     let (database, receiver) = (store::testing::Database::new().await, Receiver::start().await);
-    let root = store::key::Secret::generate().expect("randomness");
+    let root = store::access::key::Secret::generate().expect("randomness");
     for (what, settings, told) in table {
         let settings = [vec!["engine.kind=temporal".to_owned()], settings].concat();
         let settings = receiver.allowed(&as_text(&settings));

@@ -10,10 +10,10 @@ use std::sync::{Arc, PoisonError};
 
 use futures_util::FutureExt;
 use kernel::execution;
-use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, ProcessId};
+use kernel::run::failure::{Class, Failure};
 use kernel::signals::{metrics, spans};
-use store::admission::Begun;
+use store::queue::claim::Begun;
 use store::run::{End, Record, StoredNode};
 use tokio::sync::mpsc;
 

@@ -3,16 +3,16 @@
 //! Invariants
 //! - One has the turn at a time, until it leaves this process.
 //! - That its turn came is stored before anything of it is performed: a death after that is its own, one
-//!   before is not (`kernel::crash`).
+//!   before is not (`kernel::run::crash`).
 //! - While it waits it can still be canceled, let go, or run out of time.
 //!
-//! Not here: who is a suspect (`server::orphans`).
+//! Not here: who is a suspect (`server::run::resume`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::ids::ProcessId;
-use store::admission::Begun;
+use store::queue::claim::Begun;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::run::Message;

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use kernel::definition;
 use kernel::event;
-use kernel::failure::{Class, Failure};
-use kernel::generation;
+use kernel::execution::generation;
 use kernel::kind::emit_event::Config;
-use kernel::trace::TraceParent;
+use kernel::run::failure::{Class, Failure};
+use kernel::signals::trace::TraceParent;
 use serde_json::{Map, Value, json};
-use store::admission::Begun;
 use store::event::NewEvent;
+use store::queue::claim::Begun;
 use store::{Error, Store};
 
 use super::Done;

@@ -18,17 +18,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use kernel::access::secret::{Secrets, callback_of};
 use kernel::definition::{self, Kind};
 use kernel::expression::Scope;
-use kernel::failure::{Class, Failure};
+use kernel::expression::template::Template;
 use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::kind;
 use kernel::kind::http_request::{Body, Config, Method};
-use kernel::secret::{Secrets, callback_of};
-use kernel::template::Template;
-use kernel::trace::TraceParent;
+use kernel::run::failure::{Class, Failure};
+use kernel::signals::trace::TraceParent;
 use serde_json::{Value, json};
-use store::admission::Begun;
+use store::queue::claim::Begun;
 use zeroize::Zeroizing;
 
 use super::Done;

@@ -14,7 +14,7 @@
 
 use std::net::IpAddr;
 
-use kernel::failure::{Class, Failure};
+use kernel::run::failure::{Class, Failure};
 use url::{Host, Url};
 
 use super::address;

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
-use kernel::trace::TraceParent;
+use kernel::run::failure::{Class, Failure};
+use kernel::signals::trace::TraceParent;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kernel::failure::{Class, Failure};
+use kernel::run::failure::{Class, Failure};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::{Value, json};
 use url::Url;

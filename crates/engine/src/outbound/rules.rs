@@ -13,8 +13,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
+use kernel::run::failure::{Class, Failure};
 use store::Store;
 
 use super::allow::{Allow, Deny};
@@ -106,7 +106,7 @@ impl Book {
         let asked = Instant::now();
         let stored = match self.store.workspace_outbound(workspace).await {
             // It was deleted, and what runs of it is being ended.
-            Err(store::Error::NotFound) => store::outbound::Outbound::default(),
+            Err(store::Error::NotFound) => store::access::outbound::Outbound::default(),
             stored => stored?,
         };
         let rules = Rules::parse(&stored.allow, &stored.deny);

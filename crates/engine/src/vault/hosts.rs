@@ -5,7 +5,7 @@
 //! - Whoever sends a secret checks the host that the call goes to. A redirect takes no secret to another origin
 //!   (`outbound::request`).
 
-use kernel::failure::{Class, Failure};
+use kernel::run::failure::{Class, Failure};
 use url::{Host, Url};
 
 use super::Error;

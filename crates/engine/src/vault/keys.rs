@@ -3,7 +3,7 @@
 //! Invariants
 //! - No key is shown: not by `Debug`, not by an error, which says which line is wrong and never what.
 //!
-//! Not here: where they come from (`server::secrets`).
+//! Not here: where they come from (`server::access::secrets`).
 
 use std::fmt;
 use std::sync::Arc;

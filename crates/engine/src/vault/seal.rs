@@ -5,12 +5,12 @@
 //! - Both seals are bound to workspace, name and version, and to what they hold; the outer one to its key's id too. What
 //!   was moved, renamed or put back under another number does not open.
 //!
-//! Not here: which key (`keys`), where the result is kept (`store::secret`).
+//! Not here: which key (`keys`), where the result is kept (`store::access::secret`).
 
 use aes_gcm::aead::{Aead, AeadCore, OsRng, Payload};
 use aes_gcm::{Aes256Gcm, KeyInit, Nonce};
 use kernel::ids::WorkspaceId;
-use store::secret::Sealed;
+use store::access::secret::Sealed;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::keys::Key;

@@ -6,7 +6,7 @@ use engine::Engine;
 use kernel::execution::Status;
 use kernel::ids::NodeKey;
 use serde_json::json;
-use store::ask::Place;
+use store::wait::Place;
 
 use crate::world::World;
 

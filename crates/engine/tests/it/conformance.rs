@@ -7,7 +7,7 @@
 mod long;
 
 use expect_test::{Expect, expect};
-use kernel::node::Status;
+use kernel::run::node::Status;
 use serde_json::{Value, json};
 
 use crate::host;

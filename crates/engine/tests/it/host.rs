@@ -11,7 +11,7 @@ use engine::vault::Keys;
 use expect_test::Expect;
 use kernel::ids::{ExecutionId, ProcessId};
 use store::Store;
-use store::admission::Silence;
+use store::queue::claim::Silence;
 
 use crate::world::{Act, Scenario, World};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use engine::Engine;
 use kernel::execution::Status;
+use kernel::execution::rerun::{Refused, Resolve};
 use kernel::ids::{DefinitionId, ExecutionId, NodeKey};
-use kernel::rerun::{Refused, Resolve};
 use serde_json::{Value, json};
 use store::testing::Database;
 

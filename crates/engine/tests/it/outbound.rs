@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::outbound::{Body, Lookup, Method, Outbound, Request, Response, Settings, failure_of};
-use kernel::failure::{Class, Failure};
 use kernel::ids::WorkspaceId;
+use kernel::run::failure::{Class, Failure};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

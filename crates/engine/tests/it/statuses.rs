@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kernel::failure::{Failure, Policy};
 use kernel::ids::NodeKey;
+use kernel::run::failure::{Failure, Policy};
 use serde_json::{Value, json};
 
 use crate::world::World;

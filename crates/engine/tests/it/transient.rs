@@ -9,8 +9,8 @@ use engine::Engine;
 use kernel::execution::Status;
 use kernel::ids::{ExecutionId, NodeKey};
 use serde_json::{Value, json};
-use store::ask::Place;
 use store::connect::Client;
+use store::wait::Place;
 
 use crate::host::Process;
 use crate::world::World;

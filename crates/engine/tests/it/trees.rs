@@ -8,8 +8,8 @@ use kernel::execution::Status;
 use kernel::ids::ExecutionId;
 use kernel::kind::workflow::MAX_DESCENDANTS;
 use serde_json::{Value, json};
-use store::ask::{Place, Told};
-use store::control::Terminated;
+use store::queue::control::Terminated;
+use store::wait::{Place, Told};
 
 use crate::host::Process;
 use crate::world::World;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Drawing, Edge, Look, Node, plain, rule};
-use crate::node::Status;
+use crate::run::node::Status;
 
 /// The drawing as a flowchart.
 pub fn mermaid(drawing: &Drawing) -> String {

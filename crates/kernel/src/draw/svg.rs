@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 
 use super::{Drawing, Edge, LABEL_CHAR_WIDTH, LABEL_CHARS, Node, Point, plain, short};
-use crate::node::Status;
+use crate::run::node::Status;
 
 /// The one style sheet. Whoever changes it is told the new `STYLE_HASH` by a test.
 const STYLE: &str = "\

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use super::{Drawing, Edge, Look, Node, plain, rule, short};
 use crate::ids::NodeKey;
-use crate::node::Status;
+use crate::run::node::Status;
 use rails::Rail;
 
 /// What the text is written for.

@@ -6,7 +6,7 @@
 //! - An event type ends in `.*` for every type below it, or holds no star; the queue's own facts cannot be bound.
 //! - A workflow id is text with `{…}` in it: `executionId`, `eventId`, `streamId`, `retryCount`, or a field of the event's data.
 //!
-//! Not here: which of several bindings holds (`store`'s `functions/event.sql`), doing it (`server::projector`).
+//! Not here: which of several bindings holds (`store`'s `functions/event.sql`), doing it (`server::job::projector`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Event;
+use crate::definition::fields::{Code, Fields, Problem, Stage, unknown_word, unreadable};
+use crate::expression::template::{self, Template};
 use crate::expression::{Expression, Path, Root, Scope, Segment};
-use crate::failure::{Class, Failure};
-use crate::fields::{Code, Fields, Problem, Stage, unknown_word, unreadable};
 use crate::ids::ExecutionId;
-use crate::template::{self, Template};
+use crate::run::failure::{Class, Failure};
 
 /// The longest event type.
 pub const MAX_TYPE_LEN: usize = 200;

@@ -19,7 +19,7 @@ use super::error::{Fault, ParseError};
 use super::function::{self, Function};
 use super::path::{Path, ROOTS};
 use super::syntax;
-use crate::fields::unknown_word;
+use crate::definition::fields::unknown_word;
 
 /// How deep the parts of an expression may nest.
 pub const MAX_DEPTH: usize = 100;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::path::Unavailable;
-use crate::failure::{Blame, Class, Failure};
+use crate::run::failure::{Blame, Class, Failure};
 
 /// Why a text is no expression, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

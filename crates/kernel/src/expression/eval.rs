@@ -23,7 +23,7 @@ use super::function::{self, Function};
 use super::operator;
 use super::path::{Path, Segment};
 use super::{Expression, Scope, truthy, type_name};
-use crate::secret::Secrets;
+use crate::access::secret::Secrets;
 use find::{has, take};
 use tally::Tally;
 

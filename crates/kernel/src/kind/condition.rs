@@ -9,11 +9,11 @@
 use serde_json::{Value, json};
 
 use super::schema::object;
+use crate::definition::fields::{Fields, Problem, unreadable};
+use crate::expression::template::{Survey, Template};
 use crate::expression::{Expression, ParseError, Scope};
-use crate::failure::Failure;
-use crate::fields::{Fields, Problem, unreadable};
 use crate::ids::Label;
-use crate::template::{Survey, Template};
+use crate::run::failure::Failure;
 
 /// What to decide by.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::schema::{duration, late, object};
-use crate::failure::{Class, Failure};
-use crate::fields::{Fields, Problem};
+use crate::definition::fields::{Fields, Problem};
+use crate::run::failure::{Class, Failure};
 
 /// The longest wait: as long as an execution may live.
 pub const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);

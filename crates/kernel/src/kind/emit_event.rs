@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::schema::{any, late, object};
-use crate::event::FACTS;
+use crate::definition::fields::{Fields, Problem};
 use crate::event::binding::MAX_TYPE_LEN;
-use crate::failure::Failure;
-use crate::fields::{Fields, Problem};
+use crate::job::FACTS;
+use crate::run::failure::Failure;
 
 /// What to append.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -8,8 +8,8 @@
 use serde_json::Value;
 
 use super::schema::{any, object};
-use crate::failure::{Class, Failure};
-use crate::fields::{Fields, Problem};
+use crate::definition::fields::{Fields, Problem};
+use crate::run::failure::{Class, Failure};
 
 /// What to say.
 #[derive(Clone, Debug, PartialEq, Eq)]

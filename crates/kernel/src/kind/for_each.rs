@@ -16,11 +16,11 @@
 use serde_json::{Map, Value, json};
 
 use super::schema::{late, object};
+use crate::definition::fields::{Code, Fields, Problem};
 use crate::definition::{Kind, Node};
 use crate::expression::Scope;
-use crate::failure::{Class, Failure};
-use crate::fields::{Code, Fields, Problem};
-use crate::template::{self, Survey};
+use crate::expression::template::{self, Survey};
+use crate::run::failure::{Class, Failure};
 
 /// The most items of one loop.
 pub const MAX_ITEMS: usize = 10_000;

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroize;
 
 use super::schema::{any, late, named, object};
+use crate::definition::fields::{Code, Fields, Problem, child};
 use crate::expression::type_name;
-use crate::failure::Failure;
-use crate::fields::{Code, Fields, Problem, child};
+use crate::run::failure::Failure;
 
 /// How much of an answer is read unless the author says otherwise, and the most that may be asked for.
 pub const DEFAULT_RESPONSE_BYTES: u64 = 1 << 20;

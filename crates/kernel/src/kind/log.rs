@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schema::{any, late, object};
-use crate::failure::Failure;
-use crate::fields::{Fields, Problem};
+use crate::definition::fields::{Fields, Problem};
+use crate::run::failure::Failure;
 
 /// How much a message matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,11 +18,11 @@ use serde_json::{Map, Value, json};
 
 use super::condition;
 use super::schema::{any, early, object};
+use crate::definition::fields::{Fields, Problem, Stage, child, unreadable};
+use crate::expression::template::{self, Survey};
 use crate::expression::{Expression, Scope, is_same};
-use crate::failure::{Class, Failure};
-use crate::fields::{Fields, Problem, Stage, child, unreadable};
 use crate::ids::Label;
-use crate::template::{self, Survey};
+use crate::run::failure::{Class, Failure};
 
 /// The most cases of one switch.
 const MAX_CASES: usize = 100;

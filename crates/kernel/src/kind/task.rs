@@ -4,15 +4,15 @@
 //! - A worker that falls silent costs no attempt; one that says that it failed does.
 //! - `activity` is read as it stands: who serves it is known when the workflow is published.
 //!
-//! Not here: handing tasks out (`store::task`), leases and fences (the same).
+//! Not here: handing tasks out (`store::wait::task`), leases and fences (the same).
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::schema::{any, duration, early, late, object};
-use crate::failure::{Class, Failure};
-use crate::fields::{Fields, Problem};
+use crate::definition::fields::{Fields, Problem};
+use crate::run::failure::{Class, Failure};
 
 /// How long a silent worker keeps a task, if neither the node nor the worker says.
 pub const LEASE: Duration = Duration::from_secs(60);
@@ -131,12 +131,12 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
 
 fn read_activity(fields: &mut Fields<'_, '_>) -> Option<Activity> {
     let value = fields.get("activity")?;
-    let (at, stage) = (fields.pointer("activity"), crate::fields::Stage::Run);
+    let (at, stage) = (fields.pointer("activity"), crate::definition::fields::Stage::Run);
     let mut inner = Fields::open(value, &at, ACTIVITY_FIELDS, stage, fields.problems)?;
     let mut word = |name: &str| {
         inner.require(name);
         let text = inner.text(name)?;
-        if !is_queue(text) || crate::template::is_templated(text) {
+        if !is_queue(text) || crate::expression::template::is_templated(text) {
             inner.wrong(name, format!("must be one line of 1 to {MAX_QUEUE_LEN} bytes, and no template"));
         }
         Some(text.to_owned())

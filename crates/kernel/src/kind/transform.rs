@@ -8,8 +8,8 @@
 use serde_json::Value;
 
 use super::schema::{any, object};
-use crate::failure::Failure;
-use crate::fields::{Fields, Problem};
+use crate::definition::fields::{Fields, Problem};
+use crate::run::failure::Failure;
 
 /// What to put out.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,19 +12,19 @@
 //! - There is one answer, or the time is up; never both.
 //! - Whoever reads `data` behind the node finds what was declared: a `default` is judged and filled in as an answer is.
 //!
-//! Not here: keeping answers (`store::ask`), whose time is up (the same).
+//! Not here: keeping answers (`store::wait`), whose time is up (the same).
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::condition;
 use super::schema::{any, early, late, object};
+use crate::definition::fields::{Code, Fields, Problem, unreadable};
+use crate::definition::inputs::{self, Inputs};
 use crate::event::binding::MAX_TYPE_LEN;
+use crate::expression::template::{self, Survey};
 use crate::expression::{Expression, Scope};
-use crate::failure::{Class, Failure};
-use crate::fields::{Code, Fields, Problem, unreadable};
-use crate::inputs::{self, Inputs};
-use crate::template::{self, Survey};
+use crate::run::failure::{Class, Failure};
 
 /// What to wait for.
 #[derive(Clone, Debug, PartialEq)]

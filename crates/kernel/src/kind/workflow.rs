@@ -5,16 +5,16 @@
 //! - A child that did not complete fails its node with the child's own class.
 //! - What is not known of a child is not known of its node: a person is asked before it is performed again.
 //!
-//! Not here: making the child (`store::child`), running it (the engines).
+//! Not here: making the child (`store::run::child`), running it (the engines).
 
 use serde_json::{Value, json};
 
 use super::schema::{any, late, object};
+use crate::definition::fields::{Fields, Problem};
 use crate::execution;
-use crate::failure::{Class, Failure};
-use crate::fields::{Fields, Problem};
-use crate::generation;
+use crate::execution::generation;
 use crate::ids::{ExecutionId, NodeKey};
+use crate::run::failure::{Class, Failure};
 
 /// How deep children may have children.
 pub const MAX_DEPTH: i32 = 8;

@@ -3,7 +3,7 @@
 //! Invariants
 //! - A rule sees the body as `inputs`, and the headers that it names as `trigger.headers`, in lower case.
 //!
-//! Not here: signatures (`hook::signature`), tokens (`store::hook`), reading the body and counting requests (`server::http::hooks`).
+//! Not here: signatures (`hook::signature`), tokens (`store::webhook::hook`), reading the body and counting requests (`server::http::hooks`).
 
 pub mod signature;
 
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::definition::fields::{Code, Fields, Problem, Stage, child, unreadable};
 use crate::expression::Scope;
-use crate::failure::{Class, Failure};
-use crate::fields::{Code, Fields, Problem, Stage, child, unreadable};
-use crate::template::Template;
+use crate::expression::template::Template;
+use crate::run::failure::{Class, Failure};
 use signature::Signature;
 
 /// The longest body that may be allowed, and the one that is allowed if nothing is said.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use kernel::breaker::{Breaker, Permission, State};
 use kernel::queue::Answer;
+use kernel::queue::breaker::{Breaker, Permission, State};
 
 /// Plays a script: `+500` moves the clock by ms, `ask` sends a start, `claim N` asks for room with N
 /// waiting, and an answer's name (with `probe` behind it for the probe's) is heard.

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use kernel::parse;
-use kernel::problem::{Code, Problem};
+use kernel::definition::parse;
+use kernel::definition::problem::{Code, Problem};
 
 /// Every file of a folder of the corpus, by name.
 #[expect(clippy::disallowed_methods, reason = "the corpus is files")]
@@ -64,7 +64,7 @@ fn what_is_wrong_is_told_with_its_code_and_place_and_nothing_else_is() {
 /// A problem's text is what is at its line and column.
 fn shows_what_stands_there(name: &str, text: &str, problem: &Problem) {
     let (Some(line), Some(column), Some(shown)) = (problem.line, problem.column, &problem.text) else { return };
-    let line = kernel::source::line(text, line).unwrap_or_else(|| panic!("{name}: line {line} is there"));
+    let line = kernel::definition::source::line(text, line).unwrap_or_else(|| panic!("{name}: line {line} is there"));
     let rest: String = line.chars().skip(column as usize - 1).collect();
     assert!(rest.starts_with(shown.as_str()), "{name}: {problem:?} is at {rest:?}");
 }
@@ -83,7 +83,7 @@ fn what_only_looks_wrong_is_accepted() {
 #[test]
 fn a_file_is_judged_as_the_document_in_it_is() {
     for (name, text) in corpus("bad").into_iter().chain(corpus("good")) {
-        let source = kernel::source::read(&text);
+        let source = kernel::definition::source::read(&text);
         let Some(document) = source.value.as_ref().filter(|_| source.problems.is_empty()) else { continue };
         let messages = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
         let (by_text, by_value) = (parse::check_text(&text), parse::check(document));

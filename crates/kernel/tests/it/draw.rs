@@ -5,11 +5,11 @@ mod properties;
 
 use expect_test::{Expect, expect};
 use kernel::definition::Definition;
+use kernel::definition::parse;
+use kernel::definition::plan::Plan;
 use kernel::draw::{Drawing, Format, Page, Standing, Standings, text};
 use kernel::ids::{Label, NodeKey};
-use kernel::node::Status;
-use kernel::parse;
-use kernel::plan::Plan;
+use kernel::run::node::Status;
 use serde_json::{Value, json};
 
 fn read(document: &Value) -> (Definition, Plan) {

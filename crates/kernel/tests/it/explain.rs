@@ -2,8 +2,8 @@
 
 use expect_test::{Expect, expect};
 use kernel::execution::{self, Terminate, terminate};
-use kernel::explain::{EngineState, Facts, Stuck, explain};
 use kernel::ids::ExecutionId;
+use kernel::queue::explain::{EngineState, Facts, Stuck, explain};
 use kernel::queue::{Stage, Status};
 
 /// A ready item with room for it.

@@ -1,7 +1,7 @@
 //! Attacks by expression: each is stopped by its budget, or before it can begin.
 
+use kernel::expression::template::{Cause, Template};
 use kernel::expression::{Budget, EvalError, Expression, MAX_BYTES, MAX_STEPS};
-use kernel::template::{Cause, Template};
 use serde_json::json;
 
 use crate::attacks::{self, Stop};

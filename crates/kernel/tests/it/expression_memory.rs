@@ -1,7 +1,7 @@
 //! How much memory attacks by expression take. What is allocated is counted for the whole process, and every test has one of its own.
 
 use kernel::expression::Expression;
-use kernel::template::Template;
+use kernel::expression::template::Template;
 use peak_alloc::PeakAlloc;
 use serde_json::json;
 

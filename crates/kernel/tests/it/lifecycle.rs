@@ -9,7 +9,8 @@
 use std::fmt::{Debug, Write as _};
 
 use expect_test::{Expect, expect, expect_file};
-use kernel::{ask, event, execution, node, queue, webhook};
+use kernel::run::node;
+use kernel::{execution, job, queue, wait, webhook};
 
 /// One legal step: from, step, to.
 type Legal = (&'static str, String, &'static str);
@@ -47,8 +48,8 @@ fn nodes() -> Vec<Legal> {
 }
 
 fn jobs() -> Vec<Legal> {
-    let after = |from: event::Status, step| from.after(step).ok();
-    walk(&event::Status::ALL, &event::Step::ALL, event::Status::name, after)
+    let after = |from: job::Status, step| from.after(step).ok();
+    walk(&job::Status::ALL, &job::Step::ALL, job::Status::name, after)
 }
 
 fn deliveries() -> Vec<Legal> {
@@ -57,7 +58,7 @@ fn deliveries() -> Vec<Legal> {
 }
 
 fn asks() -> Vec<Legal> {
-    walk(&ask::Status::ALL, &ask::Step::ALL, ask::Status::name, ask::Status::after)
+    walk(&wait::Status::ALL, &wait::Step::ALL, wait::Status::name, wait::Status::after)
 }
 
 fn check(walk: &[Legal], expected: Expect) {
@@ -179,8 +180,8 @@ fn the_life_of_an_ask() {
             EXPIRED reopen OPEN
         "#]],
     );
-    for status in ask::Status::ALL {
-        assert_eq!(ask::Status::parse(status.name()), Some(status));
+    for status in wait::Status::ALL {
+        assert_eq!(wait::Status::parse(status.name()), Some(status));
     }
 }
 

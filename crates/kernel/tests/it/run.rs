@@ -16,8 +16,8 @@ mod stops;
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use kernel::node;
-use kernel::plan::Plan;
+use kernel::definition::plan::Plan;
+use kernel::run::node;
 use kernel::run::{Effect, Event, Run};
 
 use rows::{Rows, execution};

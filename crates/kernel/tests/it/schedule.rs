@@ -5,7 +5,7 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
-use kernel::parse;
+use kernel::definition::parse;
 use kernel::queue::Priority;
 use kernel::schedule::{
     Bad, Calendar, CatchUp, Due, Fate, MAX_IN_DOCUMENT, MOST_CAUGHT_UP, Overlap, Rule, Timing, check, due, meet,

@@ -3,8 +3,9 @@
 use expect_test::expect_file;
 use jsonschema::Validator;
 use kernel::definition::Kind;
-use kernel::problem::Code;
-use kernel::{kind, parse, source};
+use kernel::definition::problem::Code;
+use kernel::definition::{parse, source};
+use kernel::kind;
 use serde_json::Value;
 
 use crate::definitions::corpus;

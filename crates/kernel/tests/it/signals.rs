@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use expect_test::expect_file;
-use kernel::failure::Class;
+use kernel::run::failure::Class;
 use kernel::signals::{Event, Kind, Metric, Span, events, metrics, spans};
 
 const CLASSES: [Class; 16] = [

@@ -3,7 +3,7 @@
 //! Invariants
 //! - No key is shown by `Debug` or by `mask`.
 //!
-//! Not here: reading the file (`crate::root_keys`).
+//! Not here: reading the file (`crate::access::root_keys`).
 
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,9 @@
 //! Invariants
 //! - A version stores the policy of each of its nodes when it is published: changing these settings changes no version that exists.
 //!
-//! Not here: which failures are worth another try (`kernel::failure`).
+//! Not here: which failures are worth another try (`kernel::run::failure`).
 
-use kernel::failure::{Policy, Profiles};
+use kernel::run::failure::{Policy, Profiles};
 use serde::{Deserialize, Serialize};
 
 use super::Invalid;

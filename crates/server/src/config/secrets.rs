@@ -3,7 +3,7 @@
 //! Invariants
 //! - No key is shown by `Debug` or by `masked`.
 //!
-//! Not here: reading the file (`crate::secrets`).
+//! Not here: reading the file (`crate::access::secrets`).
 
 use serde::{Deserialize, Serialize};
 

@@ -8,10 +8,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use kernel::realtime::cursor::Place;
-use kernel::realtime::{Change, Topic, payload};
+use kernel::change::cursor::Place;
+use kernel::change::{Change, Topic};
 use kernel::signals::metrics;
 use serde_json::Value;
+use supabase::payload;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -37,8 +37,8 @@ impl Drop for Kept {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use kernel::realtime::cursor::Place;
-    use kernel::realtime::{Change, Op, Topic};
+    use kernel::change::cursor::Place;
+    use kernel::change::{Change, Op, Topic};
     use serde_json::json;
     use uuid::Uuid;
 

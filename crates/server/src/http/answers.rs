@@ -22,10 +22,10 @@ use engine::versions::Error;
 use kernel::ids::{ExecutionId, NodeKey, VersionId, WorkspaceId};
 use kernel::kind::wait_for_event::judge;
 use kernel::signals::metrics;
-use kernel::{ask, duration};
+use kernel::{duration, wait};
 use serde::Deserialize;
 use serde_json::Value;
-use store::ask::{Minted, Place, Told};
+use store::wait::{Minted, Place, Told};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
@@ -61,7 +61,7 @@ pub(crate) async fn list(
     let after = page::read(page::List::Waits, params.cursor.as_deref(), place_of)?;
     executions::find(&api, &caller, id).await?;
     let found = api.store.waits_below(id, caller.workspace, after.as_ref(), limit + 1).await?;
-    let cursor = |row: &store::ask::Wait| {
+    let cursor = |row: &store::wait::Wait| {
         let mut place = row.place.execution.0.as_bytes().to_vec();
         place.extend_from_slice(&row.place.iteration.to_be_bytes());
         place.extend_from_slice(row.place.node.as_str().as_bytes());
@@ -147,8 +147,8 @@ async fn wait(
     })?;
     let (nodes, iteration) = (&version.definition.nodes, iteration.unwrap_or(0));
     let found = nodes.iter().find(|found| found.key.as_str() == node);
-    let Some((found, with)) = found.and_then(|found| Some((found, ask::wait(found, iteration)?))) else {
-        return Err(Problem::new(Code::NotFound, ask::no_wait(nodes, node, iteration)));
+    let Some((found, with)) = found.and_then(|found| Some((found, wait::wait(found, iteration)?))) else {
+        return Err(Problem::new(Code::NotFound, wait::no_wait(nodes, node, iteration)));
     };
     Ok((Place { execution, node: found.key.clone(), iteration }, with.clone()))
 }
@@ -160,7 +160,7 @@ async fn ended(api: &Api, place: &Place) -> Result<Problem, Problem> {
     let next = api.store.waits(place.execution, None, Some(before), 1).await?.pop();
     let status = next.filter(|wait| wait.place == *place).map(|wait| wait.status);
     Ok(match status {
-        Some(ask::Status::Answered | ask::Status::Taken) => answered(),
+        Some(wait::Status::Answered | wait::Status::Taken) => answered(),
         _ => over(),
     })
 }
@@ -224,7 +224,7 @@ fn unknown(error: store::Error) -> Problem {
     }
 }
 
-fn wire(wait: store::ask::Wait) -> Wait {
+fn wire(wait: store::wait::Wait) -> Wait {
     Wait {
         execution_id: wait.place.execution,
         node: wait.place.node.to_string(),

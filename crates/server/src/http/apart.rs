@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use engine::compute;
 use kernel::definition::Definition;
+use kernel::definition::parse;
+use kernel::definition::plan::Plan;
 use kernel::ids::WorkspaceId;
-use kernel::parse;
-use kernel::plan::Plan;
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Code, Problem};
 
 /// How long a request waits for its computation.
-const WITHIN: Duration = Duration::from_secs(20);
+pub(crate) const WITHIN: Duration = Duration::from_secs(20);
 /// What has fewer bytes is computed at once.
 pub(crate) const SMALL: usize = 32 << 10;
 
@@ -33,10 +33,13 @@ pub(crate) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let workspace = workspace.unwrap_or(ROOT_KEYS);
-    compute::run_within(workspace, WITHIN, work).await.map_err(|compute::Busy| {
-        let detail = "too much is being computed for this workspace; try again shortly, and send less at once";
-        Problem { retry_after_s: Some(2), ..Problem::new(Code::RateLimited, detail) }
-    })
+    compute::run_within(workspace, WITHIN, work).await.map_err(|compute::Busy| busy())
+}
+
+/// Too much is being computed for a workspace.
+pub(crate) fn busy() -> Problem {
+    let detail = "too much is being computed for this workspace; try again shortly, and send less at once";
+    Problem { retry_after_s: Some(2), ..Problem::new(Code::RateLimited, detail) }
 }
 
 /// A stored graph, checked.

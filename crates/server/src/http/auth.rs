@@ -18,11 +18,11 @@ use axum::response::Response;
 use kernel::access::Scopes;
 use kernel::ids::{KeyId, WorkspaceId};
 use store::Store;
-use store::key::{Key, Secret};
+use store::access::key::{Key, Secret};
 
 use super::failures::{Reason, client, limited};
 use super::{Api, Code, Problem, access};
-use crate::root_keys::RootKeys;
+use crate::access::root_keys::RootKeys;
 
 /// How long a key that was found is trusted without looking again.
 const FRESH: Duration = Duration::from_secs(3);

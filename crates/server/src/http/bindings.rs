@@ -68,7 +68,7 @@ pub(crate) async fn list(
     let limit = page::limit(params.limit)?;
     let after = page::read(page::List::Bindings, params.cursor.as_deref(), page::uuid_of)?;
     let rows = api.store.bindings(caller.sees(params.workspace_id)?, after, limit + 1).await?;
-    let cursor = |row: &store::binding::Binding| page::write(page::List::Bindings, row.id.as_bytes());
+    let cursor = |row: &store::event::binding::Binding| page::write(page::List::Bindings, row.id.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
@@ -141,14 +141,14 @@ async fn read(
 }
 
 /// A problem of a rule, at the name that its field has on the wire.
-fn named(problem: kernel::parse::Problem) -> kernel::parse::Problem {
+fn named(problem: kernel::definition::parse::Problem) -> kernel::definition::parse::Problem {
     let pointer = match problem.pointer.as_str() {
         "/type" => "/eventType".to_owned(),
         "/workflow_id" => "/workflowId".to_owned(),
         "/lease_s" => "/leaseSeconds".to_owned(),
         other => other.to_owned(),
     };
-    kernel::parse::Problem::new(problem.code, pointer, problem.message)
+    kernel::definition::parse::Problem::new(problem.code, pointer, problem.message)
 }
 
 fn unknown(error: store::Error) -> Problem {
@@ -158,7 +158,7 @@ fn unknown(error: store::Error) -> Problem {
     }
 }
 
-fn wire(binding: store::binding::Binding) -> Binding {
+fn wire(binding: store::event::binding::Binding) -> Binding {
     Binding {
         id: binding.id,
         workspace_id: binding.workspace,

@@ -6,7 +6,8 @@ use axum::body::{HttpBody as _, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use kernel::{exact, parse};
+use kernel::definition::parse;
+use kernel::exact;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

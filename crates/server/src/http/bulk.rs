@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json as Reply};
-use store::enqueue::Start;
+use store::queue::enqueue::Start;
 
 use super::auth::Caller;
 use super::body::{self, Json};

@@ -12,13 +12,13 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
-use store::admission::Gate;
-use store::control::Terminated;
+use store::queue::claim::Gate;
+use store::queue::control::Terminated;
 
 use super::auth::Caller;
 use super::body::Id;
 use super::{Api, Code, Problem, definitions, executions, workspaces};
-use crate::strays;
+use crate::queue::strays;
 use crate::wire;
 
 /// Starts nothing of a workspace any more; what runs goes on. Needs a root key.

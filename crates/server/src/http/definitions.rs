@@ -4,9 +4,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
-use kernel::failure::Profiles;
+use kernel::definition::parse;
 use kernel::ids::{DefinitionId, WorkspaceId};
-use kernel::parse;
+use kernel::run::failure::Profiles;
 use serde::Deserialize;
 use store::definition::{NewVersion, StoredVersion, Which};
 use utoipa::IntoParams;
@@ -217,7 +217,7 @@ pub(crate) async fn diff(
         None => api.store.latest_version(known.id).await?.0.number,
     };
     let (old, new) = (graph(&api, &known, from).await?, graph(&api, &known, to).await?);
-    let changes = apart::run(Some(known.workspace), move || kernel::diff::diff(&old, &new)).await?;
+    let changes = apart::run(Some(known.workspace), move || kernel::definition::diff::diff(&old, &new)).await?;
     Ok(Reply(Diff { from, to, changes }))
 }
 
@@ -306,7 +306,7 @@ pub(crate) async fn find(
 fn check(
     body: &SubmitDefinition,
     profiles: &Profiles,
-) -> Result<(kernel::definition::Definition, kernel::plan::Plan), Problem> {
+) -> Result<(kernel::definition::Definition, kernel::definition::plan::Plan), Problem> {
     let checked = match (&body.document, &body.source) {
         (Some(document), _) => parse::check_by(document, profiles),
         (None, Some(source)) => parse::check_text_by(source, profiles),

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::State;
 use axum::{Extension, Json as Reply};
+use kernel::definition::plan::Plan;
+use kernel::expression::template::{self, Template};
 use kernel::expression::{Expression, Path, Root, Scope, type_name};
-use kernel::failure::Failure;
 use kernel::ids::NodeKey;
-use kernel::plan::Plan;
-use kernel::template::{self, Template};
+use kernel::run::failure::Failure;
 use serde_json::Value;
 use store::execution::Execution;
 

@@ -9,10 +9,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use kernel::explain::EngineState;
+use kernel::queue::explain::EngineState;
 
 use super::Api;
-use crate::recorder::{pool, recorder};
+use crate::signals::recorder::{pool, recorder};
 use crate::wire::Readiness;
 
 /// What readiness looks at beside the rest of the API.
@@ -77,7 +77,7 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
 
 /// Can this process open what is sealed? A process that cannot would fail the calls it performs, so it is not ready.
 async fn secrets(api: &Api) -> Result<(), String> {
-    let looked = tokio::time::timeout(Duration::from_secs(2), crate::secrets::trouble(&api.vault)).await;
+    let looked = tokio::time::timeout(Duration::from_secs(2), crate::access::secrets::trouble(&api.vault)).await;
     match looked {
         Ok(Ok(Some(trouble))) => Err(trouble),
         Ok(Ok(None)) => Ok(()),

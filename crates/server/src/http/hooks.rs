@@ -17,7 +17,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use store::definition::Which;
-use store::hook::Token;
+use store::webhook::hook::Token;
 use uuid::Uuid;
 
 use super::auth::Caller;
@@ -89,7 +89,7 @@ pub(crate) async fn list(
     let limit = page::limit(params.limit)?;
     let after = page::read(page::List::Hooks, params.cursor.as_deref(), page::uuid_of)?;
     let rows = api.store.hooks(caller.sees(params.workspace_id)?, after, limit + 1).await?;
-    let cursor = |row: &store::hook::Hook| page::write(page::List::Hooks, row.id.as_bytes());
+    let cursor = |row: &store::webhook::hook::Hook| page::write(page::List::Hooks, row.id.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, wire)))
 }
 
@@ -145,7 +145,7 @@ fn unknown(error: store::Error) -> Problem {
     }
 }
 
-fn wire(hook: store::hook::Hook) -> Hook {
+fn wire(hook: store::webhook::hook::Hook) -> Hook {
     Hook {
         id: hook.id,
         workspace_id: hook.workspace,

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use kernel::access::Scopes;
 use kernel::ids::{KeyId, WorkspaceId};
 use serde::Deserialize;
-use store::key::{Denied, Listed, Maker, NewKey, Secret};
+use store::access::key::{Denied, Listed, Maker, NewKey, Secret};
 use utoipa::IntoParams;
 
 use super::auth::Caller;

@@ -8,7 +8,7 @@ use axum::{Extension, Json as Reply};
 use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
 use kernel::queue::Status;
 use serde::Deserialize;
-use store::letter::{Letter, Which};
+use store::queue::dead_letter::{Letter, Which};
 use utoipa::IntoParams;
 
 use super::auth::Caller;

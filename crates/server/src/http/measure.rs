@@ -12,8 +12,8 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::Response;
+use kernel::signals::trace::TraceParent;
 use kernel::signals::{metrics, spans};
-use kernel::trace::TraceParent;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 

@@ -222,7 +222,7 @@ mod tests {
                 assert!(!field.contains('_'), "{name}.{field} is no field of this API: give it #[serde(rename = …)]");
             }
         }
-        let full = kernel::explain::Waiting::WorkspaceFull { running: 1, limit: 1, held_by: Vec::new() };
+        let full = kernel::queue::explain::Waiting::WorkspaceFull { running: 1, limit: 1, held_by: Vec::new() };
         let sent = serde_json::to_value(full).expect("JSON");
         let known =
             document["components"]["schemas"]["WaitingReasonWorkspaceFull"]["properties"].as_object().expect("fields");

@@ -29,7 +29,8 @@ pub(crate) async fn get(
     Id(id): Id<WorkspaceId>,
 ) -> Result<Reply<OutboundRules>, Problem> {
     visible(&caller, id)?;
-    let store::outbound::Outbound { allow, deny } = api.store.workspace_outbound(id).await.map_err(not_found)?;
+    let store::access::outbound::Outbound { allow, deny } =
+        api.store.workspace_outbound(id).await.map_err(not_found)?;
     Ok(Reply(OutboundRules { allow, deny }))
 }
 
@@ -50,7 +51,7 @@ pub(crate) async fn set(
     let rules = Rules::parse(&body.allow, &body.deny);
     let rules = rules.map_err(|bad| Problem::new(Code::ValidationFailed, bad.to_string()))?;
     // As they are read, so that the same entry is stored in one way.
-    let stored = store::outbound::Outbound {
+    let stored = store::access::outbound::Outbound {
         allow: rules.allow.iter().map(ToString::to_string).collect(),
         deny: rules.deny.iter().map(ToString::to_string).collect(),
     };

@@ -7,7 +7,7 @@
 
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
-use store::listing::Place;
+use store::execution::list::Place;
 use store::page::Paged;
 use uuid::Uuid;
 

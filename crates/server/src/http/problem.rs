@@ -7,8 +7,9 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use kernel::parse;
+use kernel::definition::parse;
 
+use crate::definition::inputs;
 use crate::wire::ProblemBody;
 
 /// Every code an answer may carry.
@@ -109,6 +110,15 @@ impl Problem {
     /// What every address answers that this caller may not know of.
     pub fn not_found(what: &str) -> Problem {
         Problem::new(Code::NotFound, format!("there is no such {what}"))
+    }
+}
+
+impl From<inputs::Error> for Problem {
+    fn from(error: inputs::Error) -> Problem {
+        match error {
+            inputs::Error::Store(error) => error.into(),
+            inputs::Error::Busy => super::apart::busy(),
+        }
     }
 }
 

@@ -8,11 +8,12 @@
 
 use axum::extract::State;
 use axum::{Extension, Json as Reply};
-use kernel::event::{Status, binding};
+use kernel::event::binding;
 use kernel::ids::WorkspaceId;
+use kernel::job::Status;
 use serde::Deserialize;
 use serde_json::json;
-use store::projection::{Claim, End, Wanted, Which};
+use store::job::{Claim, End, Wanted, Which};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
@@ -61,7 +62,7 @@ pub(crate) async fn list(
     };
     let found = api.store.jobs(which, limit + 1).await?;
     let cursor =
-        |row: &store::projection::Job| page::write(page::List::Jobs, &page::timed(row.created_at, *row.id.as_bytes()));
+        |row: &store::job::Job| page::write(page::List::Jobs, &page::timed(row.created_at, *row.id.as_bytes()));
     Ok(Reply(page::cut(found, limit, cursor, wire)))
 }
 
@@ -98,7 +99,7 @@ pub(crate) async fn claim(
         limit,
     };
     let held = api.store.claim_jobs(&wanted).await?;
-    let claimed = |held: store::projection::Held| ClaimedJob {
+    let claimed = |held: store::job::Held| ClaimedJob {
         claim_id: held.claim,
         lease_until: held.lease_until,
         job: wire(held.job),
@@ -200,7 +201,7 @@ fn unknown(error: store::Error) -> Problem {
     }
 }
 
-fn wire(job: store::projection::Job) -> Job {
+fn wire(job: store::job::Job) -> Job {
     Job {
         id: job.id,
         workspace_id: job.workspace,

@@ -10,9 +10,9 @@ use axum::extract::State;
 use axum::{Extension, Json as Reply};
 use engine::Described;
 use jiff::Timestamp;
-use kernel::explain::{self, EngineState, Stuck};
 use kernel::ids::QueueItemId;
 use kernel::queue::Status;
+use kernel::queue::explain::{self, EngineState, Stuck};
 
 use store::queue::Ticket;
 
@@ -20,7 +20,7 @@ use super::auth::Caller;
 use super::body::Id;
 use super::{Api, ApiParts, Problem};
 use crate::config::ms;
-use crate::lease;
+use crate::process::lease;
 use crate::wire::{QueueItem, WaitingReason};
 
 /// The ticket if there still is one; after its end the execution answers.

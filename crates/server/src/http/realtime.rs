@@ -6,7 +6,7 @@
 //!   shows and repeats.
 //! - A refusal takes its time: the client comes back for ever.
 //!
-//! Not here: frames, filters and payloads (`kernel::realtime`), the changes themselves (`crate::feed`).
+//! Not here: frames, filters and payloads (`kernel::change`), the changes themselves (`crate::feed`).
 
 mod channels;
 mod identity;
@@ -19,8 +19,8 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
-use kernel::realtime::frame::Version;
 use serde::Deserialize;
+use supabase::frame::Version;
 
 use super::failures::{Origin, Reason};
 use super::{Api, Code, Problem};

@@ -2,7 +2,8 @@
 
 use axum::Json as Reply;
 use kernel::definition::Kind;
-use kernel::{kind, parse};
+use kernel::definition::parse;
+use kernel::kind;
 use serde_json::Value;
 
 use crate::wire::Kinds;

@@ -6,14 +6,15 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
+use kernel::definition;
+use kernel::definition::{parse, plan};
+use kernel::execution::rerun::{self, From, Kept, Refused, Resolve};
 use kernel::ids::{ExecutionId, NodeKey};
 use kernel::queue::Priority;
-use kernel::rerun::{self, From, Kept, Refused, Resolve};
-use kernel::{definition, parse, plan};
 use serde_json::json;
 use store::definition::Which;
-use store::enqueue::Start;
 use store::execution::Execution;
+use store::queue::enqueue::Start;
 
 use super::auth::Caller;
 use super::body::{Id, Json};
@@ -99,8 +100,9 @@ async fn kept(
 ) -> Result<(Option<kernel::ids::VersionId>, Kept), Problem> {
     let same = (version == RerunVersion::Same).then_some(old.version);
     let rows = api.store.node_states(old.id).await?;
-    let ended: BTreeMap<NodeKey, kernel::node::Status> = rows.into_iter().map(|row| (row.node, row.status)).collect();
-    let is_known = ended.values().all(|status| *status != kernel::node::Status::Unknown);
+    let ended: BTreeMap<NodeKey, kernel::run::node::Status> =
+        rows.into_iter().map(|row| (row.node, row.status)).collect();
+    let is_known = ended.values().all(|status| *status != kernel::run::node::Status::Unknown);
     if *from == From::Start && resolve.is_empty() && is_known {
         return Ok((same, Kept::default()));
     }

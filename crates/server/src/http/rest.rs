@@ -10,7 +10,7 @@
 //! before the answer: the claim stands, and its worker finds the row under its own name; unheard of, it comes back when its lease is over. A change
 //! that arrives twice finds nothing the second time, if it names the status it leaves.
 //!
-//! Not here: what may be asked (`kernel::rest`), the statements (`store::rest`), pages in browsers (`cors`).
+//! Not here: what may be asked (`supabase::rest`), the statements (`store::job::table`), pages in browsers (`cors`).
 
 mod fault;
 mod identity;
@@ -20,11 +20,11 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use kernel::rest::header::{ONE, Wanted};
-use kernel::rest::query::Query;
-use kernel::rest::{Refused, change, check_table, decode};
 use serde_json::Value;
-use store::rest::{Change, Rows};
+use store::job::table::{Change, Rows};
+use supabase::rest::header::{ONE, Wanted};
+use supabase::rest::query::Asked;
+use supabase::rest::{Refused, change, check_table, decode};
 
 use super::auth::Caller;
 use super::body::Json;
@@ -42,9 +42,9 @@ pub(crate) async fn ask(
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
     check_name(table, headers.get("accept-profile"))?;
-    let query = read(query)?;
+    let Asked { query, .. } = read(query)?;
     let wanted = wanted(&headers)?;
-    let rows = api.store.ask_rows(&query, wanted, caller.workspace).await?;
+    let rows = api.store.ask_rows(&query, wanted.count, caller.workspace).await?;
     wanted.check_rows(rows.count)?;
     Ok(told(StatusCode::OK, wanted, u64::from(query.offset), &rows))
 }
@@ -60,8 +60,8 @@ pub(crate) async fn change(
     body: Result<Json<Value>, Problem>,
 ) -> Result<Response, Fault> {
     check_name(table, headers.get("content-profile"))?;
-    let query = read(query)?;
-    query.check_update()?;
+    let asked = read(query)?;
+    asked.check_update()?;
     let wanted = wanted(&headers)?;
     let Json(body) = body.map_err(Fault::of_body)?;
     let set = change::columns(&body)?;
@@ -70,8 +70,8 @@ pub(crate) async fn change(
         wanted.check_rows(0)?;
         return Ok(changed(wanted, &none));
     }
-    let asked = Change { query: &query, set: &set, body: &body, wanted };
-    let rows = api.store.change_rows(&asked, caller.workspace).await??;
+    let change = Change { query: &asked.query, set: &set, body: &body, returning: wanted.rows };
+    let rows = api.store.change_rows(&change, caller.workspace, |rows| wanted.judge(rows)).await??;
     if rows.count > 0 && body["status"] == "pending" {
         api.jobs.notify_one();
     }
@@ -94,8 +94,8 @@ fn check_name(table: Result<Path<String>, PathRejection>, profile: Option<&Heade
     check_table(&table, profile.as_deref())
 }
 
-fn read(query: Option<String>) -> Result<Query, Refused> {
-    Query::read(&decode::pairs(query.as_deref().unwrap_or_default())?)
+fn read(query: Option<String>) -> Result<Asked, Refused> {
+    Asked::read(&decode::pairs(query.as_deref().unwrap_or_default())?)
 }
 
 fn wanted(headers: &HeaderMap) -> Result<Wanted, Refused> {

@@ -4,7 +4,7 @@
 //! - A schedule starts a definition of its own workspace, with an input that its published version takes when the schedule is made.
 //! - A trigger is a start: judged alike, answered alike, repeatable by its key.
 //!
-//! Not here: what a definition asks for by itself (`on: schedule`, at publishing), taking ticks (`crate::schedules`).
+//! Not here: what a definition asks for by itself (`on: schedule`, at publishing), taking ticks (`crate::schedule`).
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -15,16 +15,16 @@ use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::schedule::{self, Calendar, Overlap, Rule, Timing};
 use serde::Deserialize;
 use serde_json::json;
-use store::enqueue::{Accepted, Start};
+use store::queue::enqueue::{Accepted, Start};
 use store::schedule::fire::{Due, Triggered};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
-use super::declared::Verdict;
 use super::{Api, Code, Problem, absent, apart, page, starts};
-use crate::schedules::start;
+use crate::definition::inputs::Verdict;
+use crate::schedule::start;
 use crate::wire::{ChangeSchedule, CreateSchedule, NextTicks, Page, Schedule, Started, Tick};
 
 /// How many ticks are told ahead.
@@ -234,13 +234,13 @@ async fn attempt(
         ..start(&due, idempotency.clone())
     };
     let judged = [(0, asked)];
-    let verdict = api.declared.judge(&api.store, &judged, true).await?.pop();
+    let verdict = api.input_rules.judge(&api.store, &judged, true).await?.pop();
     let ([(_, asked)], Some(verdict)) = (&judged, verdict) else { return Err(Problem::of(Code::Internal)) };
     let (limit, keyed) = (api.settings.queue.max_backlog, idempotency.is_some());
     let told = api.store.trigger(&due, verdict.fill(asked), verdict.published(), limit, &caller.actor).await;
     match (told.map_err(|error| starts::busy(error, keyed))?, verdict) {
         // With its key it may have been accepted once; it was not.
-        (Triggered::Accepted(Accepted::Moved), Verdict::Refused(problem)) => Err(problem),
+        (Triggered::Accepted(Accepted::Moved), Verdict::Refused(problems)) => Err(starts::refusal(problems)),
         (Triggered::Accepted(Accepted::Moved) | Triggered::Changed, _) => Ok(None),
         (Triggered::Accepted(accepted), _) => {
             if matches!(accepted, Accepted::New { .. }) {
@@ -293,10 +293,10 @@ async fn read(
     let rule = rule(body)?;
     absent::definition(api, caller, Some(workspace), definition).await?;
     let due = Due { id: Uuid::nil(), workspace, definition, input: rule.input.clone(), revision: 0 };
-    let verdicts = api.declared.judge(&api.store, &[(0, start(&due, None))], true).await?;
+    let verdicts = api.input_rules.judge(&api.store, &[(0, start(&due, None))], true).await?;
     for verdict in verdicts {
-        if let Verdict::Refused(problem) = verdict {
-            return Err(problem);
+        if let Verdict::Refused(problems) = verdict {
+            return Err(starts::refusal(problems));
         }
     }
     let now = api.store.now().await?;
@@ -329,13 +329,13 @@ fn rule(body: ChangeSchedule) -> Result<Rule, Problem> {
 }
 
 /// A problem of a rule, at the name that its field has on the wire.
-fn named(problem: kernel::parse::Problem) -> kernel::parse::Problem {
+fn named(problem: kernel::definition::parse::Problem) -> kernel::definition::parse::Problem {
     let pointer = match problem.pointer.as_str() {
         "/at" => "/runAt".to_owned(),
         "/concurrency_key" => "/concurrencyKey".to_owned(),
         other => other.to_owned(),
     };
-    kernel::parse::Problem::new(problem.code, pointer, problem.message)
+    kernel::definition::parse::Problem::new(problem.code, pointer, problem.message)
 }
 
 fn refused(detail: impl Into<String>) -> Problem {

@@ -12,7 +12,7 @@ use axum::{Extension, Json as Reply};
 use engine::vault;
 use kernel::ids::WorkspaceId;
 use serde::Deserialize;
-use store::secret::Listed;
+use store::access::secret::Listed;
 use utoipa::IntoParams;
 
 use super::auth::Caller;

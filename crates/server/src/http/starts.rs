@@ -10,19 +10,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::HeaderMap;
+use kernel::definition::parse;
 use kernel::execution::Status;
+use kernel::execution::rerun::Kept;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
-use kernel::rerun::Kept;
-use kernel::trace::TraceParent;
+use kernel::signals::trace::TraceParent;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use store::batch::{Fate, by_halves};
-use store::enqueue::{Accepted, Judged, Start};
+use store::queue::enqueue::{Accepted, Judged, Start};
 
 use super::auth::Caller;
-use super::declared::Verdict;
 use super::{Api, Code, Problem, absent};
+use crate::definition::inputs::Verdict;
 use crate::wire;
 
 /// The longest key. That of a bulk is shorter by the place of an item behind it.
@@ -39,7 +40,7 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     if key.is_empty() || key.len() > LONGEST_KEY {
         return Err(Problem::new(Code::ValidationFailed, "Idempotency-Key: 1 to 200 printable characters"));
     }
-    if kernel::idempotency::is_reserved(key) {
+    if kernel::queue::idempotency::is_reserved(key) {
         let detail = "Idempotency-Key: this service derives keys of that form itself; choose another";
         return Err(Problem::new(Code::ValidationFailed, detail));
     }
@@ -125,13 +126,13 @@ pub(crate) async fn accept(
     let mut answers: Vec<Option<Result<wire::Started, Problem>>> = starts.iter().map(|_| None).collect();
     let mut open: Vec<(usize, Start)> = starts.into_iter().enumerate().collect();
     for round in 0..ROUNDS {
-        let verdicts = api.declared.judge(&api.store, &open, round > 0).await?;
+        let verdicts = api.input_rules.judge(&api.store, &open, round > 0).await?;
         let (mut sent, mut again) = (Vec::new(), Vec::new());
         for ((at, start), verdict) in open.into_iter().zip(verdicts) {
             match verdict {
                 // By a version that may be published no more: nobody is refused for that.
                 Verdict::Refused(_) if round == 0 && start.version.is_none() => again.push((at, start)),
-                Verdict::Refused(problem) if start.idempotency.is_none() => answers[at] = Some(Err(problem)),
+                Verdict::Refused(problems) if start.idempotency.is_none() => answers[at] = Some(Err(refusal(problems))),
                 verdict => sent.push((at, start, verdict)),
             }
         }
@@ -140,7 +141,7 @@ pub(crate) async fn accept(
         for ((at, start, verdict), answer) in sent.into_iter().zip(accepted) {
             match (answer, verdict) {
                 (Some(answer), _) => answers[at] = Some(answer),
-                (None, Verdict::Refused(problem)) => answers[at] = Some(Err(problem)),
+                (None, Verdict::Refused(problems)) => answers[at] = Some(Err(refusal(problems))),
                 (None, Verdict::Good { .. }) => open.push((at, start)),
             }
         }
@@ -153,6 +154,15 @@ pub(crate) async fn accept(
         Err(Problem { retry_after_s: Some(1), ..problem })
     };
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(moving)).collect())
+}
+
+/// What a client is told of an input that its version does not take.
+pub(crate) fn refusal(problems: Vec<parse::Problem>) -> Problem {
+    let detail = match problems.as_slice() {
+        [only] => only.to_string(),
+        many => format!("the input has {} problems", many.len()),
+    };
+    Problem { problems, ..Problem::new(Code::ValidationFailed, detail) }
 }
 
 /// Stores starts that were judged; no answer for one that must be judged anew. What was refused is stored by no
@@ -218,8 +228,8 @@ pub(crate) async fn accept_rerun(
 ) -> Result<Result<wire::Started, Problem>, Problem> {
     // Its version is pinned, so it is judged once.
     let judged = [(0, start.clone())];
-    let start = match api.declared.judge(&api.store, &judged, false).await?.pop() {
-        Some(Verdict::Refused(problem)) => return Ok(Err(problem)),
+    let start = match api.input_rules.judge(&api.store, &judged, false).await?.pop() {
+        Some(Verdict::Refused(problems)) => return Ok(Err(refusal(problems))),
         Some(verdict) => verdict.fill(start),
         None => start.clone(),
     };

@@ -6,7 +6,7 @@
 //! - A quiet stream's place moves on with its heartbeats.
 //! - A key sees its own workspace's changes; one that was revoked or has expired ends its streams within seconds.
 //!
-//! Not here: the order of changes (`kernel::realtime::cursor`), the socket of the Supabase client (`realtime`).
+//! Not here: the order of changes (`kernel::change::cursor`), the socket of the Supabase client (`realtime`).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,21 +18,21 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use kernel::change::cursor::Place;
+use kernel::change::{Change, Topic};
 use kernel::ids::ExecutionId;
 use kernel::queue;
-use kernel::realtime::cursor::Place;
-use kernel::realtime::{Change, Topic};
 use kernel::signals::metrics;
 use serde_json::{Value, json};
+use store::access::key::Secret;
 use store::feed::Missed;
-use store::key::Secret;
 use tokio::time::Instant;
 
 use super::auth::{self, Caller};
 use super::body::Id;
 use super::{Api, Code, Problem};
+use crate::execution::waiters::Turn;
 use crate::feed::{Following, Order};
-use crate::waiters::Turn;
 
 /// How often the key is looked at again.
 const TICK: Duration = Duration::from_secs(1);

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::{Extension, Json as Reply};
-use kernel::ask::Status;
 use kernel::duration;
 use kernel::ids::{ClaimId, WorkspaceId};
 use kernel::kind::task::{LONGEST_LEASE, MAX_QUEUE_LEN, SHORTEST_LEASE, failed, is_queue};
 use kernel::signals::metrics;
+use kernel::wait::Status;
 use serde::Deserialize;
-use store::task::{Ended, Wanted};
+use store::wait::task::{Ended, Wanted};
 use tokio::time::Instant;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -28,7 +28,7 @@ use uuid::Uuid;
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::{Api, Code, Problem, page};
-use crate::waiters::Turn;
+use crate::execution::waiters::Turn;
 use crate::wire::{ClaimTasks, ClaimedTask, ClaimedTasks, CompleteTask, FailTask, KeepTask, KeptTask, Page, Task};
 
 /// The most tasks of one claim, and the most queues it may name.
@@ -201,7 +201,7 @@ pub(crate) async fn list(
     let after = page::read(page::List::Tasks, params.cursor.as_deref(), page::uuid_of)?;
     let of = (params.queue.as_deref(), params.status);
     let found = api.store.tasks(caller.sees(params.workspace_id)?, of, after, limit + 1).await?;
-    let cursor = |row: &store::task::Task| page::write(page::List::Tasks, row.id.as_bytes());
+    let cursor = |row: &store::wait::task::Task| page::write(page::List::Tasks, row.id.as_bytes());
     Ok(Reply(page::cut(found, limit, cursor, wire)))
 }
 
@@ -234,7 +234,7 @@ fn unknown(error: store::Error) -> Problem {
     }
 }
 
-fn claimed(task: store::task::Task) -> Option<ClaimedTask> {
+fn claimed(task: store::wait::task::Task) -> Option<ClaimedTask> {
     Some(ClaimedTask {
         claim_id: task.claim?.0,
         lease_until: task.lease_until?,
@@ -252,7 +252,7 @@ fn claimed(task: store::task::Task) -> Option<ClaimedTask> {
     })
 }
 
-fn wire(task: store::task::Task) -> Task {
+fn wire(task: store::wait::task::Task) -> Task {
     Task {
         id: task.id,
         workspace_id: task.workspace,

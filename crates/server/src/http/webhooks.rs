@@ -6,7 +6,7 @@
 //! - A URL that the guard would refuse whatever it resolves to is refused here.
 //! - A workspace's key sees its own webhooks, and narrows them to its own workflows.
 //!
-//! Not here: telling (`crate::webhooks`), what comes in (`hooks`).
+//! Not here: telling (`crate::webhook`), what comes in (`hooks`).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use kernel::execution;
 use kernel::ids::WorkspaceId;
 use kernel::webhook::{ENDS, MAX_URL_LEN, Status, secret};
 use serde::Deserialize;
-use store::secret::Sealed;
+use store::access::secret::Sealed;
 use store::webhook::{Change, NewWebhook, delivery, secret_name};
 use url::Url;
 use utoipa::IntoParams;

@@ -15,10 +15,10 @@ use store::Store;
 use tokio::sync::mpsc;
 
 use super::StartError;
+use crate::access::secrets;
 use crate::config::{EngineKind, Settings};
-use crate::hints::{Hint, Hints};
-use crate::secrets;
-use crate::waiters::Waiters;
+use crate::execution::waiters::Waiters;
+use crate::process::hints::{Hint, Hints};
 
 /// What this process has to do with the engine.
 #[derive(Clone, Copy, Debug)]

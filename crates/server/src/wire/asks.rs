@@ -3,8 +3,8 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use kernel::ask;
 use kernel::ids::{ExecutionId, WorkspaceId};
+use kernel::wait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -19,7 +19,7 @@ pub struct Wait {
     /// Of a loop, from 1; 0 if the node is none.
     pub iteration: i32,
     /// `OPEN`: it takes an answer. `ANSWERED`: it has one that the run has not seen yet, or that came before the node began.
-    pub status: ask::Status,
+    pub status: wait::Status,
     /// The type of the domain event that answers it; none: a person or a program does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
@@ -242,7 +242,7 @@ pub struct Task {
     pub node: String,
     pub iteration: i32,
     pub attempt: i32,
-    pub status: ask::Status,
+    pub status: wait::Status,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -69,11 +69,11 @@ pub enum RerunResolve {
     Repeat,
 }
 
-impl From<RerunResolve> for kernel::rerun::Resolve {
+impl From<RerunResolve> for execution::rerun::Resolve {
     fn from(resolve: RerunResolve) -> Self {
         match resolve {
-            RerunResolve::Done => kernel::rerun::Resolve::Done,
-            RerunResolve::Repeat => kernel::rerun::Resolve::Repeat,
+            RerunResolve::Done => execution::rerun::Resolve::Done,
+            RerunResolve::Repeat => execution::rerun::Resolve::Repeat,
         }
     }
 }

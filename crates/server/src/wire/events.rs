@@ -1,8 +1,8 @@
 //! Events, their bindings, and the jobs that they make.
 
 use jiff::Timestamp;
-use kernel::event;
 use kernel::ids::{DefinitionId, WorkspaceId};
+use kernel::job;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -190,7 +190,7 @@ pub struct Job {
     pub event_data: Value,
     pub stream_id: Uuid,
     pub stream_type: String,
-    pub status: event::Status,
+    pub status: job::Status,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

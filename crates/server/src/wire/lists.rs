@@ -147,5 +147,5 @@ pub struct WholeVersion {
 pub struct Diff {
     pub from: i32,
     pub to: i32,
-    pub changes: Vec<kernel::diff::Change>,
+    pub changes: Vec<kernel::definition::diff::Change>,
 }

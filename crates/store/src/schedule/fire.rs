@@ -8,7 +8,7 @@
 //! What happens if the process dies: before the commit nothing happened, and the schedule is still due; after it, the executions
 //! wait in the queue like any other. A second look finds the next time moved on.
 //!
-//! Not here: which ticks are run (`kernel::schedule`), when to look (`server::schedules`).
+//! Not here: which ticks are run (`kernel::schedule`), when to look (`server::schedule`).
 
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::rule_of;
-use crate::enqueue::{Accepted, Judged, Start, enqueue_on};
+use crate::queue::enqueue::{Accepted, Judged, Start, enqueue_on};
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, new_id};

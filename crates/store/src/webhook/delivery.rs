@@ -8,7 +8,7 @@
 //! What happens if the process dies: before it sends, or between sending and settling, the delivery falls due when its time is up
 //! and is sent again under the same id; after it is settled nothing is left to do.
 //!
-//! Not here: sending (`server::webhooks`), what an answer means (`kernel::webhook`).
+//! Not here: sending (`server::webhook`), what an answer means (`kernel::webhook`).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::listing::Place;
+use crate::execution::list::Place;
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, new_id, parsed};

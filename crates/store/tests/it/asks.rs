@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use kernel::ask::Status;
 use kernel::execution;
 use kernel::ids::{NodeKey, WorkspaceId};
+use kernel::wait::Status;
 use serde_json::{Value, json};
-use store::ask::{Ask, Call, Place, Standing, Token, Told, What};
 use store::process::beat;
 use store::retention::Section;
-use store::taken::Hold;
+use store::run::attempt::Hold;
+use store::wait::{Ask, Call, Place, Standing, Token, Told, What};
 
 use crate::support::{ENGINE, World, race};
 

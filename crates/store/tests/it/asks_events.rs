@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use kernel::ids::{NodeKey, WorkspaceId};
 use serde_json::json;
-use store::ask::{Ask, Page, Place, Standing, Told, What};
-use store::taken::Hold;
+use store::run::attempt::Hold;
+use store::wait::{Ask, Page, Place, Standing, Told, What};
 use tokio_postgres::Client;
 use uuid::Uuid;
 

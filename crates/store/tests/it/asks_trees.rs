@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use kernel::execution::Status;
 use kernel::ids::{ExecutionId, NodeKey, WorkspaceId};
-use kernel::trace::TraceParent;
+use kernel::signals::trace::TraceParent;
 use serde_json::{Value, json};
-use store::ask::{Ask, Place, Told, What};
-use store::child::{NewChild, Place as Child, Spawned};
 use store::run::Record;
-use store::taken::Hold;
-use store::task::Wanted;
+use store::run::attempt::Hold;
+use store::run::child::{NewChild, Place as Child, Spawned};
+use store::wait::task::Wanted;
+use store::wait::{Ask, Place, Told, What};
 use uuid::Uuid;
 
 use crate::support::{ENGINE, World, end, record};
@@ -21,7 +21,7 @@ struct Tree {
     workspace: WorkspaceId,
     child: ExecutionId,
     /// The child as its parent's run has it.
-    begun: store::admission::Begun,
+    begun: store::queue::claim::Begun,
 }
 
 impl Tree {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kernel::execution::Status;
 use kernel::ids::WorkspaceId;
-use store::enqueue::{Accepted, Start};
+use store::queue::enqueue::{Accepted, Start};
 use store::workspace::Change;
 
 use crate::support::{Limits, World, keyed, race, start};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId};
-use kernel::ring::Ask;
-use store::enqueue::Start;
+use kernel::queue::ring::Ask;
 use store::execution::Canceled;
+use store::queue::enqueue::Start;
 use store::run::Ended;
 use store::{Error, new_id};
 

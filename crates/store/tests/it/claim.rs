@@ -1,10 +1,10 @@
 //! The claim: how many, in which order, and what it says of the workspaces it asked.
 
 use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
+use kernel::queue::ring::{Ask, Ring};
 use kernel::queue::{PRIORITY_STEP_MS, Priority};
-use kernel::ring::{Ask, Ring};
-use store::admission::{Claims, GatesFrom};
-use store::enqueue::Start;
+use store::queue::claim::{Claims, GatesFrom};
+use store::queue::enqueue::Start;
 use store::{Error, new_id};
 
 use crate::support::{ENGINE, Limits, World, keyed, start};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId, ProcessId, WorkspaceId};
 use serde_json::{Value, json};
-use store::enqueue::Start;
 use store::new_id;
+use store::queue::enqueue::Start;
 use store::run::BeginAnswer;
 
 use crate::support::{ENGINE, Limits, World, race, start};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
-use kernel::ring::Ask;
-use store::admission::{Claims, GatesFrom};
-use store::enqueue::Start;
+use kernel::queue::ring::Ask;
+use store::queue::claim::{Claims, GatesFrom};
+use store::queue::enqueue::Start;
 use store::run::Ending;
 use store::workspace::Change;
 use store::{Store, new_id};

@@ -1,9 +1,9 @@
 //! Ending executions: once, for every caller, and never with a ticket left behind.
 
 use kernel::execution::Status;
-use kernel::failure::{Class, Failure};
 use kernel::ids::{ClaimId, ExecutionId, WorkspaceId};
-use kernel::node;
+use kernel::run::failure::{Class, Failure};
+use kernel::run::node;
 use serde_json::json;
 use store::new_id;
 use store::run::{End, Ended, Ending};

@@ -2,7 +2,7 @@
 
 use kernel::ids::{DefinitionId, WorkspaceId};
 use store::Error;
-use store::admission::Gate;
+use store::queue::claim::Gate;
 
 use crate::support::{Limits, World, new_version};
 

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
-use store::admission::GatesFrom;
-use store::deletion::Orphaned;
-use store::enqueue::Start;
+use store::queue::claim::GatesFrom;
+use store::queue::deletion::Orphaned;
+use store::queue::enqueue::Start;
 use store::run::{End, Ending};
 
 use crate::support::{Limits, World, keyed, start};
@@ -140,9 +140,9 @@ async fn found_items_come_in_bounded_batches_until_none_is_left() {
 async fn what_runs_in_a_deleted_workspace_is_asked_to_end_once_and_its_key_opens_nothing() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
-    let secret = store::key::Secret::generate().expect("randomness");
+    let secret = store::access::key::Secret::generate().expect("randomness");
     let scopes = kernel::access::Scopes::all();
-    let new = store::key::NewKey { workspace: Some(workspace), name: "k", scopes, expires_at: None };
+    let new = store::access::key::NewKey { workspace: Some(workspace), name: "k", scopes, expires_at: None };
     world.store.create_key(&new, &secret, "test").await.expect("a key");
     world.accept_many(workspace, definition, 3).await;
     let begun = world.run(workspace, 2).await;

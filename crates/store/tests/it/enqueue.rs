@@ -6,7 +6,7 @@ use serde_json::json;
 use store::batch::{Fate, by_halves};
 use store::connect::Target;
 use store::definition::Which;
-use store::enqueue::{Accepted, Judged, Start};
+use store::queue::enqueue::{Accepted, Judged, Start};
 use store::{Error, Store};
 
 use crate::support::{Limits, World, keyed, new_version, race, start};

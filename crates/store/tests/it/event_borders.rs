@@ -3,7 +3,7 @@
 use kernel::ids::WorkspaceId;
 use serde_json::{Value, json};
 use store::event::{NewEvent, Which};
-use store::projection::ours::Begun;
+use store::job::ours::Begun;
 use store::{Error, new_id};
 use uuid::Uuid;
 

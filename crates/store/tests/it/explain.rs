@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kernel::execution::Status;
-use kernel::explain::{Facts, MAX_POSITION, Waiting, explain, position};
 use kernel::ids::{ExecutionId, QueueItemId};
-use store::enqueue::Start;
+use kernel::queue::explain::{Facts, MAX_POSITION, Waiting, explain, position};
+use store::queue::enqueue::Start;
 
 use crate::support::{Limits, World, keyed, start};
 

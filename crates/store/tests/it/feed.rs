@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use kernel::change::cursor::{Cursor, Place};
+use kernel::change::{Change, Op, Topic};
 use kernel::execution;
 use kernel::ids::WorkspaceId;
-use kernel::realtime::column::{COLUMNS, TABLE};
-use kernel::realtime::cursor::{Cursor, Place};
-use kernel::realtime::{Change, Op, Topic};
+use kernel::job::table::{COLUMNS, TABLE};
 use serde_json::json;
 use store::feed::Missed;
 use store::{Store, new_id};

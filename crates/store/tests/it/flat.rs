@@ -114,7 +114,7 @@ async fn recovery_passes_no_slot_that_it_does_not_look_for() {
             &[&other.0],
         )
         .await;
-    let silence = store::admission::Silence { dead_after: DEAD_AFTER, steady: true };
+    let silence = store::queue::claim::Silence { dead_after: DEAD_AFTER, steady: true };
     let orphans = world.store.adopt_orphans(&shards, world.me, silence, ENGINE, 10).await.expect("orphans");
     assert_eq!(orphans.len(), 3);
     assert_eq!(world.store.owned(world.me, ENGINE).await.expect("owned").len(), 3);

@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use kernel::execution::Status;
 use kernel::ids::ExecutionId;
-use store::admission::{Gate, GatesFrom};
-use store::enqueue::Start;
+use store::queue::claim::{Gate, GatesFrom};
+use store::queue::enqueue::Start;
 use store::run::Record;
 
 use crate::support::{Limits, World, end, keyed, record, start};
@@ -13,7 +13,7 @@ const ONE_OF_A_KEY: Limits = Limits { concurrency: None, key_concurrency: Some(1
 const ONE: Limits = Limits { concurrency: Some(1), key_concurrency: None, timeout_ms: None };
 
 /// Ends a run as its owner does, and tells the ids that then can be claimed.
-async fn end_by_record(world: &World, run: &store::admission::Begun) {
+async fn end_by_record(world: &World, run: &store::queue::claim::Begun) {
     let record = Record { end: Some(end(Status::Completed)), ..record(run, vec![]) };
     let told = world.store.record(world.me, &[record], "test").await.expect("recorded");
     assert!(told[0].held && told[0].ended && told[0].freed == Some(run.workspace), "{told:?}");

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::event::{Status, Step};
 use kernel::execution;
 use kernel::ids::{ExecutionId, VersionId, WorkspaceId};
+use kernel::job::{Status, Step};
 use serde_json::{Value, json};
 use store::event::NewEvent;
-use store::projection::ours::{Begin, Begun, What};
-use store::projection::{Claim, Difference, End, Wanted};
+use store::job::ours::{Begin, Begun, What};
+use store::job::{Claim, Difference, End, Wanted};
 use store::retention::Section;
 use store::run::Ending;
 use store::{Error, new_id};
@@ -332,7 +332,7 @@ pub(crate) async fn our_jobs(world: &World, count: usize) -> WorkspaceId {
 
 pub(crate) async fn begins(store: &store::Store, what: impl Fn(usize) -> What) -> Vec<Begin> {
     let due = store.due_jobs(1_000).await.expect("due jobs");
-    let begin = |(at, due): (usize, store::projection::ours::Due)| Begin {
+    let begin = |(at, due): (usize, store::job::ours::Due)| Begin {
         job: due.id,
         retry_count: due.retry_count,
         execution: ExecutionId(new_id()),
@@ -420,7 +420,8 @@ async fn the_stack_of_a_failed_job_is_the_chain_of_failures() {
     let workspace = our_jobs(&world, 1).await;
     let (job, execution) = started(&world).await;
     let run = world.run(workspace, 1).await.pop().expect("a run");
-    let failure = |message: &str| kernel::failure::Failure::new(kernel::failure::Class::HttpServerError, message);
+    let failure =
+        |message: &str| kernel::run::failure::Failure::new(kernel::run::failure::Class::HttpServerError, message);
     let fact = |status, attempt, message: &str| store::run::NodeFact {
         attempt,
         next_in: Some(Duration::ZERO),
@@ -428,11 +429,11 @@ async fn the_stack_of_a_failed_job_is_the_chain_of_failures() {
         ..crate::support::fact("charge", status)
     };
     let record = |facts, end| store::run::Record { end, ..crate::support::record(&run, facts) };
-    let retrying = record(vec![fact(kernel::node::Status::Retrying, 2, "503")], None);
+    let retrying = record(vec![fact(kernel::run::node::Status::Retrying, 2, "503")], None);
     world.store.record(world.me, &[retrying], "test").await.expect("a record");
     let mut end = end(execution::Status::Failed);
     end.error = Some(failure("it stayed away").at(kernel::ids::NodeKey::new("charge").expect("a key")));
-    let last = store::run::NodeFact { next_in: None, ..fact(kernel::node::Status::Failed, 2, "504") };
+    let last = store::run::NodeFact { next_in: None, ..fact(kernel::run::node::Status::Failed, 2, "504") };
     world.store.record(world.me, &[record(vec![last], Some(end))], "test").await.expect("a record");
     let row = world.store.job(job, None).await.expect("a job");
     assert_eq!(row.error_message.as_deref(), Some("it stayed away"));

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use kernel::access::{Scope, Scopes};
 use kernel::ids::{KeyId, WorkspaceId};
 use store::Error;
-use store::key::{Denied, Issued, Key, Maker, Malformed, NewKey, Secret};
+use store::access::key::{Denied, Issued, Key, Maker, Malformed, NewKey, Secret};
 
 use crate::support::World;
 

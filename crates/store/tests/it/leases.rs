@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use store::lease::{HeldBy, Lease};
 use store::migrate::{MigrateError, migrate};
+use store::process::lease::{HeldBy, Lease};
 use store::testing::Database;
 use tokio_postgres::Client;
 

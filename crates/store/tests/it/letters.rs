@@ -3,7 +3,7 @@
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use store::Error;
-use store::letter::Which;
+use store::queue::dead_letter::Which;
 
 use crate::support::World;
 

@@ -4,9 +4,9 @@ use kernel::access::Scopes;
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use serde_json::Value;
+use store::access::key::{NewKey, Secret};
 use store::activity;
-use store::key::{NewKey, Secret};
-use store::listing::{Filter, Place};
+use store::execution::list::{Filter, Place};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 

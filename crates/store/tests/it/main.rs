@@ -13,7 +13,6 @@ mod claim_races;
 mod complete;
 mod control;
 mod deletion;
-mod embedded;
 mod enqueue;
 mod errors;
 mod event_borders;

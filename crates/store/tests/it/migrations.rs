@@ -59,7 +59,7 @@ async fn the_databases_shard_of_a_workspace_is_the_kernels() {
 #[tokio::test]
 async fn the_seeded_tiers_are_the_kernels() {
     let world = World::new().await;
-    for tier in kernel::tier::SEEDED {
+    for tier in kernel::workspace::SEEDED {
         let stored: i32 = world.get("SELECT max_running FROM tier WHERE name = $1", &[&tier.name]).await;
         assert_eq!(stored, tier.max_running, "{}", tier.name);
         let stored: i32 = world.get("SELECT max_backlog FROM tier WHERE name = $1", &[&tier.name]).await;

@@ -1,13 +1,13 @@
 //! Runs whose owner died: adopted once, fenced from their last owner, and their deaths counted.
 
-use kernel::crash::{Verdict, after_death};
 use kernel::execution;
 use kernel::ids::{ProcessId, WorkspaceId};
-use kernel::node::Status;
+use kernel::run::crash::{Verdict, after_death};
+use kernel::run::node::Status;
 use store::Store;
-use store::admission::{Begun, Silence};
-use store::adopt::Orphan;
+use store::queue::claim::{Begun, Silence};
 use store::run::Record;
+use store::run::adopt::Orphan;
 
 use crate::support::{ENGINE, STEADY, UNSTEADY, World, end, fact, race, record};
 

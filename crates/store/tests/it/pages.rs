@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use kernel::realtime::Topic;
-use kernel::realtime::cursor::{Cursor, Place};
+use kernel::change::Topic;
+use kernel::change::cursor::{Cursor, Place};
 use store::event::Which;
 use store::feed::Missed;
+use store::job::Wanted;
 use store::page::MOST_BYTES;
-use store::projection::Wanted;
 
 use crate::support::World;
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kernel::execution;
 use kernel::ids::ExecutionId;
-use kernel::node::Status;
-use store::admission::Begun;
+use kernel::run::node::Status;
 use store::execution::Canceled;
+use store::queue::claim::Begun;
 use store::run::{NodeFact, Record};
 
 use crate::support::{ENGINE, World, fact, race, record};

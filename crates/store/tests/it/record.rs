@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use kernel::change::Topic;
 use kernel::execution;
 use kernel::ids::Label;
-use kernel::node::Status;
-use kernel::realtime::Topic;
+use kernel::run::node::Status;
 use serde_json::json;
-use store::admission::Begun;
+use store::queue::claim::Begun;
 use store::run::{NodeFact, Record, Recorded};
 
 use crate::support::{World, end, fact, failure, record};

@@ -1,17 +1,18 @@
 //! The table as clients of PostgREST ask and change it: every column in every place that the dialect has for it.
 
-use kernel::realtime::column::{COLUMNS, Type};
-use kernel::rest::Refused;
-use kernel::rest::decode::pairs;
-use kernel::rest::header::Wanted;
-use kernel::rest::query::Query;
+use kernel::job::query::Query;
+use kernel::job::table::{COLUMNS, Type};
 use serde_json::{Value, json};
 use store::Error;
-use store::rest::{Change, Rows};
+use store::job::table::{Change, Rows};
 use store::testing::Database;
+use supabase::rest::Refused;
+use supabase::rest::decode::pairs;
+use supabase::rest::header::Wanted;
+use supabase::rest::query::Asked;
 
 fn query(text: &str) -> Query {
-    Query::read(&pairs(text).expect("pairs")).expect("a query")
+    Asked::read(&pairs(text).expect("pairs")).expect("a query").query
 }
 
 /// The changed rows are to be told.
@@ -28,9 +29,9 @@ async fn pending(database: &Database, rows: i32, bytes: i32) {
 
 async fn touch(database: &Database, text: &str, wanted: Wanted) -> Result<Rows, Refused> {
     let (query, body) = (query(text), json!({ "updated_at": "now" }));
-    let set = kernel::rest::change::columns(&body).expect("columns");
-    let asked = Change { query: &query, set: &set, body: &body, wanted };
-    database.store.change_rows(&asked, None).await.expect("an answer")
+    let set = supabase::rest::change::columns(&body).expect("columns");
+    let asked = Change { query: &query, set: &set, body: &body, returning: wanted.rows };
+    database.store.change_rows(&asked, None, |rows| wanted.judge(rows)).await.expect("an answer")
 }
 
 /// A value of each type, as a row of ours has none.
@@ -47,7 +48,7 @@ fn sample(of: Type) -> &'static str {
 #[tokio::test]
 async fn every_column_can_be_told_compared_and_ordered() {
     let database = Database::new().await;
-    let ask = async |text: &str| database.store.ask_rows(&query(text), Wanted::default(), None).await;
+    let ask = async |text: &str| database.store.ask_rows(&query(text), false, None).await;
     for column in COLUMNS {
         let (name, value) = (column.name, sample(column.of).replace(' ', "+").replace('"', "%22"));
         let ordered: &[&str] = if column.of.is_ordered() { &["lt", "lte", "gt", "gte"] } else { &[] };
@@ -74,9 +75,9 @@ async fn a_change_sets_what_it_names_and_the_guard_refuses_the_rest() {
         VALUES (gen_random_uuid(), 'x', '{}', gen_random_uuid(), 's') RETURNING id::text";
     let id: String = client.query_one(row, &[]).await.expect("a row").get(0);
     let change = async |body: Value, text: &str| {
-        let (query, set) = (query(text), kernel::rest::change::columns(&body).expect("columns"));
-        let asked = Change { query: &query, set: &set, body: &body, wanted: rows_wanted() };
-        database.store.change_rows(&asked, None).await.map(|rows| rows.expect("rows"))
+        let (query, set) = (query(text), supabase::rest::change::columns(&body).expect("columns"));
+        let asked = Change { query: &query, set: &set, body: &body, returning: true };
+        database.store.change_rows(&asked, None, |rows| rows_wanted().judge(rows)).await.map(|rows| rows.expect("rows"))
     };
     let by_id = format!("id=eq.{id}&select=status,worker_id,workflow_id,result,retry_count");
     let claim = json!({ "status": "processing", "worker_id": "w", "claimed_at": "now", "updated_at": "now" });
@@ -95,10 +96,14 @@ async fn a_change_sets_what_it_names_and_the_guard_refuses_the_rest() {
     let ended = change(done.clone(), &by_id).await.expect("an end");
     assert!(ended.body.contains("\"result\":\"a text\""), "{}", ended.body);
     assert!(change(claim, &by_id).await.is_err(), "what is completed stays so");
-    let scoped = Change { query: &query(&by_id), set: &[], body: &done, wanted: Wanted::default() };
+    let scoped = Change { query: &query(&by_id), set: &[], body: &done, returning: false };
     let nobody = Some(kernel::ids::WorkspaceId(store::new_id()));
-    let set = kernel::rest::change::columns(&done).expect("columns");
-    let seen = database.store.change_rows(&Change { set: &set, ..scoped }, nobody).await.expect("an answer");
+    let set = supabase::rest::change::columns(&done).expect("columns");
+    let seen = database
+        .store
+        .change_rows(&Change { set: &set, ..scoped }, nobody, |rows| Wanted::default().judge(rows))
+        .await
+        .expect("an answer");
     assert_eq!(seen.expect("rows").count, 0, "a row of no workspace is no workspace's");
 }
 
@@ -138,10 +143,10 @@ async fn of_many_who_claim_the_same_rows_at_once_each_row_has_one() {
         let store = database.store.clone();
         tokio::spawn(async move {
             let body = json!({ "status": "processing", "worker_id": format!("w{racer}") });
-            let set = kernel::rest::change::columns(&body).expect("columns");
+            let set = supabase::rest::change::columns(&body).expect("columns");
             let query = query("status=eq.pending");
-            let asked = Change { query: &query, set: &set, body: &body, wanted: Wanted::default() };
-            store.change_rows(&asked, None).await
+            let asked = Change { query: &query, set: &set, body: &body, returning: false };
+            store.change_rows(&asked, None, |rows| Wanted::default().judge(rows)).await
         })
     });
     let mut claimed = 0;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kernel::execution::Status;
 use kernel::ids::ExecutionId;
-use store::enqueue::Start;
+use store::queue::enqueue::Start;
 use store::retention::{Cursor, Section};
 use uuid::{NoContext, Timestamp, Uuid};
 
@@ -72,7 +72,7 @@ async fn what_ended_long_ago_goes_with_its_nodes_and_its_dead_letter_and_the_res
                 world.get("SELECT workspace_id FROM workflow_execution WHERE id = $1", &[&id.0]).await,
             );
             let run = world.run(workspace, 1).await.pop().expect("a run");
-            let done = record(&run, vec![fact("a", kernel::node::Status::Completed)]);
+            let done = record(&run, vec![fact("a", kernel::run::node::Status::Completed)]);
             world.store.record(world.me, &[done], "test").await.expect("a record");
             world.finish(id, outcome).await;
             ended_ago(&world, id, 31).await;

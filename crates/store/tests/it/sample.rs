@@ -1,6 +1,6 @@
 //! How the queue stands, as gauges tell it.
 
-use store::sample::Sample;
+use store::signals::sample::Sample;
 
 use crate::support::{Limits, World};
 

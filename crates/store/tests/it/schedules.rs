@@ -8,7 +8,7 @@ use kernel::queue::Priority;
 use kernel::schedule::{CatchUp, Overlap, Rule, Status, TickStatus, Timing};
 use serde_json::{Value, json};
 use store::definition::NewVersion;
-use store::enqueue::Accepted;
+use store::queue::enqueue::Accepted;
 use store::retention::Section;
 use store::schedule::fire::{Due, Fired, Triggered, Verdict};
 use store::workspace::Change;
@@ -258,7 +258,7 @@ async fn a_trigger_starts_now_once_a_key_and_counts_as_a_run() {
     let look = looks(&world).await.remove(0);
     let asked = || {
         let idempotency = Some(("k".to_owned(), vec![1]));
-        store::enqueue::Start { idempotency, ..start(workspace, definition) }
+        store::queue::enqueue::Start { idempotency, ..start(workspace, definition) }
     };
     let told = world.store.trigger(&look, asked(), None, None, "key:1").await.expect("an answer");
     let Triggered::Accepted(Accepted::New { execution, .. }) = told else { panic!("{told:?}") };

@@ -2,7 +2,7 @@
 
 use kernel::ids::WorkspaceId;
 use store::Error;
-use store::secret::{MOST, Sealed};
+use store::access::secret::{MOST, Sealed};
 use uuid::Uuid;
 
 use crate::support::World;

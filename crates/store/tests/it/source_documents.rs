@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use kernel::execution::Status;
-use kernel::failure::{Class, Failure};
 use kernel::ids::{ClaimId, DefinitionId, ExecutionId, WorkspaceId};
 use kernel::queue::{Answer, Decision, decide};
+use kernel::run::failure::{Class, Failure};
 use serde_json::json;
-use store::enqueue::Start;
 use store::new_id;
+use store::queue::enqueue::Start;
 use store::run::{BeginAnswer, End, Ending};
 
 use crate::support::{ENGINE, STALE_AFTER, UNSTEADY, World, race, start};
@@ -313,7 +313,7 @@ async fn skip_locked_prevents_multiple_instances_claiming_same_item() {
     let (workspace, _, accepted) = pending(&world, 20).await;
     let me = world.me;
     let taken = race(&world.store, 6, |_, store| async move {
-        let asks = [kernel::ring::Ask { workspace, want: BATCH }];
+        let asks = [kernel::queue::ring::Ask { workspace, want: BATCH }];
         let claims = store.claim(&asks, ClaimId(new_id()), me, None).await.expect("a claim");
         claims.items.into_iter().map(|item| item.item.execution()).collect::<Vec<_>>()
     })

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use kernel::ids::{Label, NodeKey, ProcessId};
-use kernel::node::Status;
+use kernel::run::node::Status;
 use serde_json::json;
-use store::ask::{Ask, Place, Standing, What};
 use store::run::NodeFact;
-use store::taken::{Hold, Taken, Told};
+use store::run::attempt::{Hold, Taken, Told};
+use store::wait::{Ask, Place, Standing, What};
 
 use crate::support::{World, fact, failure};
 

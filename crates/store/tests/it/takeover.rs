@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kernel::ids::{ClaimId, ProcessId, QueueItemId, WorkspaceId};
-use store::admission::Silence;
-use store::takeover::TakenOver;
+use store::queue::claim::Silence;
+use store::queue::takeover::TakenOver;
 use store::{Error, new_id};
 
 use crate::support::{DEAD_AFTER, STALE_AFTER, STEADY, UNSTEADY, World, race};

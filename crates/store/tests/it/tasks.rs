@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kernel::ask::Status;
 use kernel::execution;
 use kernel::ids::{ClaimId, WorkspaceId};
 use kernel::kind::task::{MAX_DELIVERIES, failed};
+use kernel::wait::Status;
 use serde_json::{Value, json};
-use store::ask::{Ask, Call, Standing, What};
 use store::new_id;
-use store::taken::Hold;
-use store::task::{Depth, Ended, Task, Wanted};
+use store::run::attempt::Hold;
+use store::wait::task::{Depth, Ended, Task, Wanted};
+use store::wait::{Ask, Call, Standing, What};
 
 use crate::asks::{ask, brought, held, held_of, place};
 use crate::plans::touched;

@@ -1,8 +1,8 @@
 //! Ending by force: at once where nobody runs it, by a fence where somebody does, and no slot is freed early.
 
 use kernel::execution::Status;
-use kernel::node;
-use store::control::Terminated;
+use kernel::run::node;
+use store::queue::control::Terminated;
 use store::run::{End, Ended, Record};
 use store::{Error, new_id};
 
@@ -49,7 +49,7 @@ async fn an_owner_is_fenced_out_and_keeps_the_slot_until_it_confirms() {
     assert_eq!(world.run(workspace, 1).await.len(), 0, "the slot stays taken");
     let loaded = world.store.load_runs(world.me, &[run.execution]).await.expect("a run").remove(0);
     assert!(loaded.terminating && loaded.begun.epoch == run.epoch + 1, "one step of the epoch");
-    let end = End { outcome: Status::Canceled, output: None, error: Some(store::control::terminated()) };
+    let end = End { outcome: Status::Canceled, output: None, error: Some(store::queue::control::terminated()) };
     let confirm = Record { end: Some(end), ..record(&loaded.begun, vec![]) };
     let told = world.store.record(world.me, &[confirm], "test").await.expect("confirmed").remove(0);
     assert!(told.held && told.ended && told.freed == Some(workspace), "{told:?}");

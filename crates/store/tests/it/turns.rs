@@ -4,7 +4,7 @@ use kernel::ids::{DefinitionId, WorkspaceId};
 use serde_json::json;
 use store::definition::NewVersion;
 use store::event::NewEvent;
-use store::projection::ours::Begun;
+use store::job::ours::Begun;
 use store::workspace::Change;
 
 use crate::events::event;

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, WorkspaceId};
-use kernel::node;
+use kernel::run::node;
 use kernel::webhook::Verdict;
 use serde_json::json;
+use store::access::secret::Sealed;
 use store::definition::NewVersion;
-use store::hook::Token;
 use store::retention::Section;
 use store::run::Record;
-use store::secret::Sealed;
 use store::webhook::delivery::{Claimed, Room, Told};
+use store::webhook::hook::Token;
 use store::webhook::{Change, MOST, NewWebhook, secret_name};
 use store::{Error, new_id};
 use uuid::Uuid;

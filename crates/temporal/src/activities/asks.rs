@@ -7,19 +7,19 @@
 //! - What an activity of the user's own is given and answers is bounded: it crosses Temporal as it is.
 //!
 //! What happens if this process dies: before the ask's commit nobody was asked; after it the node is performed again and asks again;
-//! after an answer was seen and before its node is settled, the next look finds it (`store::taken::unheard`).
+//! after an answer was seen and before its node is settled, the next look finds it (`store::run::attempt::unheard`).
 //!
-//! Not here: keeping asks and answers (`store::ask`), what an answer makes of its node (`kernel::kind`).
+//! Not here: keeping asks and answers (`store::wait`), what an answer makes of its node (`kernel::kind`).
 
 use std::time::Duration;
 
 use engine::nodes::{self, Done};
 use kernel::definition::Kind;
-use kernel::failure::{Class, Failure};
 use kernel::ids::NodeKey;
 use kernel::kind::{self, Config, task, wait_for_event};
+use kernel::run::failure::{Class, Failure};
 use serde_json::Value;
-use store::ask::{Ask, Place, Standing, What};
+use store::wait::{Ask, Place, Standing, What};
 use temporalio_sdk::activities::ActivityError;
 
 use super::runs::Held;

@@ -18,10 +18,10 @@ use engine::insist::insist;
 use engine::nodes::{self, Done, Work};
 use kernel::definition::Delivery;
 use kernel::expression::Scope;
-use kernel::failure::{Class, Failure};
+use kernel::run::failure::{Class, Failure};
 use kernel::signals::metrics;
-use kernel::trace::TraceParent;
-use store::admission::Begun;
+use kernel::signals::trace::TraceParent;
+use store::queue::claim::Begun;
 use temporalio_sdk::activities::ActivityContext;
 
 use super::Kit;

@@ -8,23 +8,23 @@
 //! What happens if this process dies: before the loop is taken, nothing has happened; after it, the loop is performed again and says
 //! how its items stand; after it was gathered, its row answers.
 //!
-//! Not here: which item is next (`workflow`, by `kernel::each`), performing one (`node`).
+//! Not here: which item is next (`workflow`, by `kernel::run::each`), performing one (`node`).
 
 use std::sync::Arc;
 
 use engine::nodes::{self, Done, Work};
 use kernel::definition::Kind;
-use kernel::each::{self, Index};
+use kernel::definition::plan::NodeIx;
 use kernel::expression::Scope;
-use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, NodeKey};
 use kernel::kind::for_each;
 use kernel::kind::{self, Config};
-use kernel::node::Status;
-use kernel::plan::NodeIx;
+use kernel::run::each::{self, Index};
+use kernel::run::failure::{Class, Failure};
+use kernel::run::node::Status;
 use serde_json::Value;
-use store::iteration::{Gathered, Looks};
-use store::taken::Hold;
+use store::run::attempt::Hold;
+use store::run::iteration::{Gathered, Looks};
 use temporalio_sdk::activities::ActivityError;
 
 use super::runs::Held;

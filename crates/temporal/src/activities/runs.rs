@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::versions::Version;
 use kernel::definition::Node;
+use kernel::definition::plan::NodeIx;
 use kernel::ids::ExecutionId;
 use kernel::kind::for_each;
-use kernel::plan::NodeIx;
 use serde_json::Value;
-use store::admission::Begun;
-use store::taken::Hold;
+use store::queue::claim::Begun;
+use store::run::attempt::Hold;
 
 /// How many runs are kept; their inputs may be large.
 const KEPT: usize = 200;

@@ -10,16 +10,16 @@ use std::time::Instant;
 
 use engine::nodes::{self, Done, Work};
 use kernel::definition;
-use kernel::each;
 use kernel::expression::Scope;
-use kernel::failure::{Class, Failure};
 use kernel::ids::NodeKey;
-use kernel::node::Status;
+use kernel::run::each;
+use kernel::run::failure::{Class, Failure};
+use kernel::run::node::Status;
 use kernel::signals::metrics;
 use serde_json::Value;
 use store::batch::Fate;
+use store::run::attempt::Hold;
 use store::run::{NodeFact, Record, StoredNode};
-use store::taken::Hold;
 use temporalio_sdk::activities::ActivityError;
 
 use super::runs::Held;

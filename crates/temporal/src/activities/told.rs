@@ -11,10 +11,10 @@ use std::time::Duration;
 use engine::insist::insist;
 use engine::nodes::Done;
 use kernel::definition::{self, Manner};
-use kernel::failure::{Class, Failure};
-use kernel::node::Status;
+use kernel::run::failure::{Class, Failure};
+use kernel::run::node::Status;
+use store::run::attempt::{Hold, Told};
 use store::run::{NodeFact, StoredNode};
-use store::taken::{Hold, Told};
 use temporalio_sdk::activities::ActivityError;
 
 use super::{Kit, SOON, again, later, settled, whole_ms};

@@ -5,7 +5,7 @@
 //!   by a clock of its own, because a hint may be lost.
 //! - One look at a time, and nothing else meanwhile.
 //!
-//! Not here: looking (`activities`), keeping answers (`store::ask`).
+//! Not here: looking (`activities`), keeping answers (`store::wait`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::activities::Kit;
 use crate::message::{Look, Looked};
 
 /// How long nothing may be heard before it is looked by itself; twice as long each time, up to the second. Whoever calls a run
-/// that does not listen calls again (`server::asks`), so this is for the day on which nobody does.
+/// that does not listen calls again (`server::wait::expire`), so this is for the day on which nobody does.
 const FIRST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// An ask whose time is up by this clock, and not yet by the database's, is looked at again after this.

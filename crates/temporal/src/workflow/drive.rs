@@ -15,12 +15,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, select_all};
 use kernel::definition::Manner;
-use kernel::each::{self, Each};
+use kernel::definition::plan::NodeIx;
 use kernel::ids::{NodeKey, ProcessId};
-use kernel::node::{self, Status};
-use kernel::plan::NodeIx;
+use kernel::run::each::{self, Each};
+use kernel::run::node::{self, Status};
 use kernel::run::{Effect, Event, Open, Outcome, Run, Stop};
-use store::taken::Hold;
+use store::run::attempt::Hold;
 use temporalio_sdk::{TimerResult, WorkflowCancellationToken, WorkflowContext, WorkflowTermination};
 
 use super::asks::Asks;

@@ -1,15 +1,15 @@
-//! Loops of a run: `kernel::each::Each`, whose items are performed like nodes.
+//! Loops of a run: `kernel::run::each::Each`, whose items are performed like nodes.
 //!
 //! Invariants
 //! - Nothing here decides which item is next or when a loop is over; the kernel does, and both engines ask it.
 //! - A loop knows how its items ended, never what they are: the list stays in its row.
 
+use kernel::definition::plan::NodeIx;
 use kernel::definition::{Delivery, Manner};
-use kernel::each::{self, Each, Effect, End, Event, Shape, Stored};
-use kernel::failure::Policy;
-use kernel::node::Status;
-use kernel::plan::NodeIx;
 use kernel::run;
+use kernel::run::each::{self, Each, Effect, End, Event, Shape, Stored};
+use kernel::run::failure::Policy;
+use kernel::run::node::Status;
 
 use super::drive::{At, Driver, Ordered};
 use crate::message::{LoopEnd, Looping, Order};

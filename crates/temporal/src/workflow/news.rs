@@ -4,7 +4,7 @@
 //! - Old news changes nothing: whoever was stopped on the way goes on with nothing.
 //! - What a stop aborted is told together, when it is all gone.
 //!
-//! Not here: who is to stop and what comes next (`kernel::run`, `kernel::each`).
+//! Not here: who is to stop and what comes next (`kernel::run`, `kernel::run::each`).
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use futures_util::future::LocalBoxFuture;
 use kernel::definition::Manner;
 #[cfg(feature = "testing")]
 use kernel::definition::OnError;
-use kernel::each;
 use kernel::ids::Label;
-use kernel::node::{self, Status};
 use kernel::run::Event;
+use kernel::run::each;
+use kernel::run::node::{self, Status};
 use temporalio_sdk::{TimerResult, WorkflowCancellationToken};
 
 use super::drive::{At, Driver};

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use engine::Engine;
 use kernel::execution::Status;
+use kernel::execution::rerun::Resolve;
 use kernel::ids::{ExecutionId, NodeKey};
-use kernel::node;
-use kernel::rerun::Resolve;
+use kernel::run::node;
 use serde_json::{Value, json};
-use store::ask::{Place, Told};
 use store::testing::Database;
+use store::wait::{Place, Told};
 use temporal::{Settings, testing};
 
 use crate::host::{PROGRAM, settings};

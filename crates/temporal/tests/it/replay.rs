@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel::execution;
-use kernel::node::Status;
+use kernel::run::node::Status;
 use serde_json::{Value, json};
 use temporal::testing::{Mutant, mutate, replay};
 use temporal::{Keys, Settings};

@@ -5,10 +5,10 @@ use std::time::Duration;
 use engine::{Described, Engine};
 use kernel::execution::Status;
 use kernel::ids::{ClaimId, ExecutionId};
-use kernel::node;
 use kernel::queue::Answer;
+use kernel::run::node;
 use serde_json::{Value, json};
-use store::control::Terminated;
+use store::queue::control::Terminated;
 use temporal::{Keys, Settings, testing};
 
 use crate::host::settings;
@@ -140,7 +140,7 @@ async fn a_run_without_a_slot_waits_and_one_that_ended_performs_nothing() {
 impl World {
     /// Claims what is ready and starts nothing.
     async fn claim_only(&self, process: kernel::ids::ProcessId) {
-        let asks = [kernel::ring::Ask { workspace: self.workspace, want: 20 }];
+        let asks = [kernel::queue::ring::Ask { workspace: self.workspace, want: 20 }];
         let claim = ClaimId(store::new_id());
         self.database.store.claim(&asks, claim, process, None).await.expect("a claim");
     }

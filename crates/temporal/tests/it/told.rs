@@ -8,7 +8,7 @@ use kernel::execution::Status;
 use kernel::ids::ExecutionId;
 use kernel::queue::Priority;
 use serde_json::{Value, json};
-use store::enqueue::Start;
+use store::queue::enqueue::Start;
 use temporal::{Settings, testing};
 use temporalio_common::protos::temporal::api::common::v1::Payload;
 use temporalio_common::protos::temporal::api::workflow::v1::WorkflowExecutionInfo;

@@ -13,7 +13,7 @@
 //!
 //! Not here: where it goes (`output`).
 
-use kernel::source;
+use kernel::definition::source;
 
 use super::Finding;
 use crate::output::{Look, Tone, clean};
@@ -86,7 +86,7 @@ fn window(line: &str, at: usize) -> (String, usize) {
 mod tests {
     use super::*;
     use expect_test::{Expect, expect};
-    use kernel::parse;
+    use kernel::definition::parse;
 
     fn check(text: &str, expected: Expect) {
         let problems = parse::check_text(text).expect_err("a bad file");

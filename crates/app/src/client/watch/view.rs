@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kernel::ids::ExecutionId;
-use kernel::node::Status;
+use kernel::run::node::Status;
 use serde_json::Value;
 use server::wire::{Node, QueueItem};
 

@@ -55,7 +55,7 @@ async fn a_setting_that_cannot_work_stops_the_start_and_is_named() {
 
 #[tokio::test]
 async fn settings_are_shown_with_reasons_and_without_secrets() {
-    let key = store::key::Secret::generate().expect("randomness");
+    let key = store::access::key::Secret::generate().expect("randomness");
     let setting = format!("auth.root_key={}", key.expose());
     let url = "postgresql://me:hunter2@db/forebay";
     let direct = format!("database.direct_url={url}");

@@ -7,33 +7,33 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use private_postgres::{Launcher, Options, PrivatePostgres};
 use serde_json::json;
 use store::connect::Target;
-use store::embedded::{Embedded, Launcher, Options};
 
 use super::many::read;
 use super::{TABLE, all_told, subscribed, watch};
 use crate::support::{Server, until};
 
 /// A database server of the test's own, over one directory.
-async fn start(data: &Path) -> Embedded {
+async fn start(data: &Path) -> PrivatePostgres {
     let launcher =
         Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_forebay")), args: vec!["postgres-child".into()] };
     let mut options = Options::new(data, launcher);
     options.postgres_bin = std::env::var_os("FOREBAY_PG_BIN").map(PathBuf::from);
     options.search_path = std::env::var_os("PATH");
-    Embedded::start(options).await.expect("PostgreSQL")
+    PrivatePostgres::start(options).await.expect("PostgreSQL")
 }
 
 /// Ends it as a power cut would: nothing is written any more, and what is unlogged is lost.
-async fn crash(database: Embedded) {
+async fn crash(database: PrivatePostgres) {
     let lock = std::fs::read_to_string(database.data_dir().join("pg/postmaster.pid")).expect("it runs");
     let pid = lock.lines().next().and_then(|pid| pid.parse().ok()).expect("a process id");
     kill(Pid::from_raw(pid), Signal::SIGQUIT).expect("it is there");
     let _ended_by_itself = database.stop().await;
 }
 
-async fn insert(database: &Embedded) -> String {
+async fn insert(database: &PrivatePostgres) -> String {
     let client = Target::new(&database.url()).expect("a URL").connect().await.expect("a connection");
     let row = format!(
         "INSERT INTO {TABLE} (event_id, event_type, event_data, stream_id, stream_type)

@@ -175,7 +175,7 @@ async fn bad_keys_in_joins_and_refreshes_are_counted_and_limited_by_address() {
     let world = World::with(&["auth.max_failures_per_address=4"]).await;
     let tenant = world.tenant("FREE").await;
     let socket = Socket::open(&world.server.base, tenant.api.key.as_deref().expect("a key")).await;
-    let bad = || json!(store::key::Secret::generate().expect("randomness").expose());
+    let bad = || json!(store::access::key::Secret::generate().expect("randomness").expose());
     let join = async |reference: &str, token: Value| -> Option<String> {
         let config = json!({ "config": { "postgres_changes": all() }, "access_token": token });
         socket.send(&json!([reference, reference, TOPIC, "phx_join", config]));

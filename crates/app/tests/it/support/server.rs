@@ -1,6 +1,6 @@
 //! `forebay serve` as a process.
 
-use store::key::Secret;
+use store::access::key::Secret;
 
 use super::http::Api;
 use super::process::{Process, forebay};

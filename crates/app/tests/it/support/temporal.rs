@@ -59,7 +59,7 @@ impl Cluster {
         ];
         let (database, receiver) = (store::testing::Database::new().await, Receiver::start().await);
         let settings = receiver.allowed(&[&own, settings].concat());
-        let key = store::key::Secret::generate().expect("randomness");
+        let key = store::access::key::Secret::generate().expect("randomness");
         let mut server = match environment {
             Some(environment) => Server::spawn_in(&database.url, &key, &settings, environment),
             None => Server::spawn_as("api,dispatcher", &database.url, &key, &settings),

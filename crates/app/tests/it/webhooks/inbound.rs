@@ -89,7 +89,7 @@ async fn a_token_that_does_not_open_is_answered_like_an_address_that_does_not_ex
     scene.tenant.api.post(&format!("hooks/{id}/rotate"), json!({})).await.expect(200);
     let nowhere = post(&anonymous, "/nowhere", &[JSON], "{}").await;
     assert_eq!(nowhere.problem(404), "not_found");
-    let unknown = store::hook::Token::generate().expect("randomness");
+    let unknown = store::webhook::hook::Token::generate().expect("randomness");
     let unknown = format!("/hooks/{}", unknown.expose());
     let key = scene.tenant.api.key.as_deref().expect("a key");
     let closed = [path.as_str(), &next, &unknown, "/hooks/x", "/hooks/%ff", &format!("/hooks/{key}")];
@@ -256,8 +256,8 @@ async fn guessed_tokens_are_counted_and_limited_by_address_and_a_hook_in_use_goe
     let fresh = address(&tenant, &apply(&tenant, "fresh", json!({}), json!({})).await).await;
     let anonymous = server.anonymous();
     post(&anonymous, &used, &[JSON], "{}").await.expect(202);
-    let hook = || format!("/hooks/{}", store::hook::Token::generate().expect("randomness").expose());
-    let answer = || format!("/answers/{}", store::ask::Token::generate().expect("randomness").expose());
+    let hook = || format!("/hooks/{}", store::webhook::hook::Token::generate().expect("randomness").expose());
+    let answer = || format!("/answers/{}", store::wait::Token::generate().expect("randomness").expose());
     for _ in 0..9 {
         assert_eq!(post(&anonymous, "/hooks/x", &[JSON], "{}").await.status, 404, "this cannot be a token: no guess");
     }

@@ -19,7 +19,7 @@ async fn a_token_and_a_secret_are_in_nothing_that_is_kept_or_told() {
     let (database, collector, inbox) = (Database::new().await, Collector::start().await, Inbox::start().await);
     let mut settings = settings(&inbox);
     settings.push("log.filter=debug".to_owned());
-    let root = store::key::Secret::generate().expect("randomness");
+    let root = store::access::key::Secret::generate().expect("randomness");
     let mut server = Server::spawn_in(&database.url, &root, &settings, &collector.environment());
     server.ready().await;
     let tenant = Tenant::new(server.api(), "PRO").await;

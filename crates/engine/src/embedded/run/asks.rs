@@ -10,21 +10,21 @@
 //! What happens if this process dies: before the ask's commit nobody was asked; after it, or after the answer, the node is performed
 //! again and is told how it stands.
 //!
-//! Not here: keeping asks and answers (`store::ask`), what an answer makes of its node (`kernel::kind`).
+//! Not here: keeping asks and answers (`store::wait`), what an answer makes of its node (`kernel::kind`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::definition::Node;
-use kernel::failure::{Class, Failure};
+use kernel::definition::plan::NodeIx;
 use kernel::ids::ExecutionId;
 use kernel::kind::{task, wait_for_event};
-use kernel::plan::NodeIx;
 use kernel::run::Stop;
+use kernel::run::failure::{Class, Failure};
 use serde_json::Value;
-use store::ask::{Ask, Came, Place, Standing, What};
-use store::taken::Hold;
+use store::run::attempt::Hold;
+use store::wait::{Ask, Came, Place, Standing, What};
 use tokio::time::Instant;
 
 use super::frame::{At, Frame, FrameIx, ROOT};

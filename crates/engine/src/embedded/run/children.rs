@@ -7,30 +7,30 @@
 //!
 //! What happens if this process dies: the node is performed again and finds its child where its rows left it.
 //!
-//! Not here: making the row (`store::child`), the end of a root (`record`).
+//! Not here: making the row (`store::run::child`), the end of a root (`record`).
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernel::definition::inputs::Inputs;
+use kernel::definition::plan::NodeIx;
 use kernel::definition::{Kind, Node};
 use kernel::execution;
-use kernel::failure::{Class, Failure};
-use kernel::generation;
+use kernel::execution::generation;
 use kernel::ids::{ExecutionId, WorkspaceId};
-use kernel::inputs::Inputs;
 use kernel::kind::workflow::{self, Config, MAX_DEPTH, MAX_DESCENDANTS};
-use kernel::plan::NodeIx;
 use kernel::queue::Priority;
 use kernel::run::Stop;
-use kernel::trace::TraceParent;
+use kernel::run::failure::{Class, Failure};
+use kernel::signals::trace::TraceParent;
 use serde_json::Value;
-use store::admission::Begun;
-use store::child::{Named, NewChild, Place, Refusal, Spawned};
-use store::enqueue::{Accepted, Judged, Start};
 use store::new_id;
+use store::queue::claim::Begun;
+use store::queue::enqueue::{Accepted, Judged, Start};
+use store::run::attempt::Hold;
+use store::run::child::{Named, NewChild, Place, Refusal, Spawned};
 use store::run::{End, Record, StoredNode};
-use store::taken::Hold;
 use tokio::time::Instant;
 use uuid::Uuid;
 

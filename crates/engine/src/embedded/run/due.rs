@@ -2,8 +2,8 @@
 //!
 //! Not here: which times there are (`timers`), waiting for them (`run`).
 
-use kernel::each;
 use kernel::run::Event;
+use kernel::run::each;
 use tokio::time::Instant;
 
 use super::frame::At;

@@ -9,17 +9,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kernel::each::{self, Index};
+use kernel::definition;
+use kernel::definition::plan::NodeIx;
 use kernel::expression::Scope;
-use kernel::failure::Failure;
 use kernel::ids::{ExecutionId, NodeKey};
-use kernel::plan::NodeIx;
+use kernel::run::each::{self, Index};
+use kernel::run::failure::Failure;
+use kernel::run::node;
 use kernel::run::{Run, Stop};
-use kernel::{definition, node};
 use serde_json::Value;
-use store::admission::Begun;
+use store::queue::claim::Begun;
+use store::run::attempt::Hold;
 use store::run::{End, NodeFact, Record};
-use store::taken::Hold;
 
 use super::asks::Asked;
 use super::loops::Loop;

@@ -2,7 +2,7 @@
 //!
 //! Not here: repeating the question (`crate::insist`), what is asked (`children`, `loops`, `asks`).
 
-use kernel::failure::{Class, Failure};
+use kernel::run::failure::{Class, Failure};
 use store::Error;
 
 /// Asks the store until it answers. What the database cannot hold is a failure of the node, and so is a stored row that

@@ -1,7 +1,7 @@
 //! Loops: one node performed for each item of a list.
 //!
 //! Invariants
-//! - Which item is next, and when it is over, is the kernel's to say (`kernel::each`); an item is a node row of its own.
+//! - Which item is next, and when it is over, is the kernel's to say (`kernel::run::each`); an item is a node row of its own.
 //! - Items are read once, and after a crash from what the loop's own row was given.
 //! - What items produced is not kept here: it is put together where it is stored when the loop is over, and of that only what is looked
 //!   at comes here.
@@ -15,17 +15,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernel::definition::plan::NodeIx;
 use kernel::definition::{Kind, Node};
-use kernel::each::{self, Each, End, Event, Index, Shape, Stored};
 use kernel::expression::Scope;
-use kernel::failure::{Class, Failure};
 use kernel::ids::{ExecutionId, NodeKey};
 use kernel::kind::for_each::{self, Config, OnItemError};
-use kernel::plan::NodeIx;
-use kernel::{kind, node, run};
+use kernel::run::each::{self, Each, End, Event, Index, Shape, Stored};
+use kernel::run::failure::{Class, Failure};
+use kernel::run::node;
+use kernel::{kind, run};
 use serde_json::Value;
-use store::iteration::{Gathered, Iteration, Looks};
-use store::taken::Hold;
+use store::run::attempt::Hold;
+use store::run::iteration::{Gathered, Iteration, Looks};
 use tokio::time::Instant;
 
 use super::frame::{At, Frame};

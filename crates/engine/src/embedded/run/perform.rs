@@ -13,12 +13,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kernel::definition::{Kind, Node};
 use kernel::expression::Scope;
-use kernel::failure::Failure;
+use kernel::kind;
 use kernel::run::Event;
-use kernel::{each, kind, node};
+use kernel::run::failure::Failure;
+use kernel::run::{each, node};
 use serde_json::Value;
-use store::child::Place;
 use store::run::NodeFact;
+use store::run::child::Place;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -74,7 +75,7 @@ pub(super) enum Brought {
     /// There is no child.
     Nothing,
     Loop(Box<Reloaded>),
-    Standing(store::ask::Standing),
+    Standing(store::wait::Standing),
     Came(Look),
     /// The run is another's by now.
     Lost,

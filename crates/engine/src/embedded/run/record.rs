@@ -11,11 +11,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use kernel::failure::{Class, Failure};
+use kernel::execution;
 use kernel::run::Outcome;
-use kernel::{execution, node};
+use kernel::run::failure::{Class, Failure};
+use kernel::run::node;
 use serde_json::Value;
-use store::child::Spawned;
+use store::run::child::Spawned;
 use store::run::{End, NodeFact, Record};
 use tokio::time::Instant;
 

@@ -5,9 +5,9 @@
 //! - A child ends before the node that made it: it is stopped as its parent was, and its end comes first. One that is not here yet, and
 //!   the items of a loop that is not, are found first: something may be in flight there of which it must be told how it stands.
 //!
-//! Not here: who is to stop (`kernel::run`, `kernel::each`), a forced end (`embedded`).
+//! Not here: who is to stop (`kernel::run`, `kernel::run::each`), a forced end (`embedded`).
 
-use kernel::each;
+use kernel::run::each;
 use kernel::run::{Event, Stop};
 
 use super::Driver;

@@ -3,7 +3,7 @@
 //! A child's lines are below its parent's: the node, iteration and attempt that made it, and what became of it.
 
 use expect_test::{Expect, expect};
-use kernel::node::Status;
+use kernel::run::node::Status;
 use serde_json::{Value, json};
 
 use super::{check, check_canceled, fast, http};

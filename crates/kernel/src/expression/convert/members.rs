@@ -8,11 +8,11 @@ use cel::IdedExpr;
 use cel::common::ast::{Expr, LiteralValue, operators};
 
 use super::{Converter, ParseError};
+use crate::access::secret;
 use crate::expression::ast::{Kind, Node, Place, Start};
 use crate::expression::path::{MAX_SEGMENTS, Path, ROOTS, Root, Segment, Unavailable};
 use crate::expression::syntax;
 use crate::ids::NodeKey;
-use crate::secret;
 
 /// One link of a chain.
 enum Link<'t> {

@@ -8,7 +8,7 @@ use super::{Answer, Function, made};
 use crate::expression::budget::{Budget, VALUE};
 use crate::expression::error::EvalError;
 use crate::expression::operator;
-use crate::pattern::{Pattern, Refused};
+use crate::expression::pattern::{Pattern, Refused};
 
 /// The longest pattern, in bytes.
 const MAX_PATTERN: usize = 512;

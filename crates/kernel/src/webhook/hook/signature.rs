@@ -16,7 +16,7 @@ use serde_json::Value;
 use sha2::Sha256;
 
 use super::{MAX_TEXT_LEN, header};
-use crate::fields::{Fields, Problem, Stage};
+use crate::definition::fields::{Fields, Problem, Stage};
 use crate::webhook::SECRET_PREFIX;
 
 /// How far a signed time may be from ours, in seconds, either way.

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kernel::definition::plan::Plan;
 use kernel::definition::{Definition, Edge, Kind, Node};
 use kernel::draw::{self, Drawing, Format};
-use kernel::failure::Policy;
 use kernel::ids::{Label, NodeKey};
-use kernel::plan::Plan;
+use kernel::run::failure::Policy;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use serde_json::json;

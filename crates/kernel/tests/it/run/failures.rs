@@ -1,6 +1,6 @@
 //! What a failing node does to its graph, and how it is tried again.
 //!
-//! Not here: whether a failure is worth another try (`kernel::failure` has its own tables).
+//! Not here: whether a failure is worth another try (`kernel::run::failure` has its own tables).
 
 use expect_test::expect;
 

@@ -9,11 +9,11 @@
 //!
 //! Not here: checking a run against its expected trace (`run`).
 
+use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Definition, Delivery, Edge, Join, Kind, Node, OnError};
-use kernel::failure::{Class, Failure, Policy};
 use kernel::ids::{Label, NodeKey};
-use kernel::node::End;
-use kernel::plan::{NodeIx, Plan};
+use kernel::run::failure::{Class, Failure, Policy};
+use kernel::run::node::End;
 use kernel::run::{Effect, Event, Outcome};
 use serde_json::json;
 

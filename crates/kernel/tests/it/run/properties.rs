@@ -8,11 +8,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Definition, Edge, Join, Kind, Node, OnError};
-use kernel::failure::{Class, Failure, Policy};
 use kernel::ids::{Label, NodeKey};
-use kernel::node::End;
-use kernel::plan::{NodeIx, Plan};
+use kernel::run::failure::{Class, Failure, Policy};
+use kernel::run::node::End;
 use kernel::run::{Effect, Event, Outcome, Run};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};

@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kernel::definition::plan::{NodeIx, Plan};
 use kernel::ids::ExecutionId;
-use kernel::node::{End, Status, Step};
-use kernel::plan::{NodeIx, Plan};
+use kernel::run::node::{End, Status, Step};
 use kernel::run::{Effect, Event, Open, Run, Stop};
 use uuid::Uuid;
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use kernel::definition::Kind;
 use kernel::execution::Status;
-use kernel::node::End;
 use kernel::queue;
+use kernel::run::node::End;
 use kernel::run::{Effect, Event, Outcome, Run};
 
 use super::judge::Promise;

@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kernel::definition::Kind;
+use kernel::definition::plan::NodeIx;
 use kernel::execution;
-use kernel::node::{self, End};
-use kernel::plan::NodeIx;
+use kernel::run::node::{self, End};
 use kernel::run::{Effect, Event, Open, Outcome, Run};
 
 use super::mutant::Mutant;

@@ -12,8 +12,8 @@ mod loops;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel::execution::{self, Begin};
+use kernel::queue::ring::Ring;
 use kernel::queue::{self, Answer, Decision};
-use kernel::ring::Ring;
 
 use super::machine::{After, Hands, Machine};
 use super::mutant::Mutant;

@@ -12,10 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel::definition::Kind;
+use kernel::definition::plan::{NodeIx, Plan};
 use kernel::execution::Status;
-use kernel::failure::{Class, Failure};
 use kernel::ids::Label;
-use kernel::plan::{NodeIx, Plan};
+use kernel::run::failure::{Class, Failure};
 
 use super::judge::Promise;
 use super::random::mix;

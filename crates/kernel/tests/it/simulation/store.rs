@@ -12,12 +12,12 @@ mod facts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kernel::crash::{self, Deaths, Verdict};
+use kernel::definition::plan::Plan;
 use kernel::execution;
 use kernel::ids::{ExecutionId, WorkspaceId};
-use kernel::node;
-use kernel::plan::Plan;
 use kernel::queue::{self, Step};
+use kernel::run::crash::{self, Deaths, Verdict};
+use kernel::run::node;
 use uuid::Uuid;
 
 pub(crate) use facts::{Fact, Fence, Fetched, Guard};

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use kernel::plan::Plan;
+use kernel::definition::plan::Plan;
 
 use super::audit;
 use super::judge::Judge;

@@ -6,7 +6,7 @@
 //! - Looking changes nothing: a mail program that follows links for a preview must not answer.
 //! - First the token, then the rate, then the body.
 //!
-//! Not here: making tokens (`answers`), using them up (`store::ask`).
+//! Not here: making tokens (`answers`), using them up (`store::wait`).
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use axum::Json as Reply;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest as _, Path, Request, State};
 use serde_json::Value;
-use store::ask::{Pass, Token, Told};
+use store::wait::{Pass, Token, Told};
 
 use super::super::body::Json;
 use super::super::failures::{self, Origin};
@@ -37,7 +37,7 @@ pub(crate) async fn describe(
     token: Given,
 ) -> Result<Reply<Invitation>, Problem> {
     let (_, pass, with) = open(&api, from, token).await?;
-    let open = !pass.used && pass.status.is_none_or(kernel::ask::Status::is_open);
+    let open = !pass.used && pass.status.is_none_or(kernel::wait::Status::is_open);
     Ok(Reply(Invitation {
         workflow: pass.workflow,
         node: pass.place.node.to_string(),

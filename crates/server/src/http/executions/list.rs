@@ -10,7 +10,7 @@ use kernel::execution::Status;
 use kernel::ids::{DefinitionId, WorkspaceId};
 use serde::Deserialize;
 use store::definition::Which;
-use store::listing::{Filter, Listed};
+use store::execution::list::{Filter, Listed};
 use utoipa::IntoParams;
 use uuid::Uuid;
 

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::{Extension, Json as Reply};
 use kernel::ids::{ExecutionId, NodeKey};
 use serde::Deserialize;
-use store::child::Member;
 use store::execution::{Execution, NodeRecord};
+use store::run::child::Member;
 use utoipa::IntoParams;
 
 use super::{find, node_of};

@@ -28,8 +28,8 @@ use kernel::signals::metrics;
 use kernel::webhook::hook::decide;
 use kernel::webhook::hook::signature::{Given, Signature, Unsigned, verify};
 use serde_json::{Map, Value, json};
-use store::enqueue::Start;
-use store::hook::{Opened, Token};
+use store::queue::enqueue::Start;
+use store::webhook::hook::{Opened, Token};
 use url::form_urlencoded;
 use uuid::Uuid;
 
@@ -261,7 +261,7 @@ mod tests {
         for (replay, expected) in [(Some("id/m1"), "id/m1"), (Some("mac/ab"), "mac/ab"), (None, "key/mac/ab")] {
             let derived = derived(replay);
             assert_eq!(derived, format!("hook/{hook}/{expected}"));
-            assert!(kernel::idempotency::is_reserved(&derived), "{derived}");
+            assert!(kernel::queue::idempotency::is_reserved(&derived), "{derived}");
         }
     }
 }

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kernel::realtime::Change;
-use kernel::realtime::binding::{self, Binding, Told};
-use kernel::realtime::frame::{Frame, Head, Version};
-use kernel::realtime::payload;
+use kernel::change::Change;
+use supabase::binding::{self, Binding, Told};
+use supabase::frame::{Frame, Head, Version};
+use supabase::payload;
 
 use super::identity::Identity;
 use crate::feed::Shown;

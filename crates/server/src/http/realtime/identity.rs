@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use kernel::access::{self, Scope};
 use kernel::ids::WorkspaceId;
-use store::key::Secret;
+use store::access::key::Secret;
 
 use crate::http::failures::Reason;
 use crate::http::{Api, Code, Problem, auth};

@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
-use kernel::realtime::binding;
-use kernel::realtime::frame::{Frame, Head, Version};
 use kernel::signals::metrics;
 use serde_json::{Value, json};
-use store::key::Secret;
+use store::access::key::Secret;
+use supabase::binding;
+use supabase::frame::{Frame, Head, Version};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::channels::{Channel, Channels};

@@ -7,8 +7,8 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use kernel::rest::Refused;
 use serde_json::json;
+use supabase::rest::Refused;
 
 use crate::http::{Code, Problem};
 

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use kernel::access::{Scope, is_within};
-use store::key::Secret;
+use store::access::key::Secret;
 
 use super::fault::Fault;
 use crate::http::auth::{self, Caller};

@@ -15,13 +15,13 @@ use tokio::sync::Semaphore;
 use super::super::StartError;
 use super::super::listeners::Listeners;
 use super::Parts;
+use crate::access::root_keys::RootKeys;
 use crate::connection::{self, Bounds};
+use crate::execution::waiters::Waiters;
 use crate::feed::{Feed, Source};
 use crate::http;
-use crate::pass::keep;
-use crate::places::Places;
-use crate::root_keys::RootKeys;
-use crate::waiters::Waiters;
+use crate::process::pass::keep;
+use crate::wait::turns::Places;
 
 /// How many requests at once may ask an engine elsewhere about a run.
 const ASKED_AT_ONCE: usize = 8;
@@ -43,8 +43,8 @@ impl Parts {
 
     /// Logs at the start that secrets cannot be opened here, before a run finds out.
     pub(in crate::start) async fn check_secrets(&self) -> Result<(), StartError> {
-        let vault = Vault::new(self.work.clone(), crate::secrets::keys(&self.settings)?);
-        match crate::secrets::trouble(&vault).await {
+        let vault = Vault::new(self.work.clone(), crate::access::secrets::keys(&self.settings)?);
+        match crate::access::secrets::trouble(&vault).await {
             Ok(Some(trouble)) => tracing::warn!(trouble, "Secrets cannot be opened"),
             Ok(None) => {}
             // Readiness looks again.
@@ -69,7 +69,7 @@ impl Parts {
         self.tasks.spawn(root_keys.clone().follow(self.stop.clone()));
         let store = Store::new(&self.targets.pooled, self.settings.database.api_connections)?;
         let api = Arc::new(http::ApiParts {
-            vault: Vault::new(store.clone(), crate::secrets::keys(&self.settings)?),
+            vault: Vault::new(store.clone(), crate::access::secrets::keys(&self.settings)?),
             store,
             settings: self.settings.clone(),
             keys: http::keys(root_keys),
@@ -80,7 +80,7 @@ impl Parts {
             streams: Waiters::default(),
             feed: self.spawn_feed()?,
             tasks: self.tasks.clone(),
-            declared: http::declared(),
+            input_rules: http::input_rules(),
             work: self.work.clone(),
             engine: self.engine.clone(),
             told: self.told.clone(),

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use engine::versions::Versions;
 
 use super::Parts;
-use crate::asks::judge::Judge;
-use crate::asks::{self, Asks};
-use crate::calls::Calls;
 use crate::config::ms;
-use crate::hints;
-use crate::pass::repeat;
+use crate::process::hints;
+use crate::process::pass::repeat;
+use crate::run::notify::Calls;
+use crate::wait::expire::{self, Asks};
+use crate::wait::judge::Judge;
 
 impl Parts {
     /// Whom to tell that something came for a run.
@@ -28,7 +28,7 @@ impl Parts {
 
     /// From time that is up, lost leases and events to answers.
     pub(super) fn spawn_asks(&self) {
-        let every = ms(self.settings.dispatch.poll_interval_ms).min(asks::EVERY);
+        let every = ms(self.settings.dispatch.poll_interval_ms).min(expire::EVERY);
         let elsewhere = self.told.clone().filter(|engine| engine.place().is_some());
         let asks = Asks { store: self.work.clone(), calls: self.calls(), elsewhere };
         self.spawn_loop("asks", every, Arc::new(asks), |it| async move { it.pass().await });

@@ -9,10 +9,11 @@ use tokio::sync::Notify;
 
 use super::{Parts, holder, host};
 use crate::config::ms;
-use crate::pass::repeat;
-use crate::projector::Projector;
-use crate::projector::recovery::Recovery;
-use crate::schedules::Schedules;
+use crate::definition::inputs::{InputRules, Turn};
+use crate::job::projector::Projector;
+use crate::job::recovery::Recovery;
+use crate::process::pass::repeat;
+use crate::schedule::Schedules;
 
 /// How long rings gather: many changes make one look.
 const GATHER: Duration = Duration::from_millis(20);
@@ -39,7 +40,7 @@ impl Parts {
         let projector = Projector {
             store: self.work.clone(),
             hints: self.hints.clone(),
-            declared: crate::http::declared_by_loops(),
+            input_rules: InputRules::new(Turn::Service),
             worker: format!("{}-{}", host(), std::process::id()),
             max_backlog: self.settings.queue.max_backlog,
             max_generations: self.settings.workflow.max_generations,
@@ -61,7 +62,7 @@ impl Parts {
         let schedules = Schedules {
             store: self.work.clone(),
             hints: self.hints.clone(),
-            declared: crate::http::declared_by_loops(),
+            input_rules: InputRules::new(Turn::Service),
             max_backlog: self.settings.queue.max_backlog,
             page_from: std::sync::Mutex::default(),
         };

@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use engine::Engine;
 
 use super::Parts;
-use crate::breaker::Breaker;
 use crate::config::ms;
-use crate::reconciler::{Findings, Reconciler};
-use crate::strays::{EVERY, Strays};
+use crate::queue::breaker::Breaker;
+use crate::queue::strays::{EVERY, Strays};
+use crate::run::reconcile::{Findings, Reconciler};
 
 impl Parts {
     /// Slots without an execution, and runs of an engine that is not served here.

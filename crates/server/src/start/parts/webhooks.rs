@@ -12,9 +12,9 @@ use store::Store;
 use super::Parts;
 use super::engines::{self, Duties};
 use crate::config::{Settings, ms};
-use crate::pass::repeat;
+use crate::process::pass::repeat;
 use crate::start::StartError;
-use crate::webhooks::Webhooks;
+use crate::webhook::Webhooks;
 
 /// It looks at least so often: whoever waits to be told waits for this, not for the dispatcher's poll.
 const EVERY: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub(super) fn teller(
         Some(outbound) => outbound,
         None => engines::outbound(settings, work)?,
     };
-    let vault = Vault::new(work.clone(), crate::secrets::keys(settings)?);
+    let vault = Vault::new(work.clone(), crate::access::secrets::keys(settings)?);
     Ok(Some(Teller { outbound, vault }))
 }
 

@@ -8,9 +8,9 @@
 //!
 //! Not here: what an event does to the run (`machine`).
 
-use kernel::node::End;
-use kernel::plan::NodeIx;
+use kernel::definition::plan::NodeIx;
 use kernel::run::Event;
+use kernel::run::node::End;
 
 use super::{After, Hands, Machine};
 use crate::simulation::random::Random;

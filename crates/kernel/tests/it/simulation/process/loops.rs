@@ -7,11 +7,11 @@
 //!
 //! Not here: what the looks lead to (`process`).
 
-use kernel::crash::Verdict;
 use kernel::execution::Status;
 use kernel::ids::WorkspaceId;
 use kernel::queue;
-use kernel::ring::Ask;
+use kernel::queue::ring::Ask;
+use kernel::run::crash::Verdict;
 
 use super::{ClaimStage, Process, Task};
 use crate::simulation::judge::Promise;

@@ -7,11 +7,11 @@
 //!
 //! Not here: the queue's own steps (`store`).
 
-use kernel::crash::Verdict;
+use kernel::definition::plan::NodeIx;
 use kernel::execution::{self, Begin, Status};
-use kernel::node::{self, End};
-use kernel::plan::NodeIx;
 use kernel::queue;
+use kernel::run::crash::Verdict;
+use kernel::run::node::{self, End};
 use kernel::run::{Open, Stop};
 
 use super::{Ix, Pid, RUN_SILENCE, Store, Why};

@@ -1,0 +1,250 @@
+//! The fields of a document, in either form.
+//!
+//! Invariants
+//! - What is left out gets its default here, once: a stored graph says everything.
+//! - Every bound is refused with its number.
+//!
+//! Not here: whether the nodes hang together (`plan`), what they may see (`parse::references`).
+
+pub(super) mod node;
+pub(super) mod retry;
+mod work;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Draft;
+use crate::definition::fields::{Code, Fields, Problem, Stage, child};
+use crate::definition::inputs::{self, Inputs};
+use crate::definition::{Edge, MAX_EDGES, MAX_NODES, On};
+use crate::event::binding;
+use crate::expression::type_name;
+use crate::ids::{BadName, Label, NodeKey};
+use crate::run::failure::Profiles;
+use crate::schedule;
+use crate::webhook::hook;
+use retry::Retry;
+
+/// The longest time that can be set for a node or an execution.
+pub(super) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How long one attempt at a node may take: it holds what others wait for.
+pub(super) const LONGEST_NODE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+pub(super) const MAX_NAME_LEN: usize = 128;
+pub(super) const MAX_DESCRIPTION_LEN: usize = 4_096;
+pub(super) const MAX_CONCURRENCY: u64 = 100_000;
+pub(super) const MAX_DISPATCH_ATTEMPTS: u64 = 100;
+
+pub(super) const FIELDS: &[&str] = &[
+    "version",
+    "name",
+    "description",
+    "inputs",
+    "additional_inputs",
+    "vars",
+    "defaults",
+    "nodes",
+    "edges",
+    "outputs",
+    "timeout",
+    "timeout_ms",
+    "concurrency",
+    "key_concurrency",
+    "max_attempts",
+    "on",
+];
+
+/// What holds for nodes that do not say otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+struct Defaults {
+    profiles: Profiles,
+    retry: Retry,
+    timeout_ms: Option<u64>,
+}
+
+/// Reads a whole document.
+pub(super) fn document(document: &Value, profiles: &Profiles, problems: &mut Vec<Problem>) -> Draft {
+    let mut draft = Draft::default();
+    let Some(mut top) = Fields::open(document, "", FIELDS, Stage::Run, problems) else { return draft };
+    if top.get("version").is_some_and(|version| version.as_u64() != Some(1)) {
+        top.wrong("version", "must be 1");
+    }
+    let definition = &mut draft.definition;
+    definition.name = short_text(&mut top, "name", MAX_NAME_LEN);
+    if definition.name.as_ref().is_some_and(|name| name.trim().is_empty() || name.chars().any(char::is_control)) {
+        top.refuse(Code::BadName, "name", "must not be blank and must be one line");
+    } else if definition.name.as_ref().is_some_and(|name| name.chars().any(is_unseen)) {
+        top.refuse(Code::BadName, "name", "holds characters that cannot be seen or that turn the text around");
+    }
+    definition.description = short_text(&mut top, "description", MAX_DESCRIPTION_LEN);
+    definition.inputs = top.object("inputs").map(|inputs| Value::Object(inputs.clone())).unwrap_or_default();
+    let found = inputs::check(&definition.inputs).into_iter();
+    top.problems.extend(found.map(|found| found.below("/inputs")));
+    definition.additional_inputs = top.boolean("additional_inputs");
+    definition.vars = top.object("vars").map(|vars| Value::Object(vars.clone())).unwrap_or_default();
+    definition.outputs = top.get("outputs").cloned().unwrap_or_default();
+    definition.timeout_ms = milliseconds(&mut top, "timeout", "timeout_ms", 1, LONGEST_TIMEOUT);
+    definition.concurrency = count(&mut top, "concurrency", MAX_CONCURRENCY);
+    definition.key_concurrency = count(&mut top, "key_concurrency", MAX_CONCURRENCY);
+    definition.max_attempts = count(&mut top, "max_attempts", MAX_DISPATCH_ATTEMPTS);
+    let starts = Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true));
+    definition.on = on(&mut top, &starts);
+    let defaults = defaults(&mut top, *profiles);
+    let readable = nodes(&mut top, defaults, &mut draft) && edges(&mut top, &mut draft);
+    // Without its nodes a graph would only seem to have more problems.
+    if readable { draft } else { Draft::default() }
+}
+
+/// Characters that let a name look like another: of no width, or changing the direction of others.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// What starts it by itself.
+fn on(top: &mut Fields<'_, '_>, inputs: &Inputs) -> On {
+    let mut on = On::default();
+    let (Some(value), at) = (top.get("on"), top.pointer("on")) else { return on };
+    let known = &["event", "schedule", "webhook"];
+    let Some(fields) = Fields::open(value, &at, known, Stage::Run, top.problems) else { return on };
+    if let Some(event) = fields.get("event") {
+        on.event = binding::read(event, &fields.pointer("event"), fields.problems);
+    }
+    if let Some(list) = fields.get("schedule") {
+        on.schedule = schedule::read(list, &fields.pointer("schedule"), inputs, fields.problems);
+    }
+    if let Some(webhook) = fields.get("webhook") {
+        on.webhook = hook::read(webhook, &fields.pointer("webhook"), fields.problems);
+    }
+    on
+}
+
+fn defaults(top: &mut Fields<'_, '_>, profiles: Profiles) -> Defaults {
+    let mut defaults = Defaults { profiles, ..Defaults::default() };
+    let (Some(value), at) = (top.get("defaults"), top.pointer("defaults")) else { return defaults };
+    let known = &["retry", "timeout", "timeout_ms"];
+    if let Some(mut fields) = Fields::open(value, &at, known, Stage::Run, top.problems) {
+        defaults.retry = retry::read(&mut fields);
+        defaults.timeout_ms = milliseconds(&mut fields, "timeout", "timeout_ms", 1, LONGEST_NODE_TIMEOUT);
+    }
+    defaults
+}
+
+/// Reads the nodes in either form, or tells why there is no graph to look at.
+fn nodes(top: &mut Fields<'_, '_>, defaults: Defaults, draft: &mut Draft) -> bool {
+    let at = top.pointer("nodes");
+    let items: Vec<(Option<&str>, String, &Value)> = match top.get("nodes") {
+        None => {
+            if !top.has("nodes") {
+                top.require("nodes");
+            }
+            return top.has("nodes");
+        }
+        Some(Value::Object(map)) => map.iter().map(|(key, node)| (Some(key.as_str()), child(&at, key), node)).collect(),
+        Some(Value::Array(list)) => {
+            list.iter().enumerate().map(|(place, node)| (None, child(&at, &place.to_string()), node)).collect()
+        }
+        Some(other) => {
+            top.refuse(
+                Code::WrongType,
+                "nodes",
+                format!("must be a map of nodes or a list of them, not {}", type_name(other)),
+            );
+            return false;
+        }
+    };
+    if items.len() > MAX_NODES {
+        top.refuse(Code::TooLarge, "nodes", format!("there are {} nodes, more than {MAX_NODES}", items.len()));
+        return false;
+    }
+    for (key, at, value) in items {
+        node::read(key, &at, value, defaults, draft, top.problems);
+    }
+    true
+}
+
+/// Reads the edges beside those that nodes need, and counts both.
+fn edges(top: &mut Fields<'_, '_>, draft: &mut Draft) -> bool {
+    let list = match top.get("edges") {
+        None => &[],
+        Some(Value::Array(list)) => list.as_slice(),
+        Some(other) => {
+            top.refuse(Code::WrongType, "edges", format!("must be a list of edges, not {}", type_name(other)));
+            draft.lost_edges = true;
+            &[]
+        }
+    };
+    let all = draft.definition.edges.len() + list.len();
+    if all > MAX_EDGES {
+        top.refuse(Code::TooLarge, "edges", format!("there are {all} edges, more than {MAX_EDGES}"));
+        return false;
+    }
+    for (place, value) in list.iter().enumerate() {
+        let at = child("/edges", &place.to_string());
+        match edge(value, &at, top.problems) {
+            Some(edge) => {
+                draft.definition.edges.push(edge);
+                draft.edge_at.push(at);
+            }
+            None => draft.lost_edges = true,
+        }
+    }
+    true
+}
+
+fn edge(value: &Value, at: &str, problems: &mut Vec<Problem>) -> Option<Edge> {
+    let mut fields = Fields::open(value, at, &["from", "to", "label"], Stage::Run, problems)?;
+    let from = end(&mut fields, "from");
+    let to = end(&mut fields, "to");
+    let label = label(&mut fields);
+    Some(Edge { from: from?, to: to?, label: label? })
+}
+
+fn end(fields: &mut Fields<'_, '_>, name: &str) -> Option<NodeKey> {
+    fields.require(name);
+    let text = fields.text(name)?;
+    named(fields, name, NodeKey::new(text))
+}
+
+/// An edge's label, which it need not have.
+fn label(fields: &mut Fields<'_, '_>) -> Option<Option<Label>> {
+    let text = match fields.get("label") {
+        None => return Some(None),
+        // YAML reads the branch `true` as a boolean.
+        Some(Value::Bool(truth)) => truth.to_string(),
+        Some(_) => fields.text("label")?.to_owned(),
+    };
+    named(fields, "label", Label::new(&text)).map(Some)
+}
+
+fn named<T>(fields: &mut Fields<'_, '_>, name: &str, read: Result<T, BadName>) -> Option<T> {
+    read.map_err(|bad| fields.refuse(Code::BadName, name, bad.to_string())).ok()
+}
+
+fn short_text(fields: &mut Fields<'_, '_>, name: &str, longest: usize) -> Option<String> {
+    let text = fields.text(name)?;
+    if text.len() > longest {
+        fields.refuse(Code::TooLarge, name, format!("is longer than {longest} bytes"));
+    }
+    Some(text.to_owned())
+}
+
+fn count(fields: &mut Fields<'_, '_>, name: &str, most: u64) -> Option<u32> {
+    fields.integer(name, 1..=most).and_then(|number| u32::try_from(number).ok())
+}
+
+/// A time, as people write it (`timeout: 30s`) or as it is stored (`timeout_ms: 30000`).
+fn milliseconds(fields: &mut Fields<'_, '_>, name: &str, stored: &str, least: u64, longest: Duration) -> Option<u64> {
+    let most = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+    if fields.get(stored).is_some() {
+        if fields.get(name).is_some() {
+            fields.wrong(stored, format!("give either {name} or {stored}, not both"));
+        }
+        return fields.integer(stored, least..=most);
+    }
+    let ms = u64::try_from(fields.duration(name, longest)?.as_millis()).unwrap_or(u64::MAX);
+    if ms < least {
+        fields.wrong(name, "must be longer than nothing");
+        return None;
+    }
+    Some(ms)
+}

@@ -1,0 +1,149 @@
+//! One node of a document, with the edges that its `needs` make.
+//!
+//! Invariants
+//! - A node with a good key is in the draft whatever else is wrong with it.
+//!
+//! Not here: the fields of its `with` (`kind`).
+
+use serde_json::Value;
+
+use super::{Defaults, Draft, MAX_DESCRIPTION_LEN, named, short_text, work};
+use crate::definition::fields::{Code, Fields, Problem, Stage, child};
+use crate::definition::{Delivery, Edge, Join, Kind, Node, OnError};
+use crate::expression::type_name;
+use crate::ids::{BadName, Label, NodeKey};
+
+pub(in crate::definition::parse) const FIELDS: &[&str] =
+    &["kind", "needs", "if", "with", "when", "on_error", "retry", "timeout", "timeout_ms", "delivery", "description"];
+pub(in crate::definition::parse) const LIST_FIELDS: &[&str] = &[
+    "key",
+    "id",
+    "kind",
+    "needs",
+    "if",
+    "with",
+    "when",
+    "on_error",
+    "retry",
+    "timeout",
+    "timeout_ms",
+    "delivery",
+    "description",
+];
+
+const JOINS: &[(&str, Join)] =
+    &[("all_success", Join::AllSuccess), ("any_success", Join::AnySuccess), ("all_done", Join::AllDone)];
+const ON_ERROR: &[(&str, OnError)] = &[("fail", OnError::Fail), ("continue", OnError::Continue)];
+
+/// Reads a node; its key is the map's, or a field of its own in a list.
+pub(super) fn read(
+    key: Option<&str>,
+    at: &str,
+    value: &Value,
+    defaults: Defaults,
+    draft: &mut Draft,
+    problems: &mut Vec<Problem>,
+) {
+    let known = if key.is_some() { FIELDS } else { LIST_FIELDS };
+    let fields = Fields::open(value, at, known, Stage::Run, problems);
+    let Some(mut fields) = fields else { return stand_in(key, at, draft) };
+    let key = match key {
+        Some(key) => NodeKey::new(key)
+            .map_err(|bad| fields.problems.push(Problem::new(Code::BadName, at, bad.to_string()).of_key()))
+            .ok(),
+        None => own_key(&mut fields),
+    };
+    let mut work = work::read(&mut fields, defaults);
+    let on_error = fields.choice("on_error", ON_ERROR);
+    let unclear = work.kind.is_none() || (on_error.is_none() && fields.get("on_error").is_some());
+    let when = fields.choice("when", JOINS).unwrap_or_default();
+    let description = short_text(&mut fields, "description", MAX_DESCRIPTION_LEN);
+    if work.kind == Some(Kind::ForEach) {
+        work::read_action(&mut work.with, &fields.pointer("with"), defaults, fields.problems);
+    }
+    let (needs, lost) = needs(&mut fields);
+    draft.lost_edges |= lost || key.is_none();
+    let Some(key) = key else { return };
+    for (pointer, from, label) in needs {
+        draft.definition.edges.push(Edge { from, to: key.clone(), label });
+        draft.edge_at.push(pointer);
+    }
+    if unclear {
+        draft.unclear.push(key.clone());
+    }
+    let node = Node { when, on_error: on_error.unwrap_or_default(), description, ..work.node(key) };
+    draft.definition.nodes.push(node);
+    draft.node_at.push(at.to_owned());
+}
+
+/// The kind of a node whose own is not known: it takes any templates and asks for nothing.
+pub(super) const STAND_IN: Kind = Kind::Transform;
+
+/// Holds the place of a node that is no object, so that its neighbours are not blamed.
+fn stand_in(key: Option<&str>, at: &str, draft: &mut Draft) {
+    draft.lost_edges = true;
+    let Some(key) = key.and_then(|key| NodeKey::new(key).ok()) else { return };
+    draft.unclear.push(key.clone());
+    draft.definition.nodes.push(Node {
+        key,
+        kind: STAND_IN,
+        description: None,
+        with: Value::Null,
+        when: Join::default(),
+        on_error: OnError::default(),
+        retry: STAND_IN.retry(),
+        timeout_ms: None,
+        condition: None,
+        delivery: Delivery::default(),
+    });
+    draft.node_at.push(at.to_owned());
+}
+
+fn own_key(fields: &mut Fields<'_, '_>) -> Option<NodeKey> {
+    let name = match (fields.get("key"), fields.get("id")) {
+        (Some(_), Some(_)) => {
+            fields.wrong("id", "give either key or id, not both");
+            "key"
+        }
+        (None, Some(_)) => "id",
+        _ => "key",
+    };
+    fields.require(name);
+    let text = fields.text(name)?;
+    named(fields, name, NodeKey::new(text))
+}
+
+/// What a node needs: `node` or `node.label`, one or a list of them, each with its pointer; and
+/// whether any could not be read.
+fn needs(fields: &mut Fields<'_, '_>) -> (Vec<(String, NodeKey, Option<Label>)>, bool) {
+    let at = fields.pointer("needs");
+    let items: Vec<(String, &Value)> = match fields.get("needs") {
+        None => Vec::new(),
+        Some(Value::Array(list)) => {
+            list.iter().enumerate().map(|(place, item)| (child(&at, &place.to_string()), item)).collect()
+        }
+        Some(one) => vec![(at, one)],
+    };
+    let mut needs = Vec::new();
+    let count = items.len();
+    for (pointer, item) in items {
+        match need(item) {
+            Ok((from, label)) => needs.push((pointer, from, label)),
+            Err((code, message)) => fields.problems.push(Problem::new(code, pointer, message)),
+        }
+    }
+    let lost = needs.len() < count;
+    (needs, lost)
+}
+
+fn need(item: &Value) -> Result<(NodeKey, Option<Label>), (Code, String)> {
+    let Value::String(text) = item else {
+        let message = format!("must be the name of a node, or node.branch, not {}", type_name(item));
+        return Err((Code::WrongType, message));
+    };
+    let bad = |bad: BadName| (Code::BadName, bad.to_string());
+    let (node, label) = text.split_once('.').map_or((text.as_str(), None), |(node, label)| (node, Some(label)));
+    let node = NodeKey::new(node).map_err(bad)?;
+    let label = label.map(Label::new).transpose().map_err(bad)?;
+    Ok((node, label))
+}

@@ -1,0 +1,217 @@
+//! Who may see whom: every path in every template leads to something that exists by then.
+//!
+//! Invariants
+//! - A node sees only what certainly came before it: its ancestors. The outputs see every node.
+//! - A secret may be looked at only in the fields that its node's kind marks for it.
+//! - It works on graphs that are no plan, so that its problems come in the same answer.
+//!
+//! Not here: what a path may look like (`expression`), which templates there are (`kind`).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Draft;
+use crate::definition::fields::{Code, GUESSES, Problem, child, unknown, unreadable};
+use crate::definition::{Kind, Node};
+use crate::expression::template::{self, Survey};
+use crate::expression::{Path, Root, Unavailable};
+use crate::kind;
+
+/// Adds a problem for every expression that cannot be read or looks where it must not.
+pub(super) fn check(draft: &Draft, problems: &mut Vec<Problem>) {
+    let graph = Graph::new(draft);
+    for (at, node) in draft.definition.nodes.iter().enumerate() {
+        let (survey, condition) = (kind::references(node.kind, &node.with), kind::condition_references(node));
+        let looks = !survey.paths.is_empty() || !condition.paths.is_empty();
+        let ancestors = if looks { graph.ancestors(at) } else { Vec::new() };
+        let source = node.condition.clone().map_or(Value::Null, Value::String);
+        for (field, value, survey) in [("with", &node.with, survey), ("if", &source, condition)] {
+            let field = child(&draft.node_at[at], field);
+            let marked: &[&str] = if field.ends_with("/with") { kind::secret_fields(node.kind) } else { &[] };
+            tell(&field, value, &survey, problems, |pointer, path, place, problems| {
+                let refusal = graph.refusal(path, place.clone(), Some((at, &ancestors)), problems);
+                let inside = if field.ends_with("/with") { Inside::of(node, pointer) } else { Inside::default() };
+                let marked = inside.marked.unwrap_or(marked);
+                let refusal = refusal.or_else(|| elsewhere(path, place.clone(), &inside));
+                let refusal = refusal.or_else(|| unanswered(draft, path, place.clone()));
+                refusal.or_else(|| misplaced(inside.pointer.unwrap_or(pointer), path, place, marked))
+            });
+        }
+    }
+    let outputs = template::survey(&draft.definition.outputs);
+    tell("/outputs", &draft.definition.outputs, &outputs, problems, |pointer, path, place, problems| {
+        let refusal = graph.refusal(path, place.clone(), None, problems);
+        let refusal = refusal.or_else(|| elsewhere(path, place.clone(), &Inside::default()));
+        refusal.or_else(|| misplaced(pointer, path, place, &[]))
+    });
+}
+
+/// What is there to look at only in some places.
+#[derive(Default)]
+struct Inside<'p> {
+    /// Within what is done for each item.
+    item: bool,
+    /// Within the `match` of a wait.
+    event: bool,
+    /// The pointer from the `with` of what is done for each item.
+    pointer: Option<&'p str>,
+    /// Where secrets may stand in that.
+    marked: Option<&'static [&'static str]>,
+}
+
+impl<'p> Inside<'p> {
+    /// What is there at a pointer from a node's `with`.
+    fn of(node: &Node, pointer: &'p str) -> Inside<'p> {
+        if node.kind == Kind::WaitForEvent {
+            return Inside { event: pointer == "/match", ..Inside::default() };
+        }
+        let (Kind::ForEach, true) = (node.kind, pointer.starts_with("/do/")) else { return Inside::default() };
+        let inner = kind::for_each::inner(&node.with).map(|(kind, _)| kind);
+        let within = pointer.strip_prefix("/do/with");
+        Inside {
+            item: true,
+            event: inner == Some(Kind::WaitForEvent) && within == Some("/match"),
+            pointer: within,
+            marked: Some(within.and(inner).map_or(&[][..], kind::secret_fields)),
+        }
+    }
+}
+
+/// Why something that is there only in some places may not be looked at here.
+fn elsewhere(path: &Path, place: String, inside: &Inside<'_>) -> Option<Problem> {
+    let (name, only) = match path.root() {
+        Ok((Root::Item, _)) if !inside.item => ("item", "in do of a FOR_EACH"),
+        Ok((Root::Index, _)) if !inside.item => ("index", "in do of a FOR_EACH"),
+        Ok((Root::Event, _)) if !inside.event => ("event", "in match of a WAIT_FOR_EVENT"),
+        _ => return None,
+    };
+    Some(Problem::new(Code::UnknownRoot, place, format!("{name} is only there {only}")))
+}
+
+/// Why a callback leads nowhere: it must be one of a node that waits for an answer.
+fn unanswered(draft: &Draft, path: &Path, place: String) -> Option<Problem> {
+    let Ok((Root::Callback { node }, _)) = path.root() else { return None };
+    let waits = |known: &&Node| known.kind == Kind::WaitForEvent && known.with.get("event").is_none();
+    match draft.definition.nodes.iter().find(|known| known.key.as_str() == node) {
+        Some(known) if waits(&known) => None,
+        Some(_) => {
+            let message = format!("{path}: {node} does not wait for an answer: name a WAIT_FOR_EVENT without event");
+            Some(Problem::new(Code::BadValue, place, message))
+        }
+        None => Some(Problem::new(Code::UnknownNode, place, format!("{path}: there is no node {node}"))),
+    }
+}
+
+/// Why a secret, or a callback, which is one, may not be looked at here.
+fn misplaced(pointer: &str, path: &Path, place: String, marked: &[&str]) -> Option<Problem> {
+    let Ok((Root::Secret { .. } | Root::Callback { .. }, _)) = path.root() else { return None };
+    let field = pointer.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let message = format!("{path} cannot be used here: only in headers, query, body, form and text of an HTTP_REQUEST");
+    (!marked.contains(&field)).then(|| Problem::new(Code::MisplacedSecret, place, message))
+}
+
+fn tell(
+    at: &str,
+    value: &Value,
+    survey: &Survey,
+    problems: &mut Vec<Problem>,
+    refusal: impl Fn(&str, &Path, String, &[Problem]) -> Option<Problem>,
+) {
+    for (pointer, error) in &survey.errors {
+        problems.push(unreadable(format!("{at}{pointer}"), error));
+    }
+    for (pointer, path) in &survey.paths {
+        if let Some(problem) = refusal(pointer, path, format!("{at}{pointer}"), problems) {
+            let text = value.pointer(pointer).and_then(Value::as_str).filter(|_| problems.len() < GUESSES);
+            problems.push(match text.and_then(|text| piece(text, path)) {
+                Some((start, length)) => problem.within(start, Some(length)),
+                None => problem,
+            });
+        }
+    }
+}
+
+/// The longest text in which a path is looked for.
+const LONGEST_TEXT: usize = 4_096;
+
+/// Where a path stands in the text that it was read from, if it is written as we would write it.
+fn piece(text: &str, path: &Path) -> Option<(usize, usize)> {
+    let written = path.to_string();
+    let other = written.strip_prefix("nodes").map(|rest| format!("steps{rest}"));
+    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    let find = |written: &str| {
+        let whole = |at: &usize| {
+            !is_part(text[..*at].chars().next_back()) && !is_part(text[at + written.len()..].chars().next())
+        };
+        let at = text.match_indices(written).map(|(at, _)| at).find(whole)?;
+        Some((at, written.len()))
+    };
+    (text.len() <= LONGEST_TEXT).then(|| find(&written).or_else(|| other.as_deref().and_then(find)))?
+}
+
+struct Graph<'d> {
+    by_key: BTreeMap<&'d str, usize>,
+    sources: Vec<Vec<usize>>,
+    /// Some order is not known, so nothing can be said to be out of it.
+    lost_edges: bool,
+}
+
+impl<'d> Graph<'d> {
+    fn new(draft: &'d Draft) -> Self {
+        let nodes = &draft.definition.nodes;
+        let by_key: BTreeMap<&str, usize> =
+            nodes.iter().enumerate().map(|(at, node)| (node.key.as_str(), at)).collect();
+        let mut sources = vec![Vec::new(); nodes.len()];
+        for edge in &draft.definition.edges {
+            if let (Some(from), Some(to)) = (by_key.get(edge.from.as_str()), by_key.get(edge.to.as_str())) {
+                sources[*to].push(*from);
+            }
+        }
+        Self { by_key, sources, lost_edges: draft.lost_edges }
+    }
+
+    /// For each node: does it come before this one?
+    fn ancestors(&self, of: usize) -> Vec<bool> {
+        let mut seen = vec![false; self.sources.len()];
+        let mut open = vec![of];
+        while let Some(at) = open.pop() {
+            for &from in &self.sources[at] {
+                if !std::mem::replace(&mut seen[from], true) {
+                    open.push(from);
+                }
+            }
+        }
+        seen
+    }
+
+    /// Why a path may not be looked at, from a node with its ancestors or from the outputs.
+    fn refusal(
+        &self,
+        path: &Path,
+        at: String,
+        from: Option<(usize, &[bool])>,
+        problems: &[Problem],
+    ) -> Option<Problem> {
+        let key = match path.root() {
+            Err(why) => {
+                let is_root = matches!(why, Unavailable::UnknownRoot(_));
+                let code = if is_root { Code::UnknownRoot } else { Code::BadExpression };
+                return Some(Problem::new(code, at, why.to_string()));
+            }
+            Ok((Root::Node { key, .. }, _)) => key,
+            Ok(_) => return None,
+        };
+        let Some(&target) = self.by_key.get(key) else {
+            return Some(unknown(Code::UnknownNode, "node", at, key, self.by_key.keys().copied(), problems));
+        };
+        let message = match from {
+            Some((own, _)) if own == target => format!("{key} cannot see itself"),
+            Some((_, ancestors)) if !ancestors[target] && !self.lost_edges => {
+                format!("{key} does not come before this node: add it to needs, or an edge from it")
+            }
+            _ => return None,
+        };
+        Some(Problem::new(Code::NotAnAncestor, at, message))
+    }
+}

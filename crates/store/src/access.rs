@@ -1,0 +1,7 @@
+//! Who may do what, and what calls may use: API keys, secrets, and rules for outbound calls.
+//!
+//! Not here: which scope a request needs (`kernel::access`), sealing a secret (`engine::vault`).
+
+pub mod key;
+pub mod outbound;
+pub mod secret;
