@@ -67,7 +67,7 @@ use engine::vault::Vault;
 use engine::versions::Versions;
 use kernel::queue::explain::EngineState;
 use store::Store;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -80,6 +80,7 @@ use crate::definition::inputs::{InputRules, Turn};
 use crate::execution::waiters::Waiters;
 use crate::feed::Feed;
 use crate::process::hints::Hints;
+use crate::process::wakes::Wakes;
 use crate::queue::breaker::Breaker;
 use crate::queue::strays::Foreign;
 use crate::run::notify::Calls;
@@ -96,7 +97,7 @@ pub(crate) struct ApiParts {
     pub(crate) vault: Vault,
     /// The store of the background work, to tell how its pool is used.
     pub(crate) work: Store,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) keys: auth::Keys,
     pub(crate) failures: failures::Failures,
     pub(crate) pace: pace::Pace,
@@ -109,7 +110,26 @@ pub(crate) struct ApiParts {
     pub(crate) tasks: TaskTracker,
     /// What starts must bring, by version.
     pub(crate) input_rules: InputRules,
-    pub(crate) engine: Option<Arc<dyn Engine>>,
+    pub(crate) engine: EngineParts,
+    /// Wakes the background loops.
+    pub(crate) wakes: Wakes,
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) health: health::Parts,
+    /// How many requests hooks took lately.
+    pub(crate) rates: hooks::Rates,
+    /// Tells runs that something came for them.
+    pub(crate) calls: Calls,
+    /// The workspaces that were served last, of those that take turns.
+    pub(crate) places: Places,
+    /// The graphs that answers were judged by.
+    pub(crate) versions: Versions,
+    pub(crate) stop: CancellationToken,
+}
+
+/// What the handlers know of the engine.
+pub(crate) struct EngineParts {
+    /// In a process that hands items to it.
+    pub(crate) local: Option<Arc<dyn Engine>>,
     /// The engine, wherever its items are handed to it: told of cancels.
     pub(crate) told: Option<Arc<dyn Engine>>,
     pub(crate) breaker: Breaker,
@@ -117,27 +137,6 @@ pub(crate) struct ApiParts {
     pub(crate) foreign: Foreign,
     /// How many questions about single runs an engine elsewhere is asked at once.
     pub(crate) asked: Semaphore,
-    pub(crate) pulse: Arc<Pulse>,
-    pub(crate) health: health::Parts,
-    /// Wakes the background loops.
-    pub(crate) rouse: Arc<Notify>,
-    /// Wakes our own worker of jobs.
-    pub(crate) jobs: Arc<Notify>,
-    /// Wakes whoever tells webhooks.
-    pub(crate) deliveries: Arc<Notify>,
-    /// How many requests hooks took lately.
-    pub(crate) rates: hooks::Rates,
-    /// Wakes the loop of schedules.
-    pub(crate) schedules: Arc<Notify>,
-    /// Tells runs that something came for them.
-    pub(crate) calls: Calls,
-    /// Rings when there may be tasks to claim.
-    pub(crate) offered: Arc<Notify>,
-    /// The workspaces that were served last, of those that take turns.
-    pub(crate) places: Places,
-    /// The graphs that answers were judged by.
-    pub(crate) versions: Versions,
-    pub(crate) stop: CancellationToken,
 }
 
 impl ApiParts {
@@ -148,9 +147,9 @@ impl ApiParts {
 
     /// What the engine of this installation can do, as far as this process knows.
     pub(crate) fn engine_state(&self) -> EngineState {
-        match &self.engine {
+        match &self.engine.local {
             _ if !self.settings.workflow.engine.enabled => EngineState::Off,
-            _ if let Some(trouble) = self.breaker.trouble() => trouble,
+            _ if let Some(trouble) = self.engine.breaker.trouble() => trouble,
             Some(engine) if engine.capacity() == 0 => EngineState::Full,
             _ => EngineState::Takes,
         }

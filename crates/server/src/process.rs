@@ -8,3 +8,4 @@ pub(crate) mod hints;
 pub(crate) mod lease;
 pub(crate) mod pass;
 pub(crate) mod role;
+pub(crate) mod wakes;

@@ -5,11 +5,12 @@
 //! - Stopping claims nothing more, gives back what was never sent, lets runs reach a stored fact,
 //!   and says goodbye, so that others go on at once.
 //!
-//! Not here: reading settings (`app`), what runs in a process (`parts`), making the engine (`engines`).
+//! Not here: reading settings (`app`), what a process is made of (`parts`, `loops`), making the engine (`engines`).
 
 mod engines;
 mod error;
 mod listeners;
+mod loops;
 mod parts;
 
 use std::collections::BTreeSet;
@@ -103,11 +104,11 @@ impl Server {
         }
         let mut parts = Parts::new(settings, Targets { pooled: target, direct }, work, duties)?;
         recorder::recorder();
-        parts.tasks.spawn(recorder::fold(parts.stop.clone()));
+        parts.shared.tasks.spawn(recorder::fold(parts.shared.stop.clone()));
         let heartbeat = parts.heartbeat(&options).map_err(StartError::Thread)?;
         let first = parts.first_beat().await;
         if options.alone {
-            parts.work.end_all_but(first).await?;
+            parts.shared.store.end_all_but(first).await?;
         }
         let announced = Arc::new(AtomicBool::new(!options.unannounced));
         parts.check_secrets().await?;
@@ -118,15 +119,15 @@ impl Server {
         Ok(Server {
             address,
             admin_address,
-            stop: parts.stop,
-            tasks: parts.tasks,
+            stop: parts.shared.stop,
+            tasks: parts.shared.tasks,
             starts: parts.starts,
-            embedded: parts.embedded,
-            worker: parts.worker,
-            drain: parts.settings.process.drain(),
+            embedded: parts.engines.embedded,
+            worker: parts.engines.worker,
+            drain: parts.shared.settings.process.drain(),
             target: parts.targets.direct,
-            store: parts.work,
-            alive: parts.alive.1,
+            store: parts.shared.store,
+            alive: parts.shared.alive,
             heartbeat: Some(heartbeat),
             announced,
         })

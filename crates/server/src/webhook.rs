@@ -48,6 +48,15 @@ const MAX_ANSWER_BYTES: usize = 4 << 10;
 /// What messages of a webhook are signed with, the newest first.
 type Keys = Vec<Zeroizing<String>>;
 
+/// It looks at least so often: whoever waits to be told waits for this, not for the dispatcher's poll.
+pub(crate) const EVERY: Duration = Duration::from_secs(1);
+
+/// With what a process calls out for webhooks.
+pub(crate) struct Sender {
+    pub(crate) outbound: Outbound,
+    pub(crate) vault: Vault,
+}
+
 pub(crate) struct Webhooks {
     store: Store,
     outbound: Outbound,
@@ -64,8 +73,7 @@ pub(crate) struct Webhooks {
 impl Webhooks {
     pub(crate) fn new(
         store: Store,
-        outbound: Outbound,
-        vault: Vault,
+        Sender { outbound, vault }: Sender,
         wake: Arc<Notify>,
         (stop, tasks): (CancellationToken, TaskTracker),
     ) -> Webhooks {

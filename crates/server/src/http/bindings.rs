@@ -94,7 +94,7 @@ pub(crate) async fn change(
     let known = api.store.binding(id, caller.workspace).await.map_err(unknown)?;
     let (definition, rule) = read(&api, &caller, known.workspace, known.rule.event_type, body).await?;
     api.store.rebind(id, caller.workspace, definition, &rule, &caller.actor).await.map_err(unknown)?;
-    api.jobs.notify_one();
+    api.wakes.jobs.notify_one();
     Ok(Reply(wire(api.store.binding(id, caller.workspace).await.map_err(unknown)?)))
 }
 

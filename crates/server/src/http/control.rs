@@ -69,7 +69,7 @@ pub(crate) async fn delete_workspace(
     workspaces::visible(&caller, id)?;
     caller.root()?;
     api.store.delete_workspace(id, &caller.actor).await.map_err(workspaces::not_found)?;
-    api.rouse.notify_waiters();
+    api.wakes.all.notify_waiters();
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -129,7 +129,7 @@ pub(crate) async fn delete_definition(
         store::Error::NotFound => Problem::not_found("definition"),
         other => other.into(),
     })?;
-    api.rouse.notify_waiters();
+    api.wakes.all.notify_waiters();
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn terminate(
             api.waiters.wake(id);
             Status::Canceled
         }
-        Terminated::Fenced(_) if api.foreign.trouble_of(execution.engine.as_deref()).is_some() => {
+        Terminated::Fenced(_) if api.engine.foreign.trouble_of(execution.engine.as_deref()).is_some() => {
             // It is fenced off, and its engine is not there to confirm that it is over.
             let ending = strays::terminated(id);
             for ended in api.store.complete(&[ending], Some(Status::Running), &caller.actor).await? {
@@ -162,7 +162,7 @@ pub(crate) async fn terminate(
             Status::Canceled
         }
         Terminated::Fenced(_) => {
-            if let Some(engine) = &api.told {
+            if let Some(engine) = &api.engine.told {
                 engine.terminate(id);
             }
             Status::Running

@@ -81,7 +81,7 @@ pub(crate) async fn append(
         }
         other => other.into(),
     })?;
-    api.jobs.notify_one();
+    api.wakes.jobs.notify_one();
     let wire = |appended: store::event::Appended| AppendedEvent {
         id: appended.id,
         sequence: appended.sequence,
@@ -178,7 +178,7 @@ pub(crate) async fn retry(
     Id(id): Id<Uuid>,
 ) -> Result<Reply<DomainEvent>, Problem> {
     if api.store.retry_event(id, caller.workspace, &caller.actor).await.map_err(unknown)? {
-        api.jobs.notify_one();
+        api.wakes.jobs.notify_one();
     }
     let event = wire(api.store.event(id, caller.workspace).await.map_err(unknown)?);
     if caller.scopes.allow(Scope::Read) {

@@ -202,13 +202,13 @@ pub(crate) async fn cancel(
             Status::Canceled
         }
         Canceled::Requested(_) => {
-            if let Some(engine) = &api.told {
+            if let Some(engine) = &api.engine.told {
                 engine.cancel(id);
                 if execution.root != id {
                     engine.signal(execution.root);
                 }
             }
-            api.rouse.notify_waiters();
+            api.wakes.all.notify_waiters();
             Status::Running
         }
         Canceled::AlreadyEnded => find(&api, &caller, id).await?.status,

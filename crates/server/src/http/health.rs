@@ -47,11 +47,11 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
     if api.settings.dispatch.exclusive && database {
         checks.insert("dispatch".to_owned(), dispatch(&api).await);
     }
-    if api.engine.as_ref().is_some_and(|engine| engine.place().is_some()) {
-        let found = api.findings.trouble().unwrap_or_else(|| "ok".to_owned());
+    if api.engine.local.as_ref().is_some_and(|engine| engine.place().is_some()) {
+        let found = api.engine.findings.trouble().unwrap_or_else(|| "ok".to_owned());
         checks.insert("reconciler".to_owned(), found);
     }
-    if let Some(trouble) = api.foreign.trouble() {
+    if let Some(trouble) = api.engine.foreign.trouble() {
         checks.insert("other engine".to_owned(), trouble);
     }
     if let Some(polls) = &api.health.polls {
@@ -98,9 +98,11 @@ fn engine(api: &Api) -> String {
         EngineState::Full => "full".to_owned(),
         EngineState::Unavailable { since, error } => format!("unavailable since {since}: {error}"),
         EngineState::NoDispatcher { error } => error,
-        EngineState::Takes if api.engine.is_none() => {
-            api.findings.trouble().map_or_else(|| "elsewhere".to_owned(), |trouble| format!("elsewhere: {trouble}"))
-        }
+        EngineState::Takes if api.engine.local.is_none() => api
+            .engine
+            .findings
+            .trouble()
+            .map_or_else(|| "elsewhere".to_owned(), |trouble| format!("elsewhere: {trouble}")),
         EngineState::Takes => "ok".to_owned(),
     }
 }

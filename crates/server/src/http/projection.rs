@@ -161,7 +161,7 @@ pub(crate) async fn retry(
     Id(id): Id<Uuid>,
 ) -> Result<Reply<Job>, Problem> {
     api.store.retry_job(id, caller.workspace, &caller.actor).await.map_err(unknown)?;
-    api.jobs.notify_one();
+    api.wakes.jobs.notify_one();
     Ok(Reply(wire(api.store.job(id, caller.workspace).await.map_err(unknown)?)))
 }
 

@@ -55,7 +55,7 @@ pub(crate) async fn get(
         let mut facts = ticket.facts.clone();
         facts.begun = execution.started_at.is_some();
         facts.engine = api.dispatch_state().await;
-        facts.stuck = match api.foreign.trouble_of(execution.engine.as_deref()) {
+        facts.stuck = match api.engine.foreign.trouble_of(execution.engine.as_deref()) {
             Some(trouble) => Some(Stuck::Idle(trouble)),
             None => stuck(&api, &ticket).await,
         };
@@ -94,7 +94,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Why an engine elsewhere does not go on with a run that it was handed a while ago, if it does not.
 async fn stuck(api: &Api, ticket: &Ticket) -> Option<Stuck> {
-    let engine = api.told.as_ref().filter(|engine| engine.place().is_some())?;
+    let engine = api.engine.told.as_ref().filter(|engine| engine.place().is_some())?;
     let after = ms(api.settings.engine.reconcile_after_ms);
     let handed_over = ticket.dispatched_at.filter(|_| ticket.facts.status == Status::Dispatched)?;
     let since = Duration::try_from(Timestamp::now().duration_since(handed_over)).unwrap_or_default();
@@ -102,7 +102,7 @@ async fn stuck(api: &Api, ticket: &Ticket) -> Option<Stuck> {
         return None;
     }
     let asked = async {
-        let _turn = api.asked.acquire().await.ok()?;
+        let _turn = api.engine.asked.acquire().await.ok()?;
         engine.describe(ticket.item.execution()).await.ok()
     };
     match tokio::time::timeout(ANSWERS_WITHIN, asked).await {

@@ -73,7 +73,7 @@ pub(crate) async fn change(
     let change = Change { query: &asked.query, set: &set, body: &body, returning: wanted.rows };
     let rows = api.store.change_rows(&change, caller.workspace, |rows| wanted.judge(rows)).await??;
     if rows.count > 0 && body["status"] == "pending" {
-        api.jobs.notify_one();
+        api.wakes.jobs.notify_one();
     }
     Ok(changed(wanted, &rows))
 }

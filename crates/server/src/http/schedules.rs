@@ -67,7 +67,7 @@ pub(crate) async fn create(
     };
     let (rule, next_at) = read(&api, &caller, workspace, definition, change).await?;
     let id = api.store.create_schedule(workspace, definition, &rule, next_at, &caller.actor).await?;
-    api.schedules.notify_one();
+    api.wakes.schedules.notify_one();
     Ok((StatusCode::CREATED, Reply(wire(api.store.schedule(id, caller.workspace).await?))))
 }
 
@@ -147,7 +147,7 @@ pub(crate) async fn change(
     let known = api.store.schedule(id, caller.workspace).await.map_err(unknown)?;
     let (rule, next_at) = read(&api, &caller, known.workspace, known.definition, body).await?;
     api.store.change_schedule(id, caller.workspace, &rule, next_at, &caller.actor).await.map_err(unknown)?;
-    api.schedules.notify_one();
+    api.wakes.schedules.notify_one();
     Ok(Reply(wire(api.store.schedule(id, caller.workspace).await.map_err(unknown)?)))
 }
 
@@ -184,7 +184,7 @@ pub(crate) async fn resume(
 
 async fn set(api: &Api, caller: &Caller, id: Uuid, paused: bool) -> Result<Reply<Schedule>, Problem> {
     api.store.pause_schedule(id, caller.workspace, paused, &caller.actor).await.map_err(unknown)?;
-    api.schedules.notify_one();
+    api.wakes.schedules.notify_one();
     Ok(Reply(wire(api.store.schedule(id, caller.workspace).await.map_err(unknown)?)))
 }
 

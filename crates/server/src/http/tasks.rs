@@ -55,7 +55,7 @@ pub(crate) async fn claim(
     let _turns = if wait.is_zero() { Vec::new() } else { turns(&api, &caller, workspace)? };
     let until = Instant::now() + wait;
     loop {
-        let rung = api.offered.notified();
+        let rung = api.wakes.tasks.notified();
         tokio::pin!(rung);
         // From now on a bell is heard, also one that rings while this looks.
         rung.as_mut().enable();

@@ -203,7 +203,7 @@ pub(crate) async fn retry(
         other => other.into(),
     };
     api.store.retry_delivery(id, webhook.workspace, delivery, &caller.actor).await.map_err(unknown)?;
-    api.deliveries.notify_one();
+    api.wakes.deliveries.notify_one();
     let row = api.store.delivery(id, delivery).await.map_err(unknown)?;
     Ok((StatusCode::ACCEPTED, Reply(delivery_wire(row))))
 }

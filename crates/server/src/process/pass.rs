@@ -1,23 +1,20 @@
 //! The shape that background loops share.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Runs `pass` over and over: when `wake` rings, and at least every `every`, until `stop`. An error
 /// is logged once and the loop goes on at the next wake; the answer of a pass may ask to be run
 /// again sooner.
-pub(crate) async fn repeat<P, F>(
-    name: &'static str,
-    every: Duration,
-    wake: &Notify,
-    stop: &CancellationToken,
-    mut pass: P,
-) where
-    P: FnMut() -> F,
+async fn repeat<P, F>(name: &'static str, every: Duration, wake: &Notify, stop: &CancellationToken, pass: P)
+where
+    P: Fn() -> F,
     F: Future<Output = Result<Option<Duration>, store::Error>>,
 {
     let mut failing = false;
@@ -47,6 +44,38 @@ pub(crate) async fn repeat<P, F>(
             () = wake.notified() => {}
             () = stop.cancelled() => return,
         }
+    }
+}
+
+/// A background loop: its name, how often it looks, what wakes it before, and one look.
+pub(crate) struct Loop {
+    name: &'static str,
+    every: Duration,
+    wake: Arc<Notify>,
+    pass: Box<dyn Fn() -> Passing + Send + Sync>,
+}
+
+/// A look under way; it may ask for the next one sooner.
+type Passing = BoxFuture<'static, Result<Option<Duration>, store::Error>>;
+
+impl Loop {
+    pub(crate) fn new<T, F>(
+        name: &'static str,
+        every: Duration,
+        wake: &Arc<Notify>,
+        it: Arc<T>,
+        pass: impl Fn(Arc<T>) -> F + Send + Sync + 'static,
+    ) -> Loop
+    where
+        T: Send + Sync + 'static,
+        F: Future<Output = Result<Option<Duration>, store::Error>> + Send + 'static,
+    {
+        Loop { name, every, wake: Arc::clone(wake), pass: Box::new(move || pass(Arc::clone(&it)).boxed()) }
+    }
+
+    /// Looks until `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        repeat(self.name, self.every, &self.wake, &stop, &self.pass).await;
     }
 }
 

@@ -10,15 +10,16 @@ use std::time::Instant;
 use engine::Engine;
 use engine::embedded::{self, Embedded, Left};
 use engine::outbound::{self, Outbound};
-use engine::pulse::Pulse;
+use engine::vault::Vault;
 use store::Store;
 use tokio::sync::mpsc;
 
 use super::StartError;
+use super::parts::Shared;
 use crate::access::secrets;
 use crate::config::{EngineKind, Settings};
-use crate::execution::waiters::Waiters;
-use crate::process::hints::{Hint, Hints};
+use crate::process::hints::Hint;
+use crate::webhook::Sender;
 
 /// What this process has to do with the engine.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +31,9 @@ pub(super) struct Duties {
 }
 
 /// What an engine is made of.
-pub(super) struct Parts<'a> {
-    pub(super) settings: &'a Settings,
-    pub(super) store: &'a Store,
-    pub(super) pulse: &'a Arc<Pulse>,
-    pub(super) dispatcher: &'a mpsc::UnboundedSender<Hint>,
-    pub(super) hints: &'a Hints,
-    pub(super) waiters: &'a Waiters,
+struct Parts<'a> {
+    shared: &'a Shared,
+    dispatcher: &'a mpsc::UnboundedSender<Hint>,
 }
 
 /// The engine of a process; none in one that runs nothing.
@@ -81,12 +78,17 @@ impl Worker {
     }
 }
 
-pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartError> {
-    let settings = parts.settings;
+pub(super) fn make(
+    shared: &Shared,
+    dispatcher: &mpsc::UnboundedSender<Hint>,
+    duties: Duties,
+) -> Result<Engines, StartError> {
+    let parts = &Parts { shared, dispatcher };
+    let settings = &shared.settings;
     match &settings.engine.kind {
         EngineKind::Embedded if !duties.dispatches => Ok(Engines::default()),
         EngineKind::Embedded => {
-            let outbound = outbound(settings, parts.store)?;
+            let outbound = outbound(settings, &parts.shared.store)?;
             let embedded = embedded(parts, duties, outbound.clone())?;
             let other = other(parts, duties);
             let serving = serving(Arc::new(embedded.clone()));
@@ -96,7 +98,8 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
         EngineKind::Test(_) if !duties.dispatches => Ok(Engines::default()),
         #[cfg(feature = "test-engine")]
         EngineKind::Test(directory) => {
-            let engine = engine::test_engine::TestEngine::open(directory, parts.store.clone(), on_left(parts, duties));
+            let engine =
+                engine::test_engine::TestEngine::open(directory, parts.shared.store.clone(), on_left(parts, duties));
             Ok(serving(Arc::new(engine.map_err(StartError::TestEngine)?)))
         }
         #[cfg(feature = "temporal")]
@@ -107,16 +110,16 @@ pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartEr
 }
 
 fn embedded(parts: &Parts<'_>, duties: Duties, outbound: Outbound) -> Result<Embedded, StartError> {
-    let settings = parts.settings;
+    let settings = &parts.shared.settings;
     let limits = embedded::Settings {
         max_runs: settings.engine.max_runs,
         max_calls: settings.engine.max_calls,
         max_generations: settings.workflow.max_generations,
     };
-    let (store, pulse) = (parts.store.clone(), Arc::clone(parts.pulse));
+    let (store, pulse) = (parts.shared.store.clone(), Arc::clone(&parts.shared.pulse));
     let keys = secrets::keys(settings)?;
     let embedded = Embedded::new(store, outbound, keys, limits, pulse, on_left(parts, duties));
-    let hints = parts.hints.clone();
+    let hints = parts.shared.hints.clone();
     embedded.on_ready(Arc::new(move |workspace| hints.ready(workspace)));
     Ok(embedded)
 }
@@ -136,17 +139,31 @@ fn serving(engine: Arc<dyn Engine>) -> Engines {
     Engines { told: Some(Arc::clone(&engine)), engine: Some(engine), ..Engines::default() }
 }
 
-pub(super) fn outbound(settings: &Settings, store: &Store) -> Result<Outbound, outbound::Error> {
+fn outbound(settings: &Settings, store: &Store) -> Result<Outbound, outbound::Error> {
     let (allow, allow_loopback) = (settings.outbound.allow.clone(), settings.outbound.allow_loopback);
     let (deny, public_url) = (settings.outbound.deny.clone(), settings.http.public_url.clone());
     let outbound = Outbound::new(outbound::Settings { allow, allow_loopback, deny, public_url, ..Default::default() })?;
     Ok(outbound.ruled_by(store.clone()))
 }
 
+/// With what this process delivers webhooks, if it does. The engine's guard is used if it has one here.
+pub(super) fn sender(shared: &Shared, duties: Duties, guard: Option<Outbound>) -> Result<Option<Sender>, StartError> {
+    if !duties.dispatches {
+        return Ok(None);
+    }
+    let outbound = match guard {
+        Some(outbound) => outbound,
+        None => outbound(&shared.settings, &shared.store)?,
+    };
+    let vault = Vault::new(shared.store.clone(), secrets::keys(&shared.settings)?);
+    Ok(Some(Sender { outbound, vault }))
+}
+
 /// The one that ends an execution claims its workspace's next itself: hints on or off. One that does not dispatch tells
 /// those that do.
 fn on_left(parts: &Parts<'_>, duties: Duties) -> embedded::OnLeft {
-    let (dispatcher, hints, waiters) = (parts.dispatcher.clone(), parts.hints.clone(), parts.waiters.clone());
+    let (dispatcher, hints, waiters) =
+        (parts.dispatcher.clone(), parts.shared.hints.clone(), parts.shared.waiters.clone());
     Arc::new(move |execution, left| {
         waiters.wake(execution);
         match left {
@@ -169,28 +186,28 @@ mod temporal {
     pub(super) use ::temporal::Worker;
     use ::temporal::{Hands, Keys, Settings, Temporal, Tls};
 
-    use engine::vault::Vault;
-
-    use super::{Arc, Duties, Engine, Engines, Parts, StartError, on_left, outbound, secrets};
+    use super::{Arc, Duties, Engine, Engines, Parts, StartError, Vault, on_left, outbound, secrets};
     use crate::config::{Invalid, ms};
 
     pub(super) fn make(parts: &Parts<'_>, duties: Duties) -> Result<Engines, StartError> {
         let client = client(parts, duties)?;
-        let settings = settings(parts.settings)?;
+        let settings = settings(&parts.shared.settings)?;
         let mut made = Engines { told: Some(Arc::clone(&client)), ..Engines::default() };
         if duties.dispatches {
             made.engine = Some(client);
             // For runs that began before the engine was changed: resumed here, and nothing new.
-            made.embedded = Some(super::embedded(parts, duties, outbound(parts.settings, parts.store)?)?);
+            made.embedded =
+                Some(super::embedded(parts, duties, outbound(&parts.shared.settings, &parts.shared.store)?)?);
         }
         if duties.works {
-            let (outbound, hints) = (outbound(parts.settings, parts.store)?, parts.hints.clone());
+            let (outbound, hints) =
+                (outbound(&parts.shared.settings, &parts.shared.store)?, parts.shared.hints.clone());
             made.outbound = Some(outbound.clone());
             let hands = Hands {
-                store: parts.store.clone(),
+                store: parts.shared.store.clone(),
                 outbound,
-                vault: Vault::new(parts.store.clone(), secrets::keys(parts.settings)?),
-                pulse: Arc::clone(parts.pulse),
+                vault: Vault::new(parts.shared.store.clone(), secrets::keys(&parts.shared.settings)?),
+                pulse: Arc::clone(&parts.shared.pulse),
                 on_left: on_left(parts, duties),
                 on_ready: Arc::new(move |workspace| hints.ready(workspace)),
             };
@@ -200,8 +217,8 @@ mod temporal {
     }
 
     pub(super) fn client(parts: &Parts<'_>, duties: Duties) -> Result<Arc<dyn Engine>, StartError> {
-        let settings = settings(parts.settings)?;
-        Ok(Arc::new(Temporal::new(settings, parts.store.clone(), on_left(parts, duties))))
+        let settings = settings(&parts.shared.settings)?;
+        Ok(Arc::new(Temporal::new(settings, parts.shared.store.clone(), on_left(parts, duties))))
     }
 
     fn settings(all: &crate::config::Settings) -> Result<Settings, StartError> {

@@ -32,18 +32,18 @@ const FEED_CONNECTIONS: usize = 1;
 impl Parts {
     /// Follows the changes for whoever asks this process for them.
     fn spawn_feed(&self) -> Result<Feed, StartError> {
-        let feed = Feed::new(self.settings.http.max_stream_backlog_bytes);
+        let feed = Feed::new(self.shared.settings.http.max_stream_backlog_bytes);
         let store = Store::new(&self.targets.pooled, FEED_CONNECTIONS)?;
-        let bell = self.settings.dispatch.hints.then(|| self.targets.direct.clone());
-        let (stop, kept) = (self.stop.clone(), Arc::default());
+        let bell = self.shared.settings.dispatch.hints.then(|| self.targets.direct.clone());
+        let (stop, kept) = (self.shared.stop.clone(), Arc::default());
         let source = Source { feed: feed.clone(), store, bell, stop, kept };
-        self.tasks.spawn(keep("feed", self.stop.clone(), source.run()));
+        self.shared.tasks.spawn(keep("feed", self.shared.stop.clone(), source.run()));
         Ok(feed)
     }
 
     /// Logs at the start that secrets cannot be opened here, before a run finds out.
     pub(in crate::start) async fn check_secrets(&self) -> Result<(), StartError> {
-        let vault = Vault::new(self.work.clone(), crate::access::secrets::keys(&self.settings)?);
+        let vault = Vault::new(self.shared.store.clone(), crate::access::secrets::keys(&self.shared.settings)?);
         match crate::access::secrets::trouble(&vault).await {
             Ok(Some(trouble)) => tracing::warn!(trouble, "Secrets cannot be opened"),
             Ok(None) => {}
@@ -66,53 +66,52 @@ impl Parts {
         if public.is_none() && admin.is_none() {
             return Ok(());
         }
-        self.tasks.spawn(root_keys.clone().follow(self.stop.clone()));
-        let store = Store::new(&self.targets.pooled, self.settings.database.api_connections)?;
+        self.shared.tasks.spawn(root_keys.clone().follow(self.shared.stop.clone()));
+        let store = Store::new(&self.targets.pooled, self.shared.settings.database.api_connections)?;
+        let shared = &self.shared;
         let api = Arc::new(http::ApiParts {
-            vault: Vault::new(store.clone(), crate::access::secrets::keys(&self.settings)?),
+            vault: Vault::new(store.clone(), crate::access::secrets::keys(&shared.settings)?),
             store,
-            settings: self.settings.clone(),
+            work: shared.store.clone(),
+            settings: Arc::clone(&shared.settings),
             keys: http::keys(root_keys),
-            failures: http::failures(&self.settings),
+            failures: http::failures(&shared.settings),
             pace: http::pace(),
-            hints: self.hints.clone(),
-            waiters: self.waiters.clone(),
+            rates: http::rates(),
+            hints: shared.hints.clone(),
+            wakes: shared.wakes.clone(),
+            waiters: shared.waiters.clone(),
             streams: Waiters::default(),
             feed: self.spawn_feed()?,
-            tasks: self.tasks.clone(),
+            tasks: shared.tasks.clone(),
             input_rules: http::input_rules(),
-            work: self.work.clone(),
-            engine: self.engine.clone(),
-            told: self.told.clone(),
-            breaker: self.breaker.clone(),
-            findings: self.findings.clone(),
-            foreign: self.foreign.clone(),
-            asked: Semaphore::new(ASKED_AT_ONCE),
-            pulse: Arc::clone(&self.pulse),
-            health: http::health::Parts { performs: self.duties.works, polls: self.worker.polls(), announced },
-            rouse: Arc::clone(&self.rouse),
-            jobs: Arc::clone(&self.jobs),
-            deliveries: Arc::clone(&self.deliveries),
-            schedules: Arc::clone(&self.schedules),
+            engine: http::EngineParts {
+                local: self.engines.engine.clone(),
+                told: self.engines.told.clone(),
+                breaker: self.engine_state.breaker.clone(),
+                findings: self.engine_state.findings.clone(),
+                foreign: self.engine_state.foreign.clone(),
+                asked: Semaphore::new(ASKED_AT_ONCE),
+            },
+            pulse: Arc::clone(&shared.pulse),
+            health: http::health::Parts { performs: self.duties.works, polls: self.engines.worker.polls(), announced },
             calls: self.calls(),
-            offered: Arc::clone(&self.offered),
             places: Places::default(),
             versions: Versions::default(),
-            rates: http::rates(),
-            stop: self.stop.clone(),
+            stop: shared.stop.clone(),
         });
         if let Some(listener) = public {
             let health = if admin.is_some() { http::Health::Alive } else { http::Health::All };
-            self.serve(listener, http::router(Arc::clone(&api), health), Bounds::of(&self.settings));
+            self.serve(listener, http::router(Arc::clone(&api), health), Bounds::of(&self.shared.settings));
         }
         if let Some(listener) = admin {
-            self.serve(listener, http::signals(api), Bounds::of_admin(&self.settings));
+            self.serve(listener, http::signals(api), Bounds::of_admin(&self.shared.settings));
         }
         Ok(())
     }
 
     /// Answers at one address until told to stop.
     fn serve(&self, listener: TcpListener, router: Router, bounds: Bounds) {
-        self.tasks.spawn(connection::serve(listener, router, bounds, self.stop.clone()));
+        self.shared.tasks.spawn(connection::serve(listener, router, bounds, self.shared.stop.clone()));
     }
 }
