@@ -3,6 +3,7 @@
 #   ensure_cargo     puts cargo on PATH if it is where rustup puts it
 #   ensure_lints     rustfmt and clippy
 #   ensure_nextest   cargo-nextest, built from source the first time (a few minutes)
+#   ensure_deny      cargo-deny, likewise
 #
 # shellcheck shell=bash
 
@@ -35,5 +36,13 @@ ensure_nextest() {
         echo "installing cargo-nextest, once…" >&2
         # Without its self-update, which is most of what there is to build.
         cargo install --locked cargo-nextest --no-default-features --features default-no-update || return
+    fi
+}
+
+ensure_deny() {
+    ensure_cargo || return
+    if ! cargo deny --version >/dev/null 2>&1; then
+        echo "installing cargo-deny, once…" >&2
+        cargo install --locked cargo-deny || return
     fi
 }
