@@ -5,3 +5,4 @@
 pub mod key;
 pub mod outbound;
 pub mod secret;
+pub mod token;

@@ -23,6 +23,7 @@ use subtle::ConstantTimeEq;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::access::token::{minted, well_formed};
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, new_id};
@@ -75,30 +76,6 @@ impl Secret {
     pub fn is(&self, other: &Secret) -> bool {
         self.hash().ct_eq(&other.hash()).into()
     }
-}
-
-/// 256 random bits behind a prefix, with a check sum.
-pub(crate) fn minted(prefix: &str) -> Result<String, Error> {
-    let mut bytes = [0u8; 32];
-    getrandom::fill(&mut bytes).map_err(|error| Error::Unavailable(Box::new(error)))?;
-    let body = hex(&bytes);
-    let sum = check_sum(&body);
-    Ok(format!("{prefix}{body}{sum}"))
-}
-
-/// Can this have been minted with that prefix?
-pub(crate) fn well_formed(prefix: &str, text: &str) -> bool {
-    let Some(body) = text.strip_prefix(prefix) else { return false };
-    let is_digit = |b: u8| b.is_ascii_hexdigit() && !b.is_ascii_uppercase();
-    body.len() == 72 && body.bytes().all(is_digit) && body[64..] == check_sum(&body[..64])
-}
-
-fn check_sum(body: &str) -> String {
-    hex(&Sha256::digest(body.as_bytes())[..4])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A living key: of a workspace, or a root key, which has every scope.

@@ -7,57 +7,31 @@
 //!
 //! Not here: which nodes are waits (`kernel`), what is done with a request (`server`).
 
-use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::ids::{ExecutionId, VersionId, WorkspaceId};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::{Place, Told, place_of};
-use crate::access::key::{minted, well_formed};
+use crate::access::token::{self, Kind};
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store};
 
-/// What every token starts with, so that one is known when it is found where it should not be.
-const PREFIX: &str = "fba_";
 /// The most tokens that one place may have.
 const MOST: i64 = 1_000;
 
-/// A token in clear: never logged, never stored.
-#[derive(Clone)]
-pub struct Token(String);
+/// Tokens that answer a wait.
+#[derive(Debug)]
+pub enum Answers {}
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
+impl Kind for Answers {
+    const PREFIX: &'static str = "fba_";
 }
 
-impl Token {
-    /// A new random token.
-    pub fn generate() -> Result<Token, Error> {
-        minted(PREFIX).map(Token)
-    }
-
-    /// Reads a token; none for what cannot be one.
-    pub fn parse(text: &str) -> Option<Token> {
-        well_formed(PREFIX, text).then(|| Token(text.to_owned()))
-    }
-
-    /// The token in clear, for the one who may see it once.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-
-    /// What is stored instead of it.
-    pub(super) fn hash(&self) -> Vec<u8> {
-        Sha256::digest(self.0.as_bytes()).to_vec()
-    }
-}
+pub type Token = token::Token<Answers>;
 
 /// A token that was made.
 #[derive(Clone, Debug)]

@@ -7,7 +7,6 @@
 //!
 //! Not here: what a rule means (`kernel::webhook::hook`), what is done with a request (`server::http::hooks`).
 
-use std::fmt;
 use std::time::Duration;
 
 use deadpool_postgres::Transaction;
@@ -15,54 +14,23 @@ use jiff::Timestamp;
 use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::webhook::hook::Rule;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::access::key::{minted, well_formed};
+use crate::access::token::{self, Kind};
 use crate::sql::sql;
 use crate::workspace::audit;
 use crate::{Error, Store, new_id};
 
-/// What every token starts with, so that one is known when it is found where it should not be.
-const PREFIX: &str = "fbh_";
+/// Tokens of hooks.
+#[derive(Debug)]
+pub enum Hooks {}
 
-/// A token in clear: never logged, never stored.
-#[derive(Clone)]
-pub struct Token(String);
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
+impl Kind for Hooks {
+    const PREFIX: &'static str = "fbh_";
 }
 
-impl Token {
-    /// A new random token.
-    pub fn generate() -> Result<Token, Error> {
-        minted(PREFIX).map(Token)
-    }
-
-    /// Reads a token; none for what cannot be one.
-    pub fn parse(text: &str) -> Option<Token> {
-        well_formed(PREFIX, text).then(|| Token(text.to_owned()))
-    }
-
-    /// The token in clear, for the one who may see it once.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-
-    /// How it begins.
-    fn prefix(&self) -> &str {
-        &self.0[..PREFIX.len() + 8]
-    }
-
-    /// What is stored instead of it.
-    fn hash(&self) -> Vec<u8> {
-        Sha256::digest(self.0.as_bytes()).to_vec()
-    }
-}
+pub type Token = token::Token<Hooks>;
 
 /// A hook as people read it.
 #[derive(Clone, Debug)]
