@@ -11,12 +11,14 @@
 //! - A client that sends no request, sends it too slowly, or does not read its answer is let go. A stream or socket that
 //!   is read stays as long as its own rules say.
 //! - A failing `accept` is waited out; it never spins.
+//! - An answer that comes before the body was read to its end reaches a client that still sends (`discard`).
 //! - Only HTTP/1.1 is spoken. A client of HTTP/2 decides itself when it takes an answer, so it could keep its connection
 //!   and its answers in memory without end. What speaks HTTP/2 to browsers is the proxy in front, which ends TLS as well.
 //!
 //! Not here: routes and how long a handler may take (`http`), how many bytes a body may have (`http::body`).
 
 mod bounds;
+mod discard;
 mod room;
 mod socket;
 
@@ -44,6 +46,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 pub(crate) use bounds::{Bounds, Timeouts};
+use discard::Discarding;
 use room::{Busy, Peer, Room, Seat};
 use socket::Socket;
 
@@ -203,7 +206,7 @@ async fn answer(
         *refused.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Ok(refused);
     }
-    let mut request = request.map(Body::new);
+    let mut request = Discarding::of(request).map(Body::new);
     request.extensions_mut().insert(ConnectInfo(address));
     let response = router.oneshot(request).await?;
     Ok(response.map(|body| Answer { body, _busy: busy }))

@@ -225,3 +225,48 @@ async fn a_large_body_is_taken_if_allowed_and_a_slow_one_or_a_long_wait_is_cut_s
     stream.read_exact(&mut answer).await.expect("an answer, although the body never comes");
     assert_eq!(&answer, b"HTTP/1.1 400");
 }
+
+/// Sends the head of a start whose body has these many bytes, or is sent in chunks.
+async fn begin(api: &Api, length: &str) -> tokio::net::TcpStream {
+    let address = api.base.trim_start_matches("http://");
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
+    let key = api.key.as_deref().expect("a key");
+    let head = format!(
+        "POST /api/v1/workflow/executions/start HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\n{length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("written");
+    stream
+}
+
+#[tokio::test]
+async fn a_client_that_still_sends_a_body_that_is_too_large_gets_its_answer() {
+    let world = World::with(&["http.max_body_bytes=10000"]).await;
+    let tenant = world.tenant("FREE").await;
+    let chunk = [b"10000\r\n".as_slice(), &[b'x'; 0x10000], b"\r\n"].concat();
+    let cases = [("content-length: 2097152", vec![b'x'; 0x10000]), ("transfer-encoding: chunked", chunk)];
+    for (length, part) in cases {
+        let mut stream = begin(&tenant.api, length).await;
+        stream.write_all(&part).await.expect("written");
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 413", "{length}");
+        for _ in 1..32 {
+            stream.write_all(&part).await.expect("the rest is read");
+        }
+        if length.ends_with("chunked") {
+            stream.write_all(b"0\r\n\r\n").await.expect("the end is read");
+        }
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.expect("closed, and not reset");
+        assert!(rest.ends_with(b"}"), "the whole answer: {}", String::from_utf8_lossy(&rest));
+    }
+    let mut stream = begin(&tenant.api, "content-length: 1000000000").await;
+    let endless = async { while stream.write_all(&[b'x'; 0x10000]).await.is_ok() {} };
+    tokio::time::timeout(crate::support::PATIENCE, endless).await.expect("not all of a body without end is read");
+
+    let mut stream = begin(&tenant.api, "content-length: 2097152\r\nexpect: 100-continue").await;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 413", "nobody is asked to send what is not wanted");
+}
