@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::compute;
 
 pub use emit_event::{Emit, perform as emit_event};
-pub use http_request::{Call, Prepared, perform as http_request, timeout};
+pub use http_request::{Call, Prepared, Unprepared, timeout};
 
 /// What a node produced.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,8 +7,9 @@ use tokio::io::AsyncWriteExt;
 
 use crate::support::cli::{Cli, Output};
 use crate::support::http::{Reply, send};
+use crate::support::temporal::Cluster;
 use crate::support::tenant::text;
-use crate::support::{Server, Tenant, World, until};
+use crate::support::{Receiver, Server, Tenant, World, until};
 
 /// A key for tests that need one.
 pub(crate) const KEY: &str = "secrets.keys=test:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -232,6 +233,59 @@ async fn a_restore_without_the_key_file_is_told_at_the_start_and_by_readiness_be
     // What webhooks are signed with is sealed too.
     tenant.api.post("webhooks", json!({ "url": world.receiver.url("/call/a") })).await.expect(201);
     assert_eq!(ready(&without).await.status, 503);
+}
+
+/// Two calls that send a secret, one of them at most once.
+fn sending(receiver: &Receiver) -> Value {
+    let with = json!({ "url": receiver.url("/echo/200"), "headers": { "X-Key": "${{ secrets.API_KEY }}" } });
+    json!({
+        "start": { "kind": "LOG", "with": { "message": "start" } },
+        "often": { "kind": "HTTP_REQUEST", "needs": "start", "with": with },
+        "once": { "kind": "HTTP_REQUEST", "needs": "start", "with": with, "delivery": "at_most_once" },
+    })
+}
+
+#[tokio::test]
+async fn a_call_whose_secrets_wait_for_a_key_keeps_no_other_call_waiting() {
+    let world = World::with(&[KEY, "engine.max_calls=1"]).await;
+    let (tenant, other) = (world.tenant("PRO").await, world.tenant("PRO").await);
+    set(&tenant, "API_KEY", json!({ "value": "hunter2" })).await.expect(200);
+    world.run_sql("UPDATE secret SET key_id = 'gone'").await;
+    let waits = tenant.start(&tenant.apply("send", sending(&world.receiver)).await).await;
+    let logs = &world.server.process.stderr;
+    until("both wait", async || {
+        let warned =
+            logs.all().iter().filter(|line| line.contains("A call waits: its secrets cannot be opened")).count();
+        (warned == 2).then_some(())
+    })
+    .await;
+    let plain = other.apply("plain", json!({ "call": world.receiver.node("/ok/a") })).await;
+    other.completed(&other.start(&plain).await).await;
+    assert_eq!(tenant.nodes(&waits).await["often"], "RUNNING");
+    world.run_sql("UPDATE secret SET key_id = 'test'").await;
+    tenant.completed(&waits).await;
+    assert_eq!(world.receiver.echo.told().len(), 2, "each was sent once");
+}
+
+#[tokio::test]
+async fn on_temporal_a_call_whose_secrets_wait_for_a_key_keeps_no_other_call_waiting() {
+    let cluster = Cluster::new(&[KEY, "engine.max_calls=1"]).await;
+    let worker = cluster.worker().await;
+    let (tenant, other) = (&cluster.tenant, Tenant::new(cluster.server.api(), "PRO").await);
+    set(tenant, "API_KEY", json!({ "value": "hunter2" })).await.expect(200);
+    let run_sql = async |sql: &str| cluster.database.client().await.batch_execute(sql).await.expect("a statement");
+    run_sql("UPDATE secret SET key_id = 'gone'").await;
+    let waits = tenant.start(&tenant.apply("send", sending(&cluster.receiver)).await).await;
+    until("one waits", async || worker.stderr.contain("A call waits: its secrets cannot be opened").then_some(()))
+        .await;
+    let plain = other.apply("plain", json!({ "call": cluster.receiver.node("/ok/a") })).await;
+    other.completed(&other.start(&plain).await).await;
+    run_sql("UPDATE secret SET key_id = 'test'").await;
+    tenant.completed(&waits).await;
+    assert_eq!(cluster.receiver.echo.told().len(), 2, "each was sent once");
+    let nodes = tenant.api.get(&format!("workflow/executions/{waits}/nodes")).await.expect(200);
+    let nodes = nodes["items"].as_array().expect("a list");
+    assert!(nodes.iter().all(|node| node["attempt"] == 1), "it is no attempt: {nodes:?}");
 }
 
 #[tokio::test]

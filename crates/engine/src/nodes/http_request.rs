@@ -8,8 +8,8 @@
 //!   a token of its own at every attempt.
 //!
 //! What happens if this process dies: before the call, nothing was opened; after it, the next attempt opens the secrets
-//! anew, as they stand then, and sends the same token. The database out of reach while they or the outbound rules are read is no attempt:
-//! nothing was sent, and the call waits for as long as its run is this process's.
+//! anew, as they stand then, and sends the same token. Secrets that cannot be opened now are no attempt: nothing was sent, and whoever
+//! makes the call keeps nothing that others wait for until it tries again. While the outbound rules cannot be read, the call waits.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -33,7 +33,6 @@ use zeroize::Zeroizing;
 
 use super::Done;
 use crate::compute::{self, Turn};
-use crate::insist::Pauses;
 use crate::mask::Mask;
 use crate::outbound::{self, Outbound, Policy, Request, Response, Sent};
 use crate::pulse::Pulse;
@@ -111,9 +110,8 @@ impl Unrevealed {
     }
 
     /// The configuration with its secrets, and what must not get out of it.
-    async fn reveal(self, vault: &Vault, whose: Whose<'_>) -> Result<(Config, Arc<Mask>), Failure> {
-        let Unrevealed { template, names, scope, takes_long } = self;
-        let (turn, secrets, bounds) = opened(vault, whose, &names, takes_long).await?;
+    async fn reveal(self, (turn, secrets, bounds): Opened) -> Result<(Config, Arc<Mask>), Failure> {
+        let Unrevealed { template, scope, .. } = self;
         let secrets = Arc::new(secrets);
         // No error repeats a value; should one ever, it does not get out either.
         let veiled = |failure: Failure| {
@@ -150,48 +148,36 @@ struct Whose<'a> {
     public_url: Option<&'a str>,
 }
 
+/// Secrets in clear with what binds them to hosts, and the turn to compute with them.
+type Opened = (Option<Turn>, Secrets, Vec<Bound>);
+
 /// Opens secrets, and makes the addresses of callbacks. What `takes_long` waits for its turn to compute first: no secret is at hand
-/// while it waits. Waits while the database is out of reach; whoever may no longer act for the run drops this.
+/// while it waits.
 async fn opened(
     vault: &Vault,
     whose: Whose<'_>,
     names: &BTreeSet<String>,
     takes_long: bool,
-) -> Result<(Option<Turn>, Secrets, Vec<Bound>), Failure> {
-    let (mut pauses, mut warned) = (Pauses::default(), false);
-    loop {
-        let turn = if takes_long { Some(compute::turn(whose.workspace).await) } else { None };
-        match open(vault, whose, names).await {
-            Ok((secrets, bounds)) => return Ok((turn, secrets, bounds)),
-            Err(error) if may_pass(&error) => {
-                // Nobody else waits for a turn because the database is away.
-                drop(turn);
-                if !warned {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "A call waits: its secrets cannot be opened"
-                    );
-                    warned = true;
-                }
-                pauses.pause().await;
-            }
-            Err(vault::Error::Store(error)) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "Secrets cannot be read");
-                return Err(Failure::new(Class::ExecutionError, "its secrets cannot be read"));
-            }
-            Err(error) => return Err(Failure::new(Class::ValidationError, error.to_string())),
-        }
-    }
+) -> Result<Opened, vault::Error> {
+    let turn = if takes_long { Some(compute::turn(whose.workspace).await) } else { None };
+    let (secrets, bounds) = open(vault, whose, names).await?;
+    Ok((turn, secrets, bounds))
 }
 
-/// Is it worth waiting? The database is away; or this process lacks a key, as after a restore without the key file: then
-/// `/readyz` says so, and a process that has the key goes on with the run.
+/// Can it be otherwise later? The database is away; or this process lacks a key, as after a restore without the key file: then
+/// `/readyz` says so.
 fn may_pass(error: &vault::Error) -> bool {
     match error {
         vault::Error::Store(error) => !error.is_answer(),
         vault::Error::NoKey | vault::Error::OtherKey { .. } => true,
         _ => false,
     }
+}
+
+fn failure_of(error: &vault::Error) -> Failure {
+    let vault::Error::Store(cause) = error else { return Failure::new(Class::ValidationError, error.to_string()) };
+    tracing::error!(error = cause as &dyn std::error::Error, "Secrets cannot be read");
+    Failure::new(Class::ExecutionError, "its secrets cannot be read")
 }
 
 async fn open(
@@ -221,9 +207,18 @@ pub fn timeout(spec: &definition::Node) -> Duration {
     spec.timeout_ms.map_or(DEFAULT_TIMEOUT, Duration::from_millis)
 }
 
-/// Makes the call.
-pub async fn perform(outbound: &Outbound, vault: &Vault, pulse: &Arc<Pulse>, call: Call) -> Result<Done, Failure> {
-    call.prepare(outbound, vault).await?.send(outbound, pulse).await
+/// Why a call was not prepared.
+#[derive(Debug)]
+pub enum Unprepared {
+    Failed(Failure),
+    /// Its secrets cannot be opened now. That is no attempt: the same call may be prepared later.
+    NotNow(Box<Call>, vault::Error),
+}
+
+impl From<Failure> for Unprepared {
+    fn from(failure: Failure) -> Unprepared {
+        Unprepared::Failed(failure)
+    }
 }
 
 /// A call with all that it needs: nothing is waited for but the exchange itself.
@@ -240,12 +235,20 @@ impl Call {
         self.unrevealed.is_some()
     }
 
-    /// Reads the rules of its workspace and opens the secrets that it takes, however long the database needs for that.
-    pub async fn prepare(mut self, outbound: &Outbound, vault: &Vault) -> Result<Prepared, Failure> {
+    /// Reads the rules of its workspace, however long the database needs for that, and opens the secrets that it takes.
+    pub async fn prepare(mut self, outbound: &Outbound, vault: &Vault) -> Result<Prepared, Unprepared> {
         let policy = outbound.policy(self.workspace).await?;
         let Some(unrevealed) = self.unrevealed.take() else { return Ok(self.prepare_plain(policy)) };
         let whose = Whose { execution: self.execution, workspace: self.workspace, public_url: outbound.public_url() };
-        let (config, secrets) = unrevealed.reveal(vault, whose).await?;
+        let opened = match opened(vault, whose, &unrevealed.names, unrevealed.takes_long).await {
+            Ok(opened) => opened,
+            Err(error) if may_pass(&error) => {
+                self.unrevealed = Some(unrevealed);
+                return Err(Unprepared::NotNow(Box::new(self), error));
+            }
+            Err(error) => return Err(failure_of(&error).into()),
+        };
+        let (config, secrets) = unrevealed.reveal(opened).await?;
         Ok(Call { config, ..self }.prepared(policy, Some(secrets)))
     }
 
@@ -333,13 +336,12 @@ mod tests {
     use uuid::Uuid;
 
     #[tokio::test]
-    async fn a_call_whose_secrets_cannot_be_read_waits_and_does_not_fail() {
+    async fn secrets_that_cannot_be_read_now_are_no_failure() {
         let nowhere = Target::new("postgresql:///none?host=/nowhere").expect("a URL");
         let vault = Vault::new(Store::new(&nowhere, 1).expect("a pool"), vault::Keys::default());
         let names = BTreeSet::from(["A".to_owned()]);
         let (execution, workspace) = (ExecutionId(Uuid::nil()), WorkspaceId(Uuid::nil()));
-        let opening = opened(&vault, Whose { execution, workspace, public_url: None }, &names, false);
-        let ended = tokio::time::timeout(Duration::from_millis(400), opening).await;
-        assert!(ended.is_err(), "it is no attempt: {ended:?}");
+        let opened = opened(&vault, Whose { execution, workspace, public_url: None }, &names, false).await;
+        assert!(opened.is_err_and(|error| may_pass(&error)), "it is no attempt");
     }
 }

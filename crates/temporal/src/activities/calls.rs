@@ -15,7 +15,8 @@
 use std::time::Instant;
 
 use engine::insist::insist;
-use engine::nodes::{self, Done, Work};
+use engine::nodes::{self, Done, Unprepared, Work};
+use engine::vault;
 use kernel::definition::Delivery;
 use kernel::expression::Scope;
 use kernel::run::failure::{Class, Failure};
@@ -36,6 +37,17 @@ pub(super) enum Called {
     },
     /// Not sent: somebody else has the node by now, or the run.
     Overtaken,
+    /// Not sent: its secrets cannot be opened now.
+    NotNow(vault::Error),
+}
+
+impl From<Unprepared> for Called {
+    fn from(unprepared: Unprepared) -> Called {
+        match unprepared {
+            Unprepared::Failed(failure) => Called::Ended(Err(failure)),
+            Unprepared::NotNow(_, error) => Called::NotNow(error),
+        }
+    }
 }
 
 impl Kit {
@@ -54,8 +66,8 @@ impl Kit {
                 match spec.delivery {
                     Delivery::AtMostOnce => self.call_once(context, attempt, call).await,
                     Delivery::AtLeastOnce => {
-                        let calling = nodes::http_request(&self.outbound, &self.vault, &self.pulse, call);
-                        unless_stopped(context, calling).await.map_or(Called::Stopped { begun: true }, Called::Ended)
+                        let calling = self.prepare_and_send(call);
+                        unless_stopped(context, calling).await.unwrap_or(Called::Stopped { begun: true })
                     }
                 }
             }
@@ -70,10 +82,18 @@ impl Kit {
             Called::Ended(Ok(_)) => "completed",
             Called::Ended(Err(_)) => "failed",
             Called::Stopped { .. } | Called::Overtaken => "canceled",
+            Called::NotNow(_) => return called,
         };
         ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => spec.kind.name(), "outcome" => outcome)
             .record(since.elapsed());
         called
+    }
+
+    async fn prepare_and_send(&self, call: nodes::Call) -> Called {
+        match call.prepare(&self.outbound, &self.vault).await {
+            Ok(prepared) => Called::Ended(prepared.send(&self.outbound, &self.pulse).await),
+            Err(unprepared) => unprepared.into(),
+        }
     }
 
     /// All that is to be waited for comes first, then the note that it begins, then the call.
@@ -85,7 +105,7 @@ impl Kit {
         };
         let prepared = match unless_stopped(context, preparing).await {
             None => return Called::Stopped { begun: false },
-            Some(Err(failure)) => return Called::Ended(Err(failure)),
+            Some(Err(unprepared)) => return unprepared.into(),
             Some(Ok(prepared)) => prepared,
         };
         if context.is_cancelled() {

@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use engine::nodes::{self, Work};
-use engine::trace;
+use engine::{trace, vault};
 use jiff::Timestamp;
 use kernel::definition::plan::NodeIx;
 use kernel::definition::{self, Delivery, Kind};
@@ -38,6 +38,9 @@ use crate::message::{Call, Closed, Ended};
 
 /// An attempt that is due within this is waited for here.
 const NEARLY: Duration = Duration::from_secs(2);
+
+/// How soon a call is tried again whose secrets this worker has no key for: another worker may have it, or this one after a restart.
+const KEYLESS: Duration = Duration::from_secs(10);
 
 /// What a taking found.
 pub(super) struct Found {
@@ -114,6 +117,11 @@ impl Kit {
         match self.call(context, attempt, work, (scope, &held.begun, trace)).instrument(span).await {
             Called::Ended(result) => self.ended(attempt, result.and_then(nodes::storable)).await,
             Called::Overtaken => self.stands(attempt).await,
+            Called::NotNow(vault::Error::Store(error)) => Err(again(error)),
+            Called::NotNow(error) => {
+                tracing::warn!(execution_id = %hold.execution, node = %spec.key, %error, "A call waits: its secrets cannot be opened");
+                Err(later("SECRETS", &error.to_string(), KEYLESS))
+            }
             Called::Stopped { begun: true } if spec.delivery == Delivery::AtMostOnce => self.unknown(attempt).await,
             Called::Stopped { .. } => Err(ActivityError::cancelled()),
         }

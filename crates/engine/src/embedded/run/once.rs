@@ -11,6 +11,7 @@
 //!
 //! Not here: calls that may be repeated (`perform`), what UNKNOWN means (`kernel::run`).
 
+use kernel::failure::Failure;
 use kernel::ids::WorkspaceId;
 use serde_json::Value;
 use tokio::task::AbortHandle;
@@ -20,7 +21,8 @@ use super::frame::At;
 use super::perform::{Brought, Outgoing};
 use crate::embedded::Shared;
 use crate::embedded::permits::Permit;
-use crate::nodes::{Call, Prepared};
+use crate::insist::Pauses;
+use crate::nodes::{Call, Prepared, Unprepared};
 use crate::outbound::Sent;
 
 /// Something in flight.
@@ -76,18 +78,40 @@ impl Flight {
 
 impl Shared {
     /// A permit for a call. The rules of the workspace are read first, so that no permit is held while the database does not answer.
-    pub(super) async fn permit_to_call(&self, workspace: WorkspaceId) -> Permit {
+    async fn permit_to_call(&self, workspace: WorkspaceId) -> Permit {
         // Rules that cannot be read fail the call when it is prepared.
         drop(self.outbound.policy(workspace).await);
         self.permits.acquire(workspace).await
     }
 
-    /// Waits until a call may be sent, and has all that it needs.
+    /// Waits until a call may be sent, and has all that it needs. While its secrets cannot be opened it holds no permit: that may
+    /// take until the next restart, and others call meanwhile. Whoever may no longer act for the run drops this.
+    pub(super) async fn permitted(&self, mut call: Call) -> Result<(Prepared, Permit), Failure> {
+        let (mut pauses, mut warned) = (Pauses::default(), false);
+        loop {
+            let permit = self.permit_to_call(call.workspace).await;
+            let error = match call.prepare(&self.outbound, &self.vault).await {
+                Ok(prepared) => return Ok((prepared, permit)),
+                Err(Unprepared::Failed(failure)) => return Err(failure),
+                Err(Unprepared::NotNow(same, error)) => {
+                    call = *same;
+                    error
+                }
+            };
+            drop(permit);
+            if !std::mem::replace(&mut warned, true) {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "A call waits: its secrets cannot be opened");
+            }
+            pauses.pause().await;
+        }
+    }
+
+    /// The same for a call whose record comes next.
     pub(super) async fn prepare(&self, unsent: Unsent) -> Brought {
         let Unsent { call, input } = unsent;
-        let permit = self.permit_to_call(call.workspace).await;
-        match call.prepare(&self.outbound, &self.vault).await {
-            Ok(prepared) => Brought::Ready(Box::new(Ready { prepared, permit, input })),
+        match self.permitted(call).await {
+            Ok((prepared, permit)) => Brought::Ready(Box::new(Ready { prepared, permit, input })),
             Err(failure) => Brought::Result(Err(failure)),
         }
     }

@@ -229,15 +229,18 @@ impl Driver {
         let flight = Flight::of(&outgoing);
         let work = async move {
             let _permit = match &outgoing {
-                Outgoing::Call(_) => Some(shared.permit_to_call(workspace).await),
                 Outgoing::Emit(_) => Some(shared.permits.acquire(workspace).await),
                 _ => None,
             };
-            let started = Instant::now();
+            let mut started = Instant::now();
             let brought = match outgoing {
                 Outgoing::Call(call) => {
-                    let (outbound, vault, pulse) = (&shared.outbound, &shared.vault, &shared.pulse);
-                    Brought::Result(nodes::http_request(outbound, vault, pulse, *call).await)
+                    let permitted = shared.permitted(*call).await;
+                    started = Instant::now();
+                    Brought::Result(match permitted {
+                        Ok((prepared, _permit)) => prepared.send(&shared.outbound, &shared.pulse).await,
+                        Err(failure) => Err(failure),
+                    })
                 }
                 Outgoing::Compute(unready) => {
                     let Unready { spec, scope, attempt } = *unready;
