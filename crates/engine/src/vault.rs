@@ -130,15 +130,11 @@ impl Vault {
 
     /// Opens secrets of a workspace; all of them, or none.
     pub async fn open(&self, workspace: WorkspaceId, names: &BTreeSet<String>) -> Result<Secrets, Error> {
-        Ok(self.open_bound(workspace, names).await?.0)
+        Ok(self.open_sealed(&self.sealed(workspace, names).await?)?.0)
     }
 
-    /// The same, with what binds them to hosts.
-    pub async fn open_bound(
-        &self,
-        workspace: WorkspaceId,
-        names: &BTreeSet<String>,
-    ) -> Result<(Secrets, Vec<Bound>), Error> {
+    /// Secrets of a workspace as they are stored, all of them under keys that this process has.
+    pub async fn sealed(&self, workspace: WorkspaceId, names: &BTreeSet<String>) -> Result<Vec<Sealed>, Error> {
         let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
         let found = self.store.sealed_secrets(workspace, &wanted).await?;
         let missing = names.iter().filter(|name| !found.iter().any(|sealed| sealed.name == **name));
@@ -146,6 +142,12 @@ impl Vault {
         if !missing.is_empty() {
             return Err(Error::Unknown(missing));
         }
+        found.iter().try_for_each(|sealed| self.key_of(sealed).map(drop))?;
+        Ok(found)
+    }
+
+    /// Opens what `sealed` read, with what binds each to hosts. Nothing is waited for.
+    pub fn open_sealed(&self, found: &[Sealed]) -> Result<(Secrets, Vec<Bound>), Error> {
         let bound = |sealed: &Sealed| Some(Bound { name: sealed.name.clone(), hosts: sealed.hosts.clone()? });
         let bounds = found.iter().filter_map(bound).collect();
         let opened = found.iter().map(|sealed| Ok((sealed.name.clone(), self.opened(sealed)?)));
@@ -221,13 +223,15 @@ impl Vault {
     }
 
     fn opened(&self, sealed: &Sealed) -> Result<Zeroizing<String>, Error> {
+        seal::open(sealed, self.key_of(sealed)?).ok_or_else(|| Error::Broken(sealed.name.clone()))
+    }
+
+    fn key_of(&self, sealed: &Sealed) -> Result<&keys::Key, Error> {
         let Sealed { name, key_id, .. } = sealed;
         if self.keys.first().is_none() {
             return Err(Error::NoKey);
         }
-        let other = || Error::OtherKey { name: name.clone(), key_id: key_id.clone() };
-        let key = self.keys.of(key_id).ok_or_else(other)?;
-        seal::open(sealed, key).ok_or_else(|| Error::Broken(name.clone()))
+        self.keys.of(key_id).ok_or_else(|| Error::OtherKey { name: name.clone(), key_id: key_id.clone() })
     }
 }
 

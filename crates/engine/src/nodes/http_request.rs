@@ -28,11 +28,12 @@ use kernel::kind::http_request::{Body, Config, Method};
 use kernel::run::failure::{Class, Failure};
 use kernel::signals::trace::TraceParent;
 use serde_json::{Value, json};
+use store::access::secret::Sealed;
 use store::queue::claim::Begun;
 use zeroize::Zeroizing;
 
 use super::Done;
-use crate::compute::{self, Turn};
+use crate::compute;
 use crate::mask::Mask;
 use crate::outbound::{self, Outbound, Policy, Request, Response, Sent};
 use crate::pulse::Pulse;
@@ -110,8 +111,13 @@ impl Unrevealed {
     }
 
     /// The configuration with its secrets, and what must not get out of it.
-    async fn reveal(self, (turn, secrets, bounds): Opened) -> Result<(Config, Arc<Mask>), Failure> {
-        let Unrevealed { template, scope, .. } = self;
+    ///
+    /// What takes long waits for its turn to compute first: no secret is in clear while it waits, and nothing else is waited for while
+    /// it has the turn.
+    async fn reveal(self, vault: &Vault, workspace: WorkspaceId, read: Read) -> Result<(Config, Arc<Mask>), Failure> {
+        let Unrevealed { template, scope, takes_long, .. } = self;
+        let turn = if takes_long { Some(compute::turn(workspace).await) } else { None };
+        let (secrets, bounds) = read.open(vault).map_err(|error| failure_of(&error))?;
         let secrets = Arc::new(secrets);
         // No error repeats a value; should one ever, it does not get out either.
         let veiled = |failure: Failure| {
@@ -148,22 +154,6 @@ struct Whose<'a> {
     public_url: Option<&'a str>,
 }
 
-/// Secrets in clear with what binds them to hosts, and the turn to compute with them.
-type Opened = (Option<Turn>, Secrets, Vec<Bound>);
-
-/// Opens secrets, and makes the addresses of callbacks. What `takes_long` waits for its turn to compute first: no secret is at hand
-/// while it waits.
-async fn opened(
-    vault: &Vault,
-    whose: Whose<'_>,
-    names: &BTreeSet<String>,
-    takes_long: bool,
-) -> Result<Opened, vault::Error> {
-    let turn = if takes_long { Some(compute::turn(whose.workspace).await) } else { None };
-    let (secrets, bounds) = open(vault, whose, names).await?;
-    Ok((turn, secrets, bounds))
-}
-
 /// Can it be otherwise later? The database is away; or this process lacks a key, as after a restore without the key file: then
 /// `/readyz` says so.
 fn may_pass(error: &vault::Error) -> bool {
@@ -180,26 +170,38 @@ fn failure_of(error: &vault::Error) -> Failure {
     Failure::new(Class::ExecutionError, "its secrets cannot be read")
 }
 
-async fn open(
-    vault: &Vault,
-    whose: Whose<'_>,
-    names: &BTreeSet<String>,
-) -> Result<(Secrets, Vec<Bound>), vault::Error> {
-    let (callbacks, names): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| callback_of(name).is_some());
+/// What was read of a call's secrets: those of the workspace still sealed, and the addresses of callbacks.
+struct Read {
+    sealed: Vec<Sealed>,
+    callbacks: Vec<(String, Zeroizing<String>)>,
+}
+
+/// Reads secrets that this process can open, and makes the addresses of callbacks.
+async fn read(vault: &Vault, whose: Whose<'_>, names: &BTreeSet<String>) -> Result<Read, vault::Error> {
+    let (wanted, names): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| callback_of(name).is_some());
     let names: BTreeSet<String> = names.into_iter().cloned().collect();
-    let (mut secrets, bounds) = match names.is_empty() {
-        true => (Secrets::default(), Vec::new()),
-        false => vault.open_bound(whose.workspace, &names).await?,
+    let sealed = match names.is_empty() {
+        true => Vec::new(),
+        false => vault.sealed(whose.workspace, &names).await?,
     };
-    for name in callbacks {
+    let mut callbacks = Vec::new();
+    for name in wanted {
         let node = callback_of(name).unwrap_or_default();
         let address = vault.callback(whose.execution, node, whose.public_url).await?;
         // The token is masked also where the other side repeats it without the rest.
         let token = address.rsplit('/').next().unwrap_or_default().to_owned();
-        secrets.insert(format!("{name}/token"), Zeroizing::new(token));
-        secrets.insert(name.clone(), address);
+        callbacks.push((format!("{name}/token"), Zeroizing::new(token)));
+        callbacks.push((name.clone(), address));
     }
-    Ok((secrets, bounds))
+    Ok(Read { sealed, callbacks })
+}
+
+impl Read {
+    fn open(self, vault: &Vault) -> Result<(Secrets, Vec<Bound>), vault::Error> {
+        let (mut secrets, bounds) = vault.open_sealed(&self.sealed)?;
+        self.callbacks.into_iter().for_each(|(name, value)| secrets.insert(name, value));
+        Ok((secrets, bounds))
+    }
 }
 
 /// How long a call of this node may take.
@@ -235,33 +237,40 @@ impl Call {
         self.unrevealed.is_some()
     }
 
-    /// Reads the rules of its workspace, however long the database needs for that, and opens the secrets that it takes.
+    /// Opens the secrets that it takes. Reads the rules of its workspace last, however long the database needs for that: the call goes
+    /// by the rules of when it is sent.
     pub async fn prepare(mut self, outbound: &Outbound, vault: &Vault) -> Result<Prepared, Unprepared> {
-        let policy = outbound.policy(self.workspace).await?;
-        let Some(unrevealed) = self.unrevealed.take() else { return Ok(self.prepare_plain(policy)) };
+        let Some(unrevealed) = self.unrevealed.take() else {
+            let policy = outbound.policy(self.workspace).await?;
+            return Ok(self.prepare_plain(policy));
+        };
         let whose = Whose { execution: self.execution, workspace: self.workspace, public_url: outbound.public_url() };
-        let opened = match opened(vault, whose, &unrevealed.names, unrevealed.takes_long).await {
-            Ok(opened) => opened,
+        let read = match read(vault, whose, &unrevealed.names).await {
+            Ok(read) => read,
             Err(error) if may_pass(&error) => {
                 self.unrevealed = Some(unrevealed);
                 return Err(Unprepared::NotNow(Box::new(self), error));
             }
             Err(error) => return Err(failure_of(&error).into()),
         };
-        let (config, secrets) = unrevealed.reveal(opened).await?;
-        Ok(Call { config, ..self }.prepared(policy, Some(secrets)))
+        let (config, secrets) = unrevealed.reveal(vault, self.workspace, read).await?;
+        // A request already: should it be dropped while the rules are read, it wipes what it holds.
+        let mut prepared = Call { config, ..self }.prepared(Some(secrets));
+        prepared.request.policy = Some(outbound.policy(prepared.request.partition).await?);
+        Ok(prepared)
     }
 
     /// The same for a call that takes no secrets.
     pub fn prepare_plain(self, policy: Policy) -> Prepared {
-        self.prepared(policy, None)
+        let mut prepared = self.prepared(None);
+        prepared.request.policy = Some(policy);
+        prepared
     }
 
-    fn prepared(self, policy: Policy, secrets: Option<Arc<Mask>>) -> Prepared {
+    fn prepared(self, secrets: Option<Arc<Mask>>) -> Prepared {
         let Call { mut config, workspace, token, timeout, trace, .. } = self;
         // Moved, not copied: the request wipes what holds a secret.
         let mut request = Request::new(method(config.method), take(&mut config.url), workspace);
-        request.policy = Some(policy);
         request.secrets = secrets;
         request.headers = take(&mut config.headers);
         request.query = take(&mut config.query);
@@ -341,7 +350,7 @@ mod tests {
         let vault = Vault::new(Store::new(&nowhere, 1).expect("a pool"), vault::Keys::default());
         let names = BTreeSet::from(["A".to_owned()]);
         let (execution, workspace) = (ExecutionId(Uuid::nil()), WorkspaceId(Uuid::nil()));
-        let opened = opened(&vault, Whose { execution, workspace, public_url: None }, &names, false).await;
-        assert!(opened.is_err_and(|error| may_pass(&error)), "it is no attempt");
+        let read = read(&vault, Whose { execution, workspace, public_url: None }, &names).await;
+        assert!(read.is_err_and(|error| may_pass(&error)), "it is no attempt");
     }
 }

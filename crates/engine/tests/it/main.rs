@@ -7,6 +7,7 @@ mod mutants;
 mod once;
 mod outbound;
 mod runs;
+mod secrets;
 mod statuses;
 mod transient;
 mod trees;

@@ -1,0 +1,120 @@
+//! Calls that take secrets: what they hold, and what they go by, while they are prepared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::compute::{self, Turn};
+use engine::nodes::{self, Call, Work};
+use engine::outbound::Outbound;
+use engine::pulse::Pulse;
+use engine::vault::{Keys, Vault};
+use kernel::expression::Scope;
+use kernel::ids::{DefinitionId, ExecutionId, VersionId};
+use kernel::parse;
+use kernel::trace::TraceParent;
+use serde_json::json;
+use store::admission::Begun;
+use store::new_id;
+
+use crate::world::World;
+
+/// How long something may take on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A world whose workspace has a secret, and what opens it.
+async fn with_secret() -> (World, Vault) {
+    let world = World::new().await;
+    let keys = Keys::parse("test:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").expect("a key");
+    let vault = Vault::new(world.database.store.clone(), keys);
+    vault.set(world.workspace, "API_KEY", "hunter2", None, "test").await.expect("a secret");
+    (world, vault)
+}
+
+/// A call that sends the secret, and whose configuration takes long to compute.
+fn call(world: &World) -> Call {
+    let with = json!({ "url": format!("http://{}/ok", world.address), "headers": { "X-Key": "${{ secrets.API_KEY }}" },
+        "body": "${{ [1].map(n, n + 1) }}", "method": "POST" });
+    let document = json!({ "nodes": { "send": { "kind": "HTTP_REQUEST", "with": with } } });
+    let (definition, _) = parse::check(&document).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let (spec, scope) = (&definition.nodes[0], Scope::default());
+    let Ok((_, Work::HttpRequest(config))) = nodes::ready(spec, &scope) else { panic!("it calls out") };
+    let trace = TraceParent { trace_id: 1, span_id: 1, sampled: false };
+    let begun = Begun {
+        execution: ExecutionId(new_id()),
+        workspace: world.workspace,
+        definition: DefinitionId(new_id()),
+        version: VersionId(new_id()),
+        epoch: 1,
+        input: json!({}),
+        trigger: json!({}),
+        created_at: jiff::Timestamp::now(),
+        deadline_in: Duration::from_secs(60),
+        trace,
+    };
+    Call::new(config, spec, &scope, &begun, 0, trace)
+}
+
+/// Every turn to compute that the workspace may have.
+async fn all_turns(world: &World) -> Vec<Turn> {
+    let mut turns = vec![compute::turn(world.workspace).await];
+    while let Ok(turn) = tokio::time::timeout(Duration::from_millis(100), compute::turn(world.workspace)).await {
+        turns.push(turn);
+    }
+    turns
+}
+
+async fn ruled(world: &World) -> Outbound {
+    world.register().await.1.ruled_by(world.database.store.clone())
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_its_turn_to_compute_goes_by_the_rules_of_when_it_is_sent() {
+    let (world, vault) = with_secret().await;
+    let (outbound, turns) = (ruled(&world).await, all_turns(&world).await);
+    let preparing = {
+        let (call, outbound) = (call(&world), outbound.clone());
+        tokio::spawn(async move { call.prepare(&outbound, &vault).await })
+    };
+    // Rules that are read before the turn is there would be known by now.
+    for _ in 0..30 {
+        if outbound.known_policy(world.workspace).is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let deny = store::outbound::Outbound { deny: vec!["127.0.0.1".to_owned()], ..Default::default() };
+    world.database.store.set_workspace_outbound(world.workspace, &deny, "test").await.expect("rules");
+    drop(turns);
+    let prepared = preparing.await.expect("no panic").expect("prepared");
+    let refused = prepared.send(&outbound, &Arc::new(Pulse::new(PATIENCE))).await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(world.receiver.calls("/ok"), 0);
+}
+
+#[tokio::test]
+async fn no_turn_to_compute_is_held_while_the_database_is_asked_for_secrets() {
+    let (world, vault) = with_secret().await;
+    let outbound = ruled(&world).await;
+    let mut other = world.database.client().await;
+    let lock = other.transaction().await.expect("a transaction");
+    lock.batch_execute("LOCK TABLE secret").await.expect("a lock");
+    // More than may compute at once, whatever the machine.
+    let preparing: Vec<_> = (0..64)
+        .map(|_| {
+            let (call, outbound, vault) = (call(&world), outbound.clone(), vault.clone());
+            tokio::spawn(async move { drop(call.prepare(&outbound, &vault).await) })
+        })
+        .collect();
+    let asks = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'secret'::regclass";
+    let client = world.database.client().await;
+    while client.query_one(asks, &[]).await.expect("a count").get::<_, i64>(0) == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let turn = tokio::time::timeout(Duration::from_secs(2), compute::turn(world.workspace)).await;
+    assert!(turn.is_ok(), "others compute meanwhile");
+    drop(turn);
+    lock.rollback().await.expect("unlocked");
+    for prepared in preparing {
+        prepared.await.expect("no panic");
+    }
+}
