@@ -1964,6 +1964,8 @@ BEGIN
               WHERE x.completed_at IS NOT NULL ORDER BY x.id
     LOOP
         BEGIN
+            PERFORM 1 FROM workflow_queue_projection p WHERE p.id = e.job FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND AND EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.id = e.job);
             IF e.job IS NOT NULL AND fb_job_finish_1(e.job, coalesce(e.output, '{}'),
                 CASE WHEN e.status = 'COMPLETED' THEN NULL
                      WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
@@ -2008,7 +2010,8 @@ DECLARE
     done int := 0;
 BEGIN
     FOR t IN SELECT j.id, j.claim_id FROM unnest(p_executions) AS missing(id)
-               JOIN workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours' ORDER BY j.id
+               JOIN workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours'
+               JOIN workflow_queue_projection p ON p.id = j.id ORDER BY j.id FOR UPDATE OF p SKIP LOCKED
     LOOP
         BEGIN
             IF fb_job_finish_1(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
