@@ -4,9 +4,11 @@
 //! Invariants
 //! - A workspace may read `BURST` bytes at once, and `PER_SECOND` from then on, in each process. Answers of up to
 //!   `SMALL` bytes are free, and so are streams, which have bounds of their own.
-//! - A request that comes too early is delayed. It is refused with 429 only if it would wait longer than `LONGEST`.
-//! - Requests with the method POST are counted but never delayed: large reads do not slow down the starts of the same
-//!   workspace.
+//! - Only GET and HEAD are delayed. One is refused with 429 only if it would wait longer than `LONGEST`. The answers of
+//!   other methods are counted: large reads do not slow down the starts and changes of the same workspace.
+//! - A read that is admitted is charged an estimate at once, so that requests that come together do not all pass. The
+//!   difference is settled when its size is known. A request that breaks off in between leaves its estimate charged.
+//! - Whatever was read, a workspace may read again after the time for `BURST` and twice `LONGEST`.
 //! - Root keys are not limited.
 
 use std::collections::BTreeMap;
@@ -26,12 +28,23 @@ const SMALL: u64 = 64 << 10;
 const BURST: u64 = 16 << 20;
 const PER_SECOND: u64 = 8 << 20;
 const LONGEST: Duration = Duration::from_secs(5);
+/// The most that a read is charged before its size is known.
+const LARGEST_ESTIMATE: u64 = 1 << 20;
+/// How long the size of a workspace's last large answer is remembered.
+const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// What each workspace has read lately.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// When all that a workspace read would have been read at `PER_SECOND`. A time in the past is as good as none.
-    paid_at: Mutex<BTreeMap<WorkspaceId, Instant>>,
+    accounts: Mutex<BTreeMap<WorkspaceId, Account>>,
+}
+
+#[derive(Debug)]
+struct Account {
+    /// When all that the workspace read would have been read at `PER_SECOND`. A time in the past is as good as none.
+    paid_at: Instant,
+    /// How large its last large answer was.
+    last_bytes: u64,
 }
 
 impl Pace {
@@ -43,38 +56,62 @@ impl Pace {
         next: Next,
     ) -> Result<Response, Problem> {
         let Some(workspace) = workspace else { return Ok(next.run(request).await) };
-        if request.method() != Method::POST {
-            let wait = self.wait(workspace, Instant::now());
-            if wait > LONGEST {
-                return Err(too_fast(wait));
-            }
-            if !wait.is_zero() {
-                tokio::time::sleep(wait).await;
-            }
-        }
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let estimate = if reads { self.admitted(workspace).await? } else { 0 };
         let answer = next.run(request).await;
         // A stream does not know its size.
-        if let Some(bytes) = answer.body().size_hint().exact() {
-            self.count(workspace, bytes, Instant::now());
-        }
+        let bytes = answer.body().size_hint().exact().unwrap_or(0);
+        self.settle(workspace, estimate, bytes, Instant::now());
         Ok(answer)
     }
 
-    /// How long this workspace must wait before it may read again.
-    fn wait(&self, workspace: WorkspaceId, now: Instant) -> Duration {
-        let paid_at = self.paid_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let behind = paid_at.get(&workspace).map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now));
-        behind.saturating_sub(time_for(BURST))
+    /// Waits until a read is admitted. Others may have been admitted during the wait, so it looks again after it.
+    async fn admitted(&self, workspace: WorkspaceId) -> Result<u64, Problem> {
+        let latest = Instant::now() + LONGEST;
+        loop {
+            let now = Instant::now();
+            match self.admit(workspace, now) {
+                Ok(estimate) => return Ok(estimate),
+                Err(wait) if now + wait > latest => return Err(too_fast(wait)),
+                Err(wait) => tokio::time::sleep(wait).await,
+            }
+        }
     }
 
-    fn count(&self, workspace: WorkspaceId, bytes: u64, now: Instant) {
-        if bytes <= SMALL {
+    /// Admits a read and answers what it was charged, or how long its workspace must wait before it may read again.
+    fn admit(&self, workspace: WorkspaceId, now: Instant) -> Result<u64, Duration> {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(account) = accounts.get_mut(&workspace) else { return Ok(0) };
+        let wait = account.paid_at.saturating_duration_since(now).saturating_sub(time_for(BURST));
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        let estimate = account.last_bytes.min(LARGEST_ESTIMATE);
+        account.charge(estimate, now);
+        Ok(estimate)
+    }
+
+    /// Counts an answer in place of what its request was charged.
+    fn settle(&self, workspace: WorkspaceId, estimate: u64, bytes: u64, now: Instant) {
+        let bytes = if bytes > SMALL { bytes } else { 0 };
+        if estimate == 0 && bytes == 0 {
             return;
         }
-        let mut paid_at = self.paid_at.lock().unwrap_or_else(PoisonError::into_inner);
-        paid_at.retain(|_, paid| *paid > now);
-        let paid = paid_at.entry(workspace).or_insert(now);
-        *paid += time_for(bytes);
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.retain(|_, account| account.paid_at + REMEMBERED > now);
+        let account = accounts.entry(workspace).or_insert(Account { paid_at: now, last_bytes: 0 });
+        account.paid_at = account.paid_at.checked_sub(time_for(estimate)).unwrap_or(now);
+        account.charge(bytes, now);
+        if bytes > 0 {
+            account.last_bytes = bytes;
+        }
+    }
+}
+
+impl Account {
+    fn charge(&mut self, bytes: u64, now: Instant) {
+        let latest = now + time_for(BURST) + 2 * LONGEST;
+        self.paid_at = (self.paid_at.max(now) + time_for(bytes)).min(latest);
     }
 }
 
@@ -102,27 +139,73 @@ mod tests {
         WorkspaceId(Uuid::from_u128(n))
     }
 
+    fn wait(pace: &Pace, n: u128, now: Instant) -> Duration {
+        let accounts = pace.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let paid_at = accounts.get(&workspace(n)).map_or(now, |account| account.paid_at);
+        paid_at.saturating_duration_since(now).saturating_sub(time_for(BURST))
+    }
+
     #[test]
     fn a_workspace_that_reads_too_much_waits_and_others_do_not() {
         let (pace, now) = (Pace::default(), Instant::now());
-        pace.count(workspace(1), BURST, now);
-        assert_eq!(pace.wait(workspace(1), now), Duration::ZERO, "all of the burst is free");
-        pace.count(workspace(1), PER_SECOND, now);
-        assert_eq!(pace.wait(workspace(1), now), Duration::from_secs(1));
-        assert_eq!(pace.wait(workspace(2), now), Duration::ZERO);
-        assert_eq!(pace.wait(workspace(1), now + Duration::from_secs(1)), Duration::ZERO, "it waited long enough");
+        pace.settle(workspace(1), 0, BURST, now);
+        assert_eq!(wait(&pace, 1, now), Duration::ZERO, "all of the burst is free");
+        pace.settle(workspace(1), 0, PER_SECOND, now);
+        assert_eq!(pace.admit(workspace(1), now), Err(Duration::from_secs(1)));
+        assert_eq!(pace.admit(workspace(2), now), Ok(0));
+        let later = now + Duration::from_secs(1);
+        assert!(pace.admit(workspace(1), later).is_ok(), "it waited long enough");
+    }
+
+    #[test]
+    fn requests_that_come_together_are_charged_before_they_are_answered() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        pace.settle(workspace(1), 0, 4 << 20, now);
+        let mut admitted = 0;
+        while let Ok(estimate) = pace.admit(workspace(1), now) {
+            assert_eq!(estimate, LARGEST_ESTIMATE);
+            admitted += 1;
+        }
+        assert_eq!(admitted, 13, "what was read, and a mebibyte each, until the burst is passed");
+        // After the wait the first takes what there is, and the next waits again.
+        let later = now + wait(&pace, 1, now);
+        assert!(pace.admit(workspace(1), later).is_ok());
+        assert!(pace.admit(workspace(1), later).is_err());
+    }
+
+    #[test]
+    fn what_an_answer_did_not_need_is_given_back_and_what_it_needed_more_is_charged() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        pace.settle(workspace(1), 0, BURST, now);
+        let estimate = pace.admit(workspace(1), now).expect("admitted");
+        assert_eq!(wait(&pace, 1, now), time_for(LARGEST_ESTIMATE));
+        pace.settle(workspace(1), estimate, SMALL, now);
+        assert_eq!(wait(&pace, 1, now), Duration::ZERO);
+        let estimate = pace.admit(workspace(1), now).expect("admitted");
+        pace.settle(workspace(1), estimate, 4 << 20, now);
+        assert_eq!(wait(&pace, 1, now), time_for(4 << 20));
+    }
+
+    #[test]
+    fn a_debt_has_an_end_however_much_was_answered() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        for _ in 0..1_000 {
+            pace.settle(workspace(1), 0, BURST, now);
+        }
+        assert_eq!(pace.admit(workspace(1), now), Err(2 * LONGEST));
     }
 
     #[test]
     fn small_answers_are_free_and_workspaces_that_read_nothing_are_forgotten() {
         let (pace, now) = (Pace::default(), Instant::now());
         for _ in 0..100_000 {
-            pace.count(workspace(1), SMALL, now);
+            pace.settle(workspace(1), 0, SMALL, now);
         }
-        assert_eq!(pace.wait(workspace(1), now), Duration::ZERO);
+        assert_eq!(wait(&pace, 1, now), Duration::ZERO);
         for n in 0..1_000 {
-            pace.count(workspace(n), PER_SECOND, now + Duration::from_secs(2 * u64::try_from(n).unwrap_or_default()));
+            let later = now + 2 * REMEMBERED * u32::try_from(n).unwrap_or_default();
+            pace.settle(workspace(n), 0, PER_SECOND, later);
         }
-        assert_eq!(pace.paid_at.lock().unwrap_or_else(PoisonError::into_inner).len(), 1);
+        assert_eq!(pace.accounts.lock().unwrap_or_else(PoisonError::into_inner).len(), 1);
     }
 }
