@@ -145,6 +145,29 @@ async fn a_stray_that_cannot_be_ended_keeps_no_other_slot_taken() {
 }
 
 #[tokio::test]
+async fn a_lost_execution_that_cannot_be_ended_keeps_no_other_slot_taken() {
+    let world = World::with(&["dispatch.poll_interval_ms=600000"]).await;
+    let tenant = world.tenant("FREE").await;
+    let held = tenant.apply("held", json!({ "call": world.receiver.node("/hold/a") })).await;
+    tenant.start(&held).await;
+    world.receiver.until_called("/hold/a", 1).await;
+    // These wait for a slot and are given one by hand, so no process holds them: only the loop of strays finds them.
+    let (first, second) = (tenant.start(&held).await, tenant.start(&held).await);
+    let sql = format!(
+        "ALTER TABLE execution_queue ADD CONSTRAINT stays CHECK (id <> '{first}' OR status <> 'FAILED');
+         UPDATE execution_queue SET status = 'DISPATCHED', stage = 5, claim_id = gen_random_uuid(), claimed_by = gen_random_uuid(),
+                claimed_at = now(), dispatched_at = now() WHERE id IN ('{first}', '{second}');
+         DELETE FROM workflow_execution WHERE id IN ('{first}', '{second}')"
+    );
+    world.run_sql(&sql).await;
+    let freed = format!("execution_queue WHERE id = '{second}' AND status = 'FAILED'");
+    until("the second is freed", async || (world.count(&freed).await == 1).then_some(())).await;
+    assert_eq!(world.count(&format!("execution_queue WHERE id = '{first}' AND status = 'DISPATCHED'")).await, 1);
+    let logs = &world.server.process.stderr;
+    until("it is told", async || logs.contain("A pass failed").then_some(())).await;
+}
+
+#[tokio::test]
 async fn a_full_process_that_cannot_count_orphans_drops_a_deleted_run_all_the_same() {
     let world = World::with(&["engine.max_runs=1"]).await;
     let tenant = world.tenant("PRO").await;

@@ -30,6 +30,9 @@ use crate::process::hints::Hints;
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
+/// How many lost executions are ended in one commit.
+const TOGETHER: usize = 50;
+
 /// How long another engine may take to say whether it can be reached.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -104,15 +107,37 @@ impl Strays {
                 break;
             }
         }
-        let lost = self.missing_for_long(&missing);
-        if !lost.is_empty() {
-            match self.store.lose(&lost, "strays").await {
-                Ok(freed) => freed.into_iter().for_each(|workspace| self.hints.ready(workspace)),
-                Err(error) => trouble = Some(error),
-            }
+        for some in self.missing_for_long(&missing).chunks(TOGETHER) {
+            trouble = self.free(some).await.err().or(trouble);
         }
         self.foreign.tell(self.describe(&elsewhere).await);
         trouble.map_or(Ok(None), Err)
+    }
+
+    /// Frees the slots of lost executions. If that fails for all together, each is tried by itself: one's trouble keeps no other's slot
+    /// taken.
+    async fn free(&self, lost: &[ExecutionId]) -> Result<(), store::Error> {
+        let mut trouble = None;
+        let freed = match self.store.lose(lost, "strays").await {
+            Ok(freed) => freed,
+            Err(error)
+                if lost.len() == 1 || matches!(error, store::Error::Unavailable(_)) && !error.is_lock_timeout() =>
+            {
+                return Err(error);
+            }
+            Err(_) => {
+                let mut freed = Vec::new();
+                for one in lost {
+                    match self.store.lose(&[*one], "strays").await {
+                        Ok(workspaces) => freed.extend(workspaces),
+                        Err(error) => trouble = Some(error),
+                    }
+                }
+                freed
+            }
+        };
+        freed.into_iter().for_each(|workspace| self.hints.ready(workspace));
+        trouble.map_or(Ok(()), Err)
     }
 
     /// Those that were missing at an earlier look already, long enough ago.
