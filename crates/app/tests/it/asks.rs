@@ -298,6 +298,47 @@ async fn an_event_that_a_failing_statement_could_not_judge_is_judged_again() {
 }
 
 #[tokio::test]
+async fn a_wait_of_which_nothing_can_be_read_stops_no_other_wait_of_its_workspace() {
+    let matches = "event.data == 1 && nodes.fetch.output.body == null";
+    let nodes = json!({
+        "fetch": { "kind": "LOG", "with": { "message": "x" } },
+        "paid": { "kind": "WAIT_FOR_EVENT", "needs": "fetch", "with": { "event": "order.paid", "match": matches } },
+    });
+    let held = Held::new(&[], nodes.clone()).await;
+    let (world, workspace) = (&held.world, WorkspaceId(held.tenant.id.parse().expect("an id")));
+    let mut holds = vec![held.hold];
+    for _ in 0..3 {
+        holds.push(hold(world, &held.tenant, nodes.clone()).await);
+    }
+    for hold in &holds {
+        let place = Place { execution: hold.execution, node: NodeKey::new("paid").expect("a key"), iteration: 0 };
+        let what = What::Wait { event: Some("order.paid".to_owned()), matches: Some(matches.to_owned()) };
+        let ask = Ask { place, workspace, attempt: 1, what, input: json!({}), expires_in: None };
+        world.database.store.ask(*hold, &ask).await.expect("an answer").expect("held");
+    }
+    // They are judged in this order. Of the second the row cannot be read, of the third the statement fails.
+    let broken = format!(
+        "UPDATE workflow_execution SET created_at = 'infinity' WHERE id = '{}';
+         CREATE FUNCTION broken() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$;
+         ALTER TABLE workflow_execution_node RENAME TO node_kept;
+         CREATE VIEW workflow_execution_node AS SELECT * FROM node_kept UNION ALL
+           SELECT * FROM (SELECT (jsonb_populate_record(NULL::node_kept,
+             '{{\"execution_id\": \"{}\", \"node\": \"fetch\", \"iteration\": 0}}')).*) one WHERE broken();",
+        holds[1].execution, holds[2].execution
+    );
+    world.run_sql(&broken).await;
+    let events = json!({ "events": [event_of("order.paid", &json!(1))] });
+    held.tenant.api.post("events", events).await.expect(200);
+    for hold in [holds[0], holds[3]] {
+        until("it has its answer", async || {
+            world.database.store.answers(hold).await.expect("an answer").expect("held").pop()
+        })
+        .await;
+    }
+    assert!(world.server.process.stderr.contain("an event is passed over"));
+}
+
+#[tokio::test]
 async fn slow_judging_of_one_workspace_leaves_room_for_the_waits_of_others() {
     let paid = json!({ "paid": { "kind": "WAIT_FOR_EVENT", "with": { "event": "order.paid" } } });
     let held = Held::new(&[], paid.clone()).await;

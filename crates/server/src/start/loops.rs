@@ -179,8 +179,8 @@ impl Parts {
         let (every, wakes) = (self.poll().min(expire::EVERY), &self.shared.wakes);
         let elsewhere = self.engines.told.clone().filter(|engine| engine.place().is_some());
         let asks = Asks { store: self.shared.store.clone(), calls: self.calls(), elsewhere };
-        let (versions, last) = (Versions::default(), Mutex::default());
-        let judge = Judge { store: self.shared.store.clone(), calls: self.calls(), versions, last };
+        let (versions, last, failing) = (Versions::default(), Mutex::default(), Mutex::default());
+        let judge = Judge { store: self.shared.store.clone(), calls: self.calls(), versions, last, failing };
         vec![every!(every, &wakes.all, "waits", asks), every!(every, &wakes.events, "judge", judge)]
     }
 

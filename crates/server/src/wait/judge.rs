@@ -4,6 +4,8 @@
 //! - Workspaces take turns, a page each, or what of it was judged within a second; processes share the turns.
 //! - Whether an event fits is the kernel's to say (`kernel::kind::wait_for_event`); it sees what the node's own templates see, and the event.
 //! - An event that cannot be judged fits nobody: it must not keep a wait from the next one.
+//! - Nor may one whose rows cannot be read: what was judged before it counts, and after `TRIES` failures it is passed over. A failure
+//!   counts only if the same statements can read other rows.
 //! - A page counts as judged after what it led to is stored. Judged twice, an event is told that the wait is answered.
 //!
 //! Not here: which events are candidates (`store`'s `functions/ask.sql`, `functions/candidate.sql`).
@@ -33,6 +35,11 @@ const LEASE: Duration = Duration::from_secs(15);
 /// How long one turn of a workspace lasts, far below the lease: what is not judged by then waits for its next turn.
 const BUDGET: Duration = Duration::from_secs(1);
 
+/// How often what a wait sees is read in vain before the event is passed over.
+const TRIES: u32 = 3;
+/// How many waits that cannot be judged are remembered.
+const MOST_FAILING: usize = 1_000;
+
 /// Whose turn it is to compute: a loop serves every workspace, and none may delay it.
 const SERVICE: WorkspaceId = WorkspaceId(Uuid::nil());
 
@@ -42,11 +49,15 @@ pub(crate) struct Judge {
     pub(crate) versions: Versions,
     /// The workspace whose turn it was last.
     pub(crate) last: Mutex<Option<WorkspaceId>>,
+    /// How often events could not be judged for a wait because nothing of it can be read.
+    pub(crate) failing: Mutex<BTreeMap<(Place, Uuid), u32>>,
 }
 
 /// What a turn has read: each execution once, and what each wait's own templates see.
 #[derive(Default)]
 struct Read {
+    /// The executions could not be read together: each is read when it is needed.
+    one_by_one: bool,
     executions: BTreeMap<ExecutionId, Execution>,
     scopes: BTreeMap<Place, Scope>,
     /// Waits that have their answer, or take none any more.
@@ -62,10 +73,18 @@ impl Judge {
         for (event, error) in &page.unreadable {
             tracing::warn!(workspace = %page.workspace, %event, error, "An event cannot be read: no wait hears of it");
         }
-        let mut read = Read { executions: self.executions(&page).await?, ..Read::default() };
+        let mut read = match self.executions(&page).await {
+            Ok(executions) => Read { executions, ..Read::default() },
+            // One of them may be the cause.
+            Err(_) => Read { one_by_one: true, ..Read::default() },
+        };
         let since = Instant::now();
         for (at, candidate) in page.candidates.iter().enumerate() {
-            self.judge(candidate, &mut read).await?;
+            match self.fits(candidate, &mut read).await {
+                Ok(false) => {}
+                Ok(true) => self.answer(candidate, &mut read).await?,
+                Err(error) => return self.unreadable(&page, at, error).await,
+            }
             if since.elapsed() >= BUDGET && at + 1 < page.candidates.len() {
                 self.store.judged_up_to(page.claim, candidate).await?;
                 return Ok(Some(Duration::ZERO));
@@ -83,10 +102,54 @@ impl Judge {
         Ok(found.into_iter().map(|execution| (execution.id, execution)).collect())
     }
 
-    async fn judge(&self, candidate: &Candidate, read: &mut Read) -> Result<(), store::Error> {
-        if read.over.contains(&candidate.place) || !self.fits(candidate, read).await? {
-            return Ok(());
+    /// What a wait sees could not be read. What was judged before it counts, and the rest is judged again; unless it failed too often
+    /// while everything else can be read.
+    async fn unreadable(&self, page: &Page, at: usize, error: store::Error) -> Result<Option<Duration>, store::Error> {
+        let candidate = &page.candidates[at];
+        if self.failed_too_often(candidate, &error).await {
+            tracing::warn!(
+                execution = %candidate.place.execution,
+                node = %candidate.place.node,
+                event = %candidate.event.id,
+                error = &error as &dyn std::error::Error,
+                "What a wait sees cannot be read: an event is passed over"
+            );
+            self.store.judged_up_to(page.claim, candidate).await?;
+            return Ok(Some(Duration::ZERO));
         }
+        if let Some(before) = at.checked_sub(1).and_then(|before| page.candidates.get(before)) {
+            self.store.judged_up_to(page.claim, before).await?;
+        }
+        Err(error)
+    }
+
+    async fn failed_too_often(&self, candidate: &Candidate, error: &store::Error) -> bool {
+        if error.is_lock_timeout() || self.read_nothing().await.is_err() {
+            return false;
+        }
+        let key = (candidate.place.clone(), candidate.event.id);
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = failing.remove(&key).unwrap_or_default() + 1;
+        if times >= TRIES {
+            return true;
+        }
+        if failing.len() >= MOST_FAILING {
+            failing.clear();
+        }
+        failing.insert(key, times);
+        false
+    }
+
+    /// Runs the statements that read what a wait sees, for an execution that does not exist.
+    async fn read_nothing(&self) -> Result<(), store::Error> {
+        let nobody = ExecutionId(Uuid::nil());
+        self.store.some_executions(&[nobody]).await?;
+        self.store.node_states(nobody).await?;
+        self.store.some_nodes(nobody, &["none"]).await?;
+        Ok(())
+    }
+
+    async fn answer(&self, candidate: &Candidate, read: &mut Read) -> Result<(), store::Error> {
         match self.store.answer_with_event(&candidate.place, &candidate.event.scope()).await {
             Ok(Told::Accepted(call)) => {
                 ::metrics::counter!(metrics::ANSWERS.name, "by" => "event").increment(1);
@@ -102,12 +165,15 @@ impl Judge {
     }
 
     async fn fits(&self, candidate: &Candidate, read: &mut Read) -> Result<bool, store::Error> {
-        let Some(matches) = candidate.matches.as_deref() else { return Ok(true) };
         let place = &candidate.place;
+        if read.over.contains(place) {
+            return Ok(false);
+        }
+        let Some(matches) = candidate.matches.as_deref() else { return Ok(true) };
         if !read.scopes.contains_key(place) {
-            let Some(execution) = read.executions.get(&place.execution) else { return Ok(false) };
-            match self.scope(execution, place, matches).await {
-                Ok(scope) => drop(read.scopes.insert(place.clone(), scope)),
+            match self.scope(read, place, matches).await {
+                Ok(Some(scope)) => drop(read.scopes.insert(place.clone(), scope)),
+                Ok(None) => return Ok(false),
                 // Nothing is known of the event yet: it is judged again when the lease is over.
                 Err(Error::Store(error)) if !error.is_answer() => return Err(error),
                 Err(error) => {
@@ -131,8 +197,13 @@ impl Judge {
         }))
     }
 
-    /// What the wait's own templates see.
-    async fn scope(&self, execution: &Execution, place: &Place, matches: &str) -> Result<Scope, Error> {
+    /// What the wait's own templates see; none if its execution is gone.
+    async fn scope(&self, read: &mut Read, place: &Place, matches: &str) -> Result<Option<Scope>, Error> {
+        if read.one_by_one && !read.executions.contains_key(&place.execution) {
+            let found = self.store.some_executions(&[place.execution]).await?;
+            read.executions.extend(found.into_iter().map(|execution| (execution.id, execution)));
+        }
+        let Some(execution) = read.executions.get(&place.execution) else { return Ok(None) };
         let version: Arc<Version> = self.versions.get(&self.store, execution.version).await?;
         let (wanted, statuses) = looks(matches);
         let names: Vec<&str> = wanted.iter().map(NodeKey::as_str).collect();
@@ -160,7 +231,7 @@ impl Judge {
             scope.item = Arc::new(self.store.item_of(place).await?);
             scope.index = json!(place.iteration - 1);
         }
-        Ok(scope)
+        Ok(Some(scope))
     }
 }
 
