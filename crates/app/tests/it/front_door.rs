@@ -55,11 +55,13 @@ async fn failed_authentication_is_counted_logged_with_its_address_and_limited() 
     assert!((1..=60).contains(&limited.header("retry-after").parse::<u32>().expect("seconds")), "{limited:?}");
     let table = bad(0).get("/rest/v1/workflow_queue_projection").await;
     assert_eq!(table.status, 429, "the other doors are the same: {}", table.text);
+    let table = tenant.api.with_key("nonsense").get("/rest/v1/workflow_queue_projection").await;
+    assert_eq!(table.status, 429, "for what is no key too: {}", table.text);
     world.server.anonymous().get("workspaces").await.problem(401);
     tenant.api.get("workspaces").await.expect(200);
     world.server.api().get("workspaces").await.expect(200);
     let metrics = world.server.anonymous().get("/metrics").await.text;
-    for (reason, count) in [("unknown", 4), ("malformed", 1), ("limited", 2), ("missing", 1)] {
+    for (reason, count) in [("unknown", 4), ("malformed", 1), ("limited", 3), ("missing", 1)] {
         let line = format!("authentication_failures_total{{reason=\"{reason}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}: {metrics}");
     }

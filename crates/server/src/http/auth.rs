@@ -160,7 +160,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<Secret> {
 }
 
 /// Refuses an address from which too many bad keys came.
-fn limit(api: &Api, from: IpAddr) -> Result<(), Problem> {
+pub(crate) fn limit(api: &Api, from: IpAddr) -> Result<(), Problem> {
     let Err(wait) = api.failures.check(from, Instant::now()) else { return Ok(()) };
     api.failures.note(from, Reason::Limited, Instant::now());
     Err(limited("too many requests with bad keys came from this address", wait))

@@ -21,10 +21,18 @@ use crate::http::{Api, Code, Problem, access};
 /// Lets a request through with its caller, or answers 401, or 403 to one without the scope it takes.
 pub(crate) async fn require(State(api): State<Api>, mut request: Request, next: Next) -> Result<Response, Fault> {
     let from = client(request.extensions(), request.headers(), &api.settings.http.trusted_proxies);
-    let (first, second) = keys(request.headers()).inspect_err(|_| {
-        let shown = ["apikey", header::AUTHORIZATION.as_str()].iter().any(|name| request.headers().contains_key(*name));
-        api.failures.note(from, if shown { Reason::Malformed } else { Reason::Missing }, Instant::now());
-    })?;
+    let (first, second) = match keys(request.headers()) {
+        Ok(keys) => keys,
+        Err(fault) => {
+            let shown =
+                ["apikey", header::AUTHORIZATION.as_str()].iter().any(|name| request.headers().contains_key(*name));
+            if shown {
+                auth::limit(&api, from)?;
+            }
+            api.failures.note(from, if shown { Reason::Malformed } else { Reason::Missing }, Instant::now());
+            return Err(fault);
+        }
+    };
     let (own, shown) = callers(&api, from, first, second).await?;
     let needed = access::needed(request.method(), "/rest/v1");
     // Whoever has the changed rows answered reads them.
