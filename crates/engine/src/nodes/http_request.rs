@@ -154,8 +154,8 @@ struct Whose<'a> {
     public_url: Option<&'a str>,
 }
 
-/// Can it be otherwise later? The database is away; or this process lacks a key, as after a restore without the key file: then
-/// `/readyz` says so.
+/// Can it be otherwise later? The database is away; or this process lacks a key, as after a restore without the key file. Then
+/// `/readyz` says so, and the call waits for a restart with the key, for the run's next owner, or on Temporal for another worker.
 fn may_pass(error: &vault::Error) -> bool {
     match error {
         vault::Error::Store(error) => !error.is_answer(),

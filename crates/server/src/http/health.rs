@@ -75,7 +75,7 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
     (status, Json(Readiness { ready, checks })).into_response()
 }
 
-/// Can this process open what is sealed? A process that cannot would fail the calls it performs, so it is not ready.
+/// Can this process open what is sealed? In a process that cannot, calls that take a secret wait, so it is not ready.
 async fn secrets(api: &Api) -> Result<(), String> {
     let looked = tokio::time::timeout(Duration::from_secs(2), crate::access::secrets::trouble(&api.vault)).await;
     match looked {
