@@ -45,6 +45,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use crate::http::headers;
 pub(crate) use bounds::{Bounds, Timeouts};
 use discard::Discarding;
 use room::{Busy, Peer, Room, Seat};
@@ -204,6 +205,7 @@ async fn answer(
     if head_bytes(&request) > MAX_HEAD {
         let mut refused = hyper::Response::new(Answer { body: Body::empty(), _busy: busy });
         *refused.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        headers::mark(refused.headers_mut());
         return Ok(refused);
     }
     let mut request = Discarding::of(request).map(Body::new);

@@ -26,7 +26,7 @@ mod executions;
 mod expressions;
 mod failures;
 mod graph;
-mod headers;
+pub(crate) mod headers;
 pub(crate) mod health;
 mod hooks;
 mod keys;

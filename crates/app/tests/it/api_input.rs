@@ -270,3 +270,12 @@ async fn a_client_that_still_sends_a_body_that_is_too_large_gets_its_answer() {
     stream.read_exact(&mut answer).await.expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 413", "nobody is asked to send what is not wanted");
 }
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_refused_like_everything_else() {
+    let world = World::new().await;
+    let request = world.server.api().request(Method::GET, "workspaces").header("x-long", "x".repeat(70_000));
+    let refused = send(request).await;
+    assert_eq!(refused.status, 431, "{}", refused.text);
+    assert_eq!((refused.header("x-content-type-options"), refused.header("cache-control")), ("nosniff", "no-store"));
+}
