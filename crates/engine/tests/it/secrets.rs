@@ -8,13 +8,13 @@ use engine::nodes::{self, Call, Work};
 use engine::outbound::Outbound;
 use engine::pulse::Pulse;
 use engine::vault::{Keys, Vault};
+use kernel::definition::parse;
 use kernel::expression::Scope;
 use kernel::ids::{DefinitionId, ExecutionId, VersionId};
-use kernel::parse;
-use kernel::trace::TraceParent;
+use kernel::signals::trace::TraceParent;
 use serde_json::json;
-use store::admission::Begun;
 use store::new_id;
+use store::queue::claim::Begun;
 
 use crate::world::World;
 
@@ -82,7 +82,7 @@ async fn a_call_that_waits_for_its_turn_to_compute_goes_by_the_rules_of_when_it_
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let deny = store::outbound::Outbound { deny: vec!["127.0.0.1".to_owned()], ..Default::default() };
+    let deny = store::access::outbound::Outbound { deny: vec!["127.0.0.1".to_owned()], ..Default::default() };
     world.database.store.set_workspace_outbound(world.workspace, &deny, "test").await.expect("rules");
     drop(turns);
     let prepared = preparing.await.expect("no panic").expect("prepared");

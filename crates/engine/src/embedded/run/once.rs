@@ -11,8 +11,8 @@
 //!
 //! Not here: calls that may be repeated (`perform`), what UNKNOWN means (`kernel::run`).
 
-use kernel::failure::Failure;
 use kernel::ids::WorkspaceId;
+use kernel::run::failure::Failure;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 
