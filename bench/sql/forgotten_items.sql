@@ -1,5 +1,5 @@
 -- A wrong load: a run that changes hands knows nothing of the items that its loops have done.
-CREATE OR REPLACE FUNCTION chaos_forget() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION chaos_forget() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE workflow_execution_node n
        SET status = 'RUNNING', seq = NULL, output = NULL, completed_at = NULL, duration_ms = NULL

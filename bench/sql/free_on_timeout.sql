@@ -1,6 +1,6 @@
 -- A wrong recovery: what a silent process held goes back to PENDING, and its slot is freed although
 -- the run may be alive.
-CREATE OR REPLACE FUNCTION chaos_recover(silent_s float8) RETURNS bigint LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION chaos_recover(silent_s float8) RETURNS bigint LANGUAGE sql SET search_path FROM CURRENT AS $$
     WITH s AS MATERIALIZED (
         SELECT e.id FROM execution_queue q
           JOIN workflow_execution e ON e.id = q.id

@@ -2,7 +2,7 @@
 -- answered, nothing is committed. It waits before it has locked anything.
 CREATE TABLE chaos_hold (name text PRIMARY KEY);
 
-CREATE FUNCTION chaos_hold() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION chaos_hold() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     -- What claims, and what begins a run, sets the same columns inside functions.
     WHILE current_query() LIKE '%SET status = ''DISPATCHED''%'

@@ -16,7 +16,7 @@ CREATE TABLE chaos_log (
 -- Which process id belongs to which start of a process, by the name of its sessions.
 CREATE TABLE chaos_process (id uuid PRIMARY KEY, name text NOT NULL);
 
-CREATE FUNCTION chaos_slot() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION chaos_slot() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP <> 'INSERT' AND OLD.stage = 5 AND (TG_OP = 'DELETE' OR NEW.stage <> 5) THEN
         INSERT INTO chaos_log (what, id, workspace, definition, key)
@@ -35,7 +35,7 @@ CREATE TRIGGER chaos_slot_deleted AFTER DELETE ON execution_queue
     FOR EACH ROW WHEN (OLD.stage = 5) EXECUTE FUNCTION chaos_slot();
 
 -- An attempt that was counted: the item itself may be gone when somebody looks.
-CREATE FUNCTION chaos_attempt() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION chaos_attempt() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO chaos_log (what, id, number) VALUES ('attempt', NEW.id, NEW.attempt_count);
     RETURN NULL;
@@ -46,7 +46,7 @@ CREATE TRIGGER chaos_attempt AFTER UPDATE OF attempt_count ON execution_queue
 -- An execution's life: begun, owned by another, ended; and what must never happen: rewound to
 -- PENDING, revived after its end, or written by a process that does not own it (zombie). A run of an
 -- engine elsewhere is its own owner, whichever process writes for it. A child is its root's owner's.
-CREATE FUNCTION chaos_life() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION chaos_life() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     holder uuid := CASE WHEN OLD.status = 'RUNNING' AND (NEW.completed_at IS NOT NULL OR NEW.last_seq <> OLD.last_seq)
                         THEN CASE WHEN OLD.owner IS NULL AND OLD.root <> OLD.id
@@ -71,7 +71,7 @@ CREATE TRIGGER chaos_life AFTER UPDATE OF status, owner, last_seq ON workflow_ex
     FOR EACH ROW WHEN (OLD.status <> NEW.status OR OLD.owner IS DISTINCT FROM NEW.owner OR OLD.last_seq <> NEW.last_seq)
     EXECUTE FUNCTION chaos_life();
 
-CREATE FUNCTION chaos_limit() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION chaos_limit() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_TABLE_NAME = 'workspace' THEN
         INSERT INTO chaos_log (what, id, name, number, other)
@@ -89,7 +89,7 @@ CREATE TRIGGER chaos_limit AFTER INSERT OR UPDATE ON workflow_definition FOR EAC
 CREATE TRIGGER chaos_limit AFTER INSERT OR UPDATE ON tier FOR EACH ROW EXECUTE FUNCTION chaos_limit();
 INSERT INTO chaos_log (what, name, number) SELECT 'tier', name, max_running FROM tier;
 
-CREATE FUNCTION chaos_register() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION chaos_register() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO chaos_process (id, name) VALUES (NEW.id, current_setting('application_name'));
     RETURN NULL;

@@ -7,7 +7,7 @@ CREATE TABLE chaos_done (
     node text NOT NULL,
     iteration int NOT NULL
 );
-CREATE FUNCTION chaos_done() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION chaos_done() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO chaos_done (execution, node, iteration) VALUES (NEW.execution_id, NEW.node, NEW.iteration);
     RETURN NULL;
@@ -30,7 +30,7 @@ CREATE TABLE chaos_ask (
     attempt int NOT NULL,
     claim uuid
 );
-CREATE FUNCTION chaos_ask() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION chaos_ask() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO chaos_ask (what, kind, task, execution, node, iteration, attempt, claim)
     VALUES (CASE WHEN NEW.status = 'CLAIMED' THEN 'handed' ELSE 'answered' END, NEW.kind, NEW.id, NEW.execution_id, NEW.node,

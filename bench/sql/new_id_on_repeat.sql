@@ -1,5 +1,5 @@
 -- A wrong recovery: what a silent process held is deleted and made again under a new id.
-CREATE OR REPLACE FUNCTION chaos_recover(silent_s float8) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION chaos_recover(silent_s float8) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     r record;
     made bigint := 0;
@@ -14,7 +14,7 @@ BEGIN
         DELETE FROM execution_queue WHERE id = r.id;
         DELETE FROM workflow_execution_node WHERE execution_id = r.id;
         DELETE FROM workflow_execution WHERE id = r.id;
-        PERFORM forebay_enqueue(r.workspace_id, r.workflow_definition_id, r.input, r.priority, NULL, r.concurrency_key);
+        PERFORM forebay.enqueue(r.workspace_id, r.workflow_definition_id, r.input, r.priority, NULL, r.concurrency_key);
         made := made + 1;
     END LOOP;
     RETURN made;

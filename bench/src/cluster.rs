@@ -78,8 +78,9 @@ impl Cluster {
         format!("{}&application_name={name}", self.url())
     }
 
+    /// For this program itself, whose statements may name tables without their schema.
     pub fn target(&self) -> anyhow::Result<Target> {
-        Ok(Target::new(&self.url_as("harness"))?)
+        Ok(Target::new(&format!("{}&options=-csearch_path%3Dforebay%2Cpublic", self.url_as("harness")))?)
     }
 
     /// What figures depend on.

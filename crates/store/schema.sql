@@ -1,43 +1,80 @@
--- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 writes it anew.
-CREATE FUNCTION public.fb_answer_1(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
+-- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 regenerates it.
+CREATE SCHEMA forebay;
+
+CREATE FUNCTION forebay.enqueue(workspace uuid, definition uuid, input jsonb DEFAULT NULL::jsonb, priority integer DEFAULT 3, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, concurrency_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    new_id uuid := forebay.fb_uuid7();
+    r record;
+BEGIN
+    -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
+    IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
+        RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another', quote_literal(idempotency_key)
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF priority NOT BETWEEN 1 AND 5 THEN
+        RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT * INTO r FROM forebay.fb_enqueue_many_2(
+        ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
+        ARRAY[concurrency_key], ARRAY[idempotency_key],
+        ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
+                   ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || forebay.fb_caller_1(), 3,
+        60000, NULL, false);
+    IF r.outcome IN ('accepted', 'existing') THEN
+        RETURN r.execution;
+    END IF;
+    RAISE EXCEPTION '%', CASE r.outcome
+        WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
+        WHEN 'draft' THEN format('definition %s is not published', definition)
+        WHEN 'full' THEN format('the backlog of workspace %s is full', workspace)
+        ELSE format('no definition %s in workspace %s', definition, workspace) END
+        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' WHEN 'full' THEN 'configuration_limit_exceeded'
+                                       ELSE 'no_data_found' END;
+END $$;
+
+CREATE FUNCTION forebay.fb_answer_1(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
-    a workflow_execution_ask;
-    t workflow_execution_token;
+    a forebay.workflow_execution_ask;
+    t forebay.workflow_execution_token;
     v_lives boolean;
     v_told text;
     v_useless text;
     v_workspace uuid;
 BEGIN
-    v_workspace := (SELECT e.workspace_id FROM workflow_execution e
+    v_workspace := (SELECT e.workspace_id FROM forebay.workflow_execution e
                      WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
     IF v_workspace IS NULL THEN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
-    v_lives := fb_lock_tree_1(p_execution);
+    v_lives := forebay.fb_lock_tree_1(p_execution);
     IF p_token IS NOT NULL THEN
-        SELECT * INTO t FROM workflow_execution_token t
+        SELECT * INTO t FROM forebay.workflow_execution_token t
          WHERE t.hash = p_token AND t.execution_id = p_execution AND t.node = p_node AND t.iteration = p_iteration FOR UPDATE;
         v_told := CASE WHEN t.hash IS NULL THEN 'missing' WHEN t.used_at IS NOT NULL THEN 'used'
                        WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
     END IF;
     v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
-    v_useless := fb_answer_useless_1(p_execution, p_node, p_iteration);
+    v_useless := forebay.fb_answer_useless_1(p_execution, p_node, p_iteration);
     IF v_told IS NULL AND NOT p_open AND v_useless IS NULL THEN
-        INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
+        INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
             answered_by, answered_at)
-        VALUES (p_execution, p_node, p_iteration, fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
+        VALUES (p_execution, p_node, p_iteration, forebay.fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
             clock_timestamp())
         ON CONFLICT DO NOTHING;
         v_told := CASE WHEN FOUND THEN 'early' END;
     END IF;
     IF v_told IS NULL THEN
-        SELECT * INTO a FROM workflow_execution_ask a
+        SELECT * INTO a FROM forebay.workflow_execution_ask a
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
         v_told := CASE WHEN a.id IS NULL AND NOT p_open AND v_useless IS NOT NULL THEN v_useless
                        WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
@@ -45,56 +82,56 @@ BEGIN
                        WHEN a.status = 'OPEN' THEN coalesce(v_useless, 'accepted')
                        WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
                        WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by, answered_at = clock_timestamp(), look = false
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';
-        UPDATE workflow_execution_ask a SET status = 'EXPIRED', look = false
+        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', look = false
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'expired';
     END IF;
     IF v_told IN ('accepted', 'early') THEN
-        UPDATE workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
-        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        UPDATE forebay.workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
         VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
     END IF;
-    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder,
-                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN forebay.fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
 END $$;
 
-CREATE FUNCTION public.fb_answer_useless_1(p_execution uuid, p_node text, p_iteration integer) RETURNS text
+CREATE FUNCTION forebay.fb_answer_useless_1(p_execution uuid, p_node text, p_iteration integer) RETURNS text
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     AS $$
     SELECT CASE WHEN bool_or(n.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
                 WHEN bool_or(n.iteration = 0 AND jsonb_typeof(n.input -> 'items') = 'array'
                              AND jsonb_array_length(n.input -> 'items') < p_iteration) THEN 'past' END
-      FROM workflow_execution_node n
+      FROM forebay.workflow_execution_node n
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration IN (0, p_iteration)
 $$;
 
-CREATE FUNCTION public.fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
+CREATE FUNCTION forebay.fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 BEGIN
-    UPDATE workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
+    UPDATE forebay.workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
      WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING';
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
         RETURN;
     END IF;
-    UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+    UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
      WHERE a.holder = p_holder AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp();
     RETURN QUERY
-    UPDATE workflow_execution_ask a
+    UPDATE forebay.workflow_execution_ask a
        SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
      WHERE a.holder = p_holder AND a.seen_at IS NULL AND a.status IN ('ANSWERED', 'EXPIRED')
     RETURNING true, a.execution_id, a.node, a.iteration, a.attempt, a.status, a.outcome, a.output, a.error, a.answered_by, a.answered_at;
     RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
 END $$;
 
-CREATE FUNCTION public.fb_append_2(p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, id uuid, added boolean, sequence bigint, version integer, created timestamp with time zone, bound boolean)
+CREATE FUNCTION forebay.fb_append_2(p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, id uuid, added boolean, sequence bigint, version integer, created timestamp with time zone, bound boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -104,7 +141,7 @@ CREATE FUNCTION public.fb_append_2(p_ids uuid[], p_derived boolean[], p_workspac
 DECLARE
     t record;
     v_id uuid;
-    v_old domain_events;
+    v_old public.domain_events;
     v_latest int;
 BEGIN
     -- Streams are appended to one at a time, in one order for all calls.
@@ -115,11 +152,11 @@ BEGIN
     FOR t IN SELECT * FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
                 WITH ORDINALITY AS t(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
     LOOP
-        v_id := CASE WHEN t.derived THEN fb_event_id_1(t.workspace, t.id) ELSE t.id END;
-        SELECT * INTO v_old FROM domain_events e WHERE e.id = v_id AND e.workspace_id IS NOT DISTINCT FROM t.workspace;
+        v_id := CASE WHEN t.derived THEN forebay.fb_event_id_1(t.workspace, t.id) ELSE t.id END;
+        SELECT * INTO v_old FROM public.domain_events e WHERE e.id = v_id AND e.workspace_id IS NOT DISTINCT FROM t.workspace;
         IF NOT FOUND AND t.derived THEN
             -- A build before this one took the seed for the id; a crash since then must not repeat the event.
-            SELECT * INTO v_old FROM domain_events e
+            SELECT * INTO v_old FROM public.domain_events e
              WHERE e.id = t.id AND e.workspace_id IS NOT DISTINCT FROM t.workspace AND e.stream_id = t.stream
                AND e.stream_type = t.stream_type AND e.event_type = t.type AND e.event_data = t.data;
         END IF;
@@ -132,58 +169,58 @@ BEGIN
             RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at, v_old.bound;
             CONTINUE;
         END IF;
-        v_latest := fb_stream_version_1(t.workspace, t.stream, t.stream_type);
+        v_latest := forebay.fb_stream_version_1(t.workspace, t.stream, t.stream_type);
         IF t.expected <> v_latest THEN
             RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, v_latest, t.expected
                 USING ERRCODE = 'unique_violation', CONSTRAINT = 'version_conflict';
         END IF;
         RETURN QUERY
-        INSERT INTO domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+        INSERT INTO public.domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
         VALUES (v_id, t.workspace, t.stream, t.stream_type, v_latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
         RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at, e.bound;
     END LOOP;
 END $$;
 
-CREATE FUNCTION public.fb_ask_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_attempt integer, p_kind text, p_event text, p_match text, p_queue text, p_lease_s double precision, p_input jsonb, p_expires_s double precision) RETURNS TABLE(held boolean, status text, attempt integer, expires_in_s double precision, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
+CREATE FUNCTION forebay.fb_ask_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_attempt integer, p_kind text, p_event text, p_match text, p_queue text, p_lease_s double precision, p_input jsonb, p_expires_s double precision) RETURNS TABLE(held boolean, status text, attempt integer, expires_in_s double precision, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
-    a workflow_execution_ask;
+    a forebay.workflow_execution_ask;
     opened boolean := false;
 BEGIN
-    PERFORM 1 FROM workflow_execution e
+    PERFORM 1 FROM forebay.workflow_execution e
      WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
     IF FOUND AND p_execution <> p_holder THEN
-        PERFORM 1 FROM workflow_execution e
+        PERFORM 1 FROM forebay.workflow_execution e
          WHERE e.id = p_execution AND e.root = p_holder AND e.status = 'RUNNING' FOR UPDATE;
     END IF;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
         RETURN;
     END IF;
-    INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
+    INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
         match, events_from, look, queue, lease_s, input, opened_at, expires_at)
-    SELECT p_execution, p_node, p_iteration, fb_uuid7(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
+    SELECT p_execution, p_node, p_iteration, forebay.fb_uuid7(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
            p_match, CASE WHEN p_event IS NOT NULL THEN e.created_at END, p_event IS NOT NULL, p_queue, p_lease_s, p_input,
            clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
-      FROM workflow_execution e WHERE e.id = p_execution
+      FROM forebay.workflow_execution e WHERE e.id = p_execution
     ON CONFLICT DO NOTHING;
     opened := FOUND;
-    SELECT * INTO a FROM workflow_execution_ask a
+    SELECT * INTO a FROM forebay.workflow_execution_ask a
      WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
     IF a.attempt = 0 AND a.status = 'ANSWERED' THEN
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input, opened_at = clock_timestamp()
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'ANSWERED'
         RETURNING * INTO a;
     ELSIF a.attempt < p_attempt AND a.status <> 'CLOSED' THEN
         opened := true;
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = 'OPEN', holder = p_holder, attempt = p_attempt, event_type = p_event, match = p_match,
-               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM workflow_execution e WHERE e.id = p_execution) END,
+               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM forebay.workflow_execution e WHERE e.id = p_execution) END,
                look = p_event IS NOT NULL, look_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
                opened_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => p_expires_s),
                ended_claim = CASE WHEN a.outcome IS NOT NULL THEN a.claim_id END, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL,
@@ -193,17 +230,17 @@ BEGIN
            AND a.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
         RETURNING * INTO a;
     ELSIF a.attempt = p_attempt AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp() THEN
-        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
+        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('OPEN', 'CLAIMED')
         RETURNING * INTO a;
     ELSIF a.attempt = p_attempt AND a.status IN ('ANSWERED', 'EXPIRED') AND a.seen_at IS NULL THEN
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('ANSWERED', 'EXPIRED')
         RETURNING * INTO a;
     END IF;
     IF opened AND a.event_type IS NOT NULL THEN
-        PERFORM fb_events_noted_2(a);
+        PERFORM forebay.fb_events_noted_2(a);
     ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
     END IF;
@@ -211,45 +248,45 @@ BEGIN
                         a.error, a.answered_by, a.answered_at;
 END $$;
 
-CREATE FUNCTION public.fb_asks_closed_1(p_ids uuid[]) RETURNS void
+CREATE FUNCTION forebay.fb_asks_closed_1(p_ids uuid[]) RETURNS void
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    UPDATE workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
+    UPDATE forebay.workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
      WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
 $$;
 
-CREATE FUNCTION public.fb_asks_looked_1(p_limit integer) RETURNS bigint
+CREATE FUNCTION forebay.fb_asks_looked_1(p_limit integer) RETURNS bigint
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
-    a workflow_execution_ask;
+    a forebay.workflow_execution_ask;
     looked bigint := 0;
 BEGIN
     FOR a IN
-        UPDATE workflow_execution_ask a SET look = false, look_xid = NULL
+        UPDATE forebay.workflow_execution_ask a SET look = false, look_xid = NULL
          WHERE a.id = ANY (ARRAY(
-               SELECT a.id FROM workflow_execution_ask a
+               SELECT a.id FROM forebay.workflow_execution_ask a
                 WHERE a.look AND a.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND a.status = 'OPEN'
                 ORDER BY a.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
            AND a.status = 'OPEN'
         RETURNING a.*
     LOOP
-        PERFORM fb_events_noted_2(a);
+        PERFORM forebay.fb_events_noted_2(a);
         looked := looked + 1;
     END LOOP;
-    UPDATE workflow_execution_ask a SET look_xid = pg_current_xact_id()
+    UPDATE forebay.workflow_execution_ask a SET look_xid = pg_current_xact_id()
      WHERE a.id = ANY (ARRAY(
-           SELECT a.id FROM workflow_execution_ask a
+           SELECT a.id FROM forebay.workflow_execution_ask a
             WHERE a.look AND a.look_xid IS NULL AND a.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
        AND a.status = 'OPEN';
     RETURN looked;
 END $$;
 
-CREATE FUNCTION public.fb_asks_swept_1(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid, owner uuid)
+CREATE FUNCTION forebay.fb_asks_swept_1(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -259,49 +296,49 @@ DECLARE
     v_holders uuid[];
 BEGIN
     RETURN QUERY
-    UPDATE workflow_execution_ask a
+    UPDATE forebay.workflow_execution_ask a
        SET status = 'OPEN', lost = a.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL
      WHERE a.id = ANY (ARRAY(
-           SELECT a.id FROM workflow_execution_ask a
+           SELECT a.id FROM forebay.workflow_execution_ask a
             WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
             ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
        AND a.status = 'CLAIMED'
     RETURNING 'lost', NULL::text, NULL::uuid, NULL::uuid;
 
     v_holders := ARRAY(
-        SELECT e.id FROM workflow_execution e
+        SELECT e.id FROM forebay.workflow_execution e
          WHERE e.id = ANY (ARRAY(
-               SELECT a.holder FROM workflow_execution_ask a
+               SELECT a.holder FROM forebay.workflow_execution_ask a
                 WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
                 ORDER BY a.lease_until LIMIT p_limit) || ARRAY(
-               SELECT a.holder FROM workflow_execution_ask a
+               SELECT a.holder FROM forebay.workflow_execution_ask a
                 WHERE a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
                 ORDER BY a.expires_at LIMIT p_limit))
          ORDER BY e.id FOR UPDATE SKIP LOCKED);
     RETURN QUERY
     WITH x AS (
-        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
          WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
         RETURNING 'expired' AS what, a.holder)
-    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
+    SELECT x.what, forebay.fb_call_1(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
     RETURN QUERY
     WITH x AS (
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay', answered_at = clock_timestamp(),
                lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
          WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
         RETURNING 'failed' AS what, a.holder)
-    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
+    SELECT x.what, forebay.fb_call_1(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
 END $$;
 
-CREATE FUNCTION public.fb_backlog_room_1(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
+CREATE FUNCTION forebay.fb_backlog_room_1(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
 DECLARE
-    v_shard smallint := (get_byte(uuid_send(p_workspace), 15) & 63)::smallint;
+    v_shard smallint := forebay.shard_of(p_workspace)::smallint;
     v_first bigint;
     v_last bigint;
     v_counted int;
@@ -309,8 +346,8 @@ DECLARE
 BEGIN
     -- Before anything is read: what arrives later is counted by those who come later.
     SELECT min(n.n), max(n.n) INTO v_first, v_last
-      FROM (SELECT nextval('backlog_arrivals') AS n FROM generate_series(1, p_arriving)) n;
-    SELECT b.counted, b.arrivals, b.counted_at INTO known FROM backlog b WHERE b.workspace_id = p_workspace;
+      FROM (SELECT nextval('forebay.backlog_arrivals') AS n FROM generate_series(1, p_arriving)) n;
+    SELECT b.counted, b.arrivals, b.counted_at INTO known FROM forebay.backlog b WHERE b.workspace_id = p_workspace;
     IF known.counted_at > clock_timestamp() - interval '1 minute' AND known.counted + v_last - known.arrivals <= p_limit THEN
         RETURN p_arriving;
     ELSIF known.counted >= p_limit
@@ -319,38 +356,38 @@ BEGIN
     END IF;
     IF p_keep AND p_limit > 10000 THEN
         -- One counts a long line; the others go by what is known, so that it costs no more than one.
-        PERFORM 1 FROM backlog b WHERE b.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
+        PERFORM 1 FROM forebay.backlog b WHERE b.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
         IF NOT FOUND AND known.counted IS NOT NULL THEN
             RETURN CASE WHEN known.counted < p_limit THEN p_arriving ELSE 0 END;
         END IF;
     END IF;
     SELECT count(*) INTO v_counted FROM (
-        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 0
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 0
         UNION ALL
-        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 1
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 1
         UNION ALL
-        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 2
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 2
         UNION ALL
-        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 3
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 3
         LIMIT p_limit) waiting;
     IF p_keep THEN
         -- This call's own are not among the counted yet. Where less than a thousandth of the limit
         -- is left, that thousandth may arrive all the same before the next count.
-        UPDATE backlog b
+        UPDATE forebay.backlog b
            SET counted = v_counted, counted_at = clock_timestamp(),
                arrivals = v_first - 1
                  + CASE WHEN v_counted < p_limit THEN greatest(p_limit / 1000 - (p_limit - v_counted), 0) ELSE 0 END
-         WHERE b.ctid = (SELECT l.ctid FROM backlog l WHERE l.workspace_id = p_workspace FOR UPDATE SKIP LOCKED);
+         WHERE b.ctid = (SELECT l.ctid FROM forebay.backlog l WHERE l.workspace_id = p_workspace FOR UPDATE SKIP LOCKED);
     END IF;
     RETURN least(greatest(p_limit - v_counted, 0), p_arriving);
 END $$;
 
-CREATE FUNCTION public.fb_beat_3(p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting integer, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid, runs bigint)
+CREATE FUNCTION forebay.fb_beat_3(p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting integer, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid, runs bigint)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 BEGIN
-    UPDATE process p
+    UPDATE forebay.process p
        SET seen_at = clock_timestamp(), dispatching = p_dispatches, has_room = p_has_room, waiting_runs = p_waiting
      WHERE p.id = p_process AND p.ended_at IS NULL;
     IF NOT FOUND THEN
@@ -361,14 +398,14 @@ BEGIN
         RETURN QUERY
         WITH fair AS MATERIALIZED (
             SELECT ceil(64.0 / greatest(1, (
-                SELECT count(*) FROM process p
+                SELECT count(*) FROM forebay.process p
                  WHERE p.id <> p_process AND p.dispatching AND p.ended_at IS NULL
                    AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
         mine AS MATERIALIZED (
             SELECT o.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY o.shard) AS place
-              FROM shard_owner o WHERE o.owner = p_process),
+              FROM forebay.shard_owner o WHERE o.owner = p_process),
         free AS MATERIALIZED (
-            SELECT o.shard FROM shard_owner o
+            SELECT o.shard FROM forebay.shard_owner o
              WHERE o.until <= clock_timestamp() AND o.owner IS DISTINCT FROM p_process
              ORDER BY random() LIMIT greatest((SELECT share FROM fair) - (SELECT count(*) FROM mine), 0)
              FOR UPDATE SKIP LOCKED),
@@ -376,7 +413,7 @@ BEGIN
             SELECT mine.shard, mine.held <= fair.share OR mine.place > 1 AS keep FROM mine, fair
             UNION ALL SELECT free.shard, true FROM free),
         leased AS (
-            UPDATE shard_owner o
+            UPDATE forebay.shard_owner o
                SET owner = CASE WHEN wanted.keep THEN p_process END,
                    until = CASE WHEN wanted.keep THEN clock_timestamp() + make_interval(secs => p_lease_s) ELSE '-infinity' END
               FROM wanted WHERE o.shard = wanted.shard AND (o.owner = p_process OR o.until <= clock_timestamp())
@@ -386,31 +423,31 @@ BEGIN
     IF p_dispatches AND p_has_room THEN
         RETURN QUERY
         WITH with_room AS MATERIALIZED (
-            SELECT p.id, row_number() OVER (ORDER BY p.id) - 1 AS place, count(*) OVER () AS many FROM process p
+            SELECT p.id, row_number() OVER (ORDER BY p.id) - 1 AS place, count(*) OVER () AS many FROM forebay.process p
              WHERE p.dispatching AND p.has_room AND p.ended_at IS NULL
                AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
         SELECT 'claim', o.shard, NULL::uuid, NULL::bigint
-          FROM shard_owner o CROSS JOIN with_room me
+          FROM forebay.shard_owner o CROSS JOIN with_room me
          WHERE me.id = p_process AND o.shard % me.many = me.place
            AND NOT EXISTS (SELECT 1 FROM with_room w WHERE w.id = o.owner);
     END IF;
     RETURN QUERY
-    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(p.waiting_runs), 0)::bigint FROM process p
+    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(p.waiting_runs), 0)::bigint FROM forebay.process p
      WHERE p.ended_at IS NULL AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
     RETURN QUERY
-    SELECT 'cancel', NULL::smallint, e.id, NULL::bigint FROM workflow_execution e
+    SELECT 'cancel', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
      WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
     RETURN QUERY
-    SELECT 'wake', NULL::smallint, e.id, NULL::bigint FROM workflow_execution e
+    SELECT 'wake', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
      WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
     RETURN QUERY
-    SELECT 'dead', NULL::smallint, p.id, NULL::bigint FROM process p
+    SELECT 'dead', NULL::smallint, p.id, NULL::bigint FROM forebay.process p
      WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
            OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
      LIMIT 100;
 END $$;
 
-CREATE FUNCTION public.fb_begin_3(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
+CREATE FUNCTION forebay.fb_begin_3(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -420,33 +457,33 @@ DECLARE
     roots uuid[];
     slots uuid[];
 BEGIN
-    SELECT array_agg(e.root) INTO roots FROM workflow_execution e WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL;
+    SELECT array_agg(e.root) INTO roots FROM forebay.workflow_execution e WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL;
     IF roots IS NOT NULL THEN
-        PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (roots) ORDER BY e.id FOR UPDATE;
+        PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = ANY (roots) ORDER BY e.id FOR UPDATE;
     END IF;
-    PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
     -- Locked as well: an item given back at this moment would leave a run without a slot.
     SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
-        SELECT q.id FROM execution_queue q
+        SELECT q.id FROM forebay.execution_queue q
          WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
     IF roots IS NOT NULL THEN
         slots := slots || ARRAY(
-            SELECT e.id FROM workflow_execution e
+            SELECT e.id FROM forebay.workflow_execution e
              WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL
-               AND (SELECT r.status FROM workflow_execution r WHERE r.id = e.root) = 'RUNNING');
+               AND (SELECT r.status FROM forebay.workflow_execution r WHERE r.id = e.root) = 'RUNNING');
     END IF;
     WITH e AS (
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
                engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
                started_at = clock_timestamp(),
                deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
          WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics
         RETURNING e.id, e.workspace_id)
-    INSERT INTO change_log (topic, op, refs, workspaces, status)
+    INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
     SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0;
-    UPDATE execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
-      FROM workflow_execution e
+    UPDATE forebay.execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
+      FROM forebay.workflow_execution e
      WHERE q.id = ANY (slots) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;
     RETURN QUERY
     SELECT t.id,
@@ -456,41 +493,41 @@ BEGIN
                 ELSE 'ended' END,
            e.workspace_id, e.workflow_definition_id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at,
            (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint, e.trace_context
-      FROM unnest(p_ids) AS t(id) LEFT JOIN workflow_execution e ON e.id = t.id;
+      FROM unnest(p_ids) AS t(id) LEFT JOIN forebay.workflow_execution e ON e.id = t.id;
 END $$;
 
-CREATE FUNCTION public.fb_binding_1(p_type text, p_workspace uuid) RETURNS uuid
+CREATE FUNCTION forebay.fb_binding_1(p_type text, p_workspace uuid) RETURNS uuid
     LANGUAGE sql STABLE
     AS $$
-    SELECT b.id FROM event_binding b
-     WHERE b.event_type = ANY (fb_event_types_1(p_type))
+    SELECT b.id FROM forebay.event_binding b
+     WHERE b.event_type = ANY (forebay.fb_event_types_1(p_type))
        AND (b.workspace_id IS NULL
             OR b.workspace_id = p_workspace
-               AND EXISTS (SELECT 1 FROM workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
+               AND EXISTS (SELECT 1 FROM forebay.workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
      ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
 $$;
 
-CREATE FUNCTION public.fb_built_in_1() RETURNS TABLE(id uuid, event_type text, lease_s integer)
+CREATE FUNCTION forebay.fb_built_in_1() RETURNS TABLE(id uuid, event_type text, lease_s integer)
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', 900
 $$;
 
-CREATE FUNCTION public.fb_call_1(p_holder uuid) RETURNS text
+CREATE FUNCTION forebay.fb_call_1(p_holder uuid) RETURNS text
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    UPDATE workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
+    UPDATE forebay.workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
      WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
 $$;
 
-CREATE FUNCTION public.fb_caller_1() RETURNS text
+CREATE FUNCTION forebay.fb_caller_1() RETURNS text
     LANGUAGE sql STABLE
     AS $$
     SELECT CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END
 $$;
 
-CREATE TABLE public.workflow_execution_candidate (
+CREATE TABLE forebay.workflow_execution_candidate (
     id bigint NOT NULL,
     workspace_id uuid NOT NULL,
     event_id uuid,
@@ -512,7 +549,7 @@ CREATE TABLE public.workflow_execution_candidate (
     CONSTRAINT workflow_execution_candidate_check3 CHECK (((taken_by IS NULL) = (taken_until IS NULL)))
 );
 
-CREATE FUNCTION public.fb_candidate_page_1(c public.workflow_execution_candidate, p_limit integer) RETURNS TABLE(wait uuid, at timestamp with time zone, sequence bigint, execution uuid, node text, iteration integer, match text, event uuid, fits boolean)
+CREATE FUNCTION forebay.fb_candidate_page_1(c forebay.workflow_execution_candidate, p_limit integer) RETURNS TABLE(wait uuid, at timestamp with time zone, sequence bigint, execution uuid, node text, iteration integer, match text, event uuid, fits boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -522,9 +559,9 @@ BEGIN
     IF c.event_id IS NOT NULL THEN
         RETURN QUERY
         SELECT a.id, NULL::timestamptz, NULL::bigint, a.execution_id, a.node, a.iteration, a.match, d.id, a.events_from <= d.created_at
-          FROM domain_events d
+          FROM public.domain_events d
          CROSS JOIN LATERAL (
-               SELECT * FROM workflow_execution_ask a
+               SELECT * FROM forebay.workflow_execution_ask a
                 WHERE a.workspace_id = c.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
                   AND a.id > coalesce(c.after_wait, '00000000-0000-0000-0000-000000000000')
                 ORDER BY a.id LIMIT p_limit) a
@@ -533,9 +570,9 @@ BEGIN
     ELSE
         RETURN QUERY
         SELECT NULL::uuid, d.created_at, d.sequence, a.execution_id, a.node, a.iteration, a.match, d.id, true
-          FROM workflow_execution_ask a
+          FROM forebay.workflow_execution_ask a
          CROSS JOIN LATERAL (
-               SELECT * FROM domain_events d
+               SELECT * FROM public.domain_events d
                 WHERE d.workspace_id = c.workspace_id AND d.event_type = a.event_type AND d.stream_type <> 'workflow_queue'
                   AND (d.created_at, d.sequence) > (c.after_at, c.after_sequence)
                 ORDER BY d.created_at, d.sequence LIMIT p_limit) d
@@ -544,25 +581,25 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION public.fb_candidates_judged_2(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
+CREATE FUNCTION forebay.fb_candidates_judged_2(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    UPDATE workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
+    UPDATE forebay.workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
      WHERE c.taken_by = p_claim AND c.id > p_candidate;
     -- Of an event the waits are read in order, of a wait the events.
-    UPDATE workflow_execution_candidate c
+    UPDATE forebay.workflow_execution_candidate c
        SET next_wait = p_wait, more = true,
-           next_at = (SELECT d.created_at FROM domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL),
-           next_sequence = (SELECT d.sequence FROM domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL)
+           next_at = (SELECT d.created_at FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL),
+           next_sequence = (SELECT d.sequence FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL)
      WHERE c.taken_by = p_claim AND c.id = p_candidate;
-    DELETE FROM workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
-    UPDATE workflow_execution_candidate c
+    DELETE FROM forebay.workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
+    UPDATE forebay.workflow_execution_candidate c
        SET after_wait = c.next_wait, after_at = c.next_at, after_sequence = c.next_sequence, taken_by = NULL, taken_until = NULL, more = false
      WHERE c.taken_by = p_claim AND c.more;
 $$;
 
-CREATE FUNCTION public.fb_candidates_taken_2(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid, candidate bigint, wait uuid)
+CREATE FUNCTION forebay.fb_candidates_taken_2(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid, candidate bigint, wait uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -570,21 +607,21 @@ CREATE FUNCTION public.fb_candidates_taken_2(p_after uuid, p_limit integer, p_le
 #variable_conflict use_column
 DECLARE
     v_claim CONSTANT uuid := gen_random_uuid();
-    v_place uuid := fb_candidates_turn_1(p_after);
+    v_place uuid := forebay.fb_candidates_turn_1(p_after);
     v_left int := p_limit;
     v_seen int;
-    c workflow_execution_candidate;
+    c forebay.workflow_execution_candidate;
     r record;
 BEGIN
     IF v_place IS NULL THEN
         RETURN;
     END IF;
-    FOR c IN SELECT * FROM workflow_execution_candidate c
+    FOR c IN SELECT * FROM forebay.workflow_execution_candidate c
               WHERE c.workspace_id = v_place AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp())
               ORDER BY c.id LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         v_seen := 0;
-        FOR r IN SELECT * FROM fb_candidate_page_1(c, v_left) LOOP
+        FOR r IN SELECT * FROM forebay.fb_candidate_page_1(c, v_left) LOOP
             v_seen := v_seen + 1;
             c.next_wait := r.wait;
             c.next_at := r.at;
@@ -594,9 +631,9 @@ BEGIN
             END IF;
         END LOOP;
         IF v_seen = 0 THEN
-            DELETE FROM workflow_execution_candidate d WHERE d.id = c.id;
+            DELETE FROM forebay.workflow_execution_candidate d WHERE d.id = c.id;
         ELSE
-            UPDATE workflow_execution_candidate u
+            UPDATE forebay.workflow_execution_candidate u
                SET taken_by = v_claim, taken_until = clock_timestamp() + make_interval(secs => p_lease_s),
                    next_wait = c.next_wait, next_at = c.next_at, next_sequence = c.next_sequence, more = v_seen >= v_left
              WHERE u.id = c.id;
@@ -607,7 +644,7 @@ BEGIN
     RETURN QUERY SELECT v_claim, v_place, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid, NULL::bigint, NULL::uuid;
 END $$;
 
-CREATE FUNCTION public.fb_candidates_turn_1(p_after uuid) RETURNS uuid
+CREATE FUNCTION forebay.fb_candidates_turn_1(p_after uuid) RETURNS uuid
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -619,7 +656,7 @@ DECLARE
     v_first bigint;
 BEGIN
     FOR step IN 1..1000 LOOP
-        v_place := (SELECT c.workspace_id FROM workflow_execution_candidate c
+        v_place := (SELECT c.workspace_id FROM forebay.workflow_execution_candidate c
                      WHERE c.workspace_id > v_place ORDER BY c.workspace_id LIMIT 1);
         IF v_place IS NULL THEN
             EXIT WHEN v_round = 2;
@@ -627,8 +664,8 @@ BEGIN
             v_round := 2;
             CONTINUE;
         END IF;
-        v_first := (SELECT c.id FROM workflow_execution_candidate c WHERE c.workspace_id = v_place ORDER BY c.id LIMIT 1);
-        PERFORM 1 FROM workflow_execution_candidate c
+        v_first := (SELECT c.id FROM forebay.workflow_execution_candidate c WHERE c.workspace_id = v_place ORDER BY c.id LIMIT 1);
+        PERFORM 1 FROM forebay.workflow_execution_candidate c
           WHERE c.id = v_first AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             RETURN v_place;
@@ -637,35 +674,35 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION public.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
+CREATE FUNCTION forebay.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
     SELECT coalesce(w.limit_override, t.max_running) AS max_running, w.paused,
-           (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
              WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 5 LIMIT p_counted) x) AS running,
            ready.count AS ready, keyed.count AS waits_for_key, gated.count AS waits_for_definition,
-           (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
              WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 1 LIMIT p_counted) x) AS delayed,
-           (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
              WHERE r.workspace_id = w.id AND r.stage = 9 LIMIT p_counted) x) AS failed,
            extract(epoch FROM clock_timestamp() - least(ready.oldest, keyed.oldest, gated.oldest))::float8 AS oldest_s
-      FROM workspace w JOIN tier t ON t.name = w.tier
+      FROM forebay.workspace w JOIN forebay.tier t ON t.name = w.tier
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
-            SELECT greatest(r.created_at, r.available_at) AS since FROM execution_queue r
+            SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
              WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
              ORDER BY r.rank, r.id LIMIT p_counted) x) ready
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
-            SELECT greatest(r.created_at, r.available_at) AS since FROM execution_queue r
+            SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
              WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 2 LIMIT p_counted) x) keyed
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
-            SELECT greatest(r.created_at, r.available_at) AS since FROM execution_queue r
+            SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
              WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 3 LIMIT p_counted) x) gated
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $$;
 
-CREATE FUNCTION public.fb_child_2(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb, unknown boolean)
+CREATE FUNCTION forebay.fb_child_2(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb, unknown boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -678,18 +715,18 @@ DECLARE
     v_now timestamptz;
     v_made boolean := false;
 BEGIN
-    SELECT e.id, e.descendants INTO r FROM workflow_execution e
-     WHERE e.id = (SELECT x.root FROM workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
-    SELECT e.* INTO p FROM workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
+    SELECT e.id, e.descendants INTO r FROM forebay.workflow_execution e
+     WHERE e.id = (SELECT x.root FROM forebay.workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
+    SELECT e.* INTO p FROM forebay.workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
     IF p.id IS NULL OR NOT p_holder IN (p.id, r.id) OR NOT EXISTS (
-        SELECT 1 FROM workflow_execution e
+        SELECT 1 FROM forebay.workflow_execution e
          WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
         RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
             NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
         RETURN;
     END IF;
 
-    SELECT e.* INTO c FROM workflow_execution e
+    SELECT e.* INTO c FROM forebay.workflow_execution e
      WHERE e.parent = p_parent AND e.parent_node = p_node AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;
     IF c.id IS NULL THEN
         IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
@@ -700,7 +737,7 @@ BEGIN
         END IF;
         v_now := clock_timestamp();
         v_made := true;
-        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
             priority, timeout_ms, created_at, started_at, deadline_at, parent, root, parent_node, parent_iteration, parent_attempt,
             depth, trace_context)
         SELECT p_id, p.workspace_id, p_definition, p_version, CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics,
@@ -708,20 +745,20 @@ BEGIN
                CASE WHEN p_begins THEN v_now END,
                least(p.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
                p.id, r.id, p_node, p_iteration, p_attempt, p.depth + 1, p_trace;
-        UPDATE workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        UPDATE forebay.workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[p.workspace_id], CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
-        SELECT e.* INTO c FROM workflow_execution e WHERE e.id = p_id;
+        SELECT e.* INTO c FROM forebay.workflow_execution e WHERE e.id = p_id;
     END IF;
     RETURN QUERY
     SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
            c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
            (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
            c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error,
-           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND fb_is_unknown_1(c.id);
+           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay.fb_is_unknown_1(c.id);
 END $$;
 
-CREATE FUNCTION public.fb_claim_3(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
+CREATE FUNCTION forebay.fb_claim_3(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -730,7 +767,7 @@ CREATE FUNCTION public.fb_claim_3(p_workspaces uuid[], p_wanted integer[], p_cla
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_shards int[] := ARRAY(SELECT DISTINCT get_byte(uuid_send(t.id), 15) & 63 FROM unnest(p_workspaces) AS t(id) ORDER BY 1);
+    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(t.id) FROM unnest(p_workspaces) AS t(id) ORDER BY 1);
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -751,16 +788,16 @@ BEGIN
                     ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
           FROM (SELECT t.id, max(t.want) AS want FROM unnest(p_workspaces, p_wanted) AS t(id, want) GROUP BY t.id) t
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = t.id LIMIT 1) ws
-         CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier
-         CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM execution_queue r
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace x WHERE x.id = t.id LIMIT 1) ws
+         CROSS JOIN LATERAL (SELECT * FROM forebay.tier y WHERE y.name = ws.tier LIMIT 1) tier
+         CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM forebay.execution_queue r
                               WHERE r.shard = ws.shard AND r.workspace_id = ws.id AND r.stage = 5) u
          WHERE ws.shard = ANY (v_shards)),
     c AS MATERIALIZED (
         SELECT q.* FROM w CROSS JOIN LATERAL (
             SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated,
                    q.attempt_count, q.in_doubt, greatest(q.created_at, q.available_at) AS since
-              FROM execution_queue q
+              FROM forebay.execution_queue q
              WHERE q.shard = w.shard AND q.workspace_id = w.id AND q.stage = 0
              ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
     -- A missing definition must not block its workspace's head: it is claimed, then failed.
@@ -768,14 +805,14 @@ BEGIN
         SELECT c.*, d.id IS NULL OR d.deleted_at IS NOT NULL AS gone,
                CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
                c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
-                 + (SELECT count(*) FROM execution_queue r
+                 + (SELECT count(*) FROM forebay.execution_queue r
                      WHERE r.shard = c.shard AND r.workspace_id = c.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
                  <= coalesce(d.key_concurrency, 1) AS key_ok
-          FROM c LEFT JOIN workflow_definition d ON d.id = c.def),
+          FROM c LEFT JOIN forebay.workflow_definition d ON d.id = c.def),
     g AS (
         SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
-                 + (SELECT count(*) FROM execution_queue r
+                 + (SELECT count(*) FROM forebay.execution_queue r
                      WHERE r.shard = k.shard AND r.workspace_id = k.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = k.def) <= dlim) AS ok
           FROM k),
@@ -785,7 +822,7 @@ BEGIN
           FROM g LEFT JOIN LATERAL (
             SELECT e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at AS begun_of, e.trace_context,
                    least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0)) AS deadline_at
-              FROM workflow_execution e
+              FROM forebay.workflow_execution e
              WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics
                AND p_engine IS NOT NULL AND g.ok AND NOT g.gone
                FOR UPDATE SKIP LOCKED) e ON true),
@@ -797,26 +834,26 @@ BEGIN
                bool_or(NOT x.ok AND (x.gated OR NOT x.key_ok)) AS parked
           FROM x GROUP BY x.workspace_id),
     a AS (
-        UPDATE execution_queue q
+        UPDATE forebay.execution_queue q
            SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
                status = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
                dispatched_at = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN v_now END,
                gated = q.gated OR q.workflow_definition_id = ANY (ARRAY(SELECT DISTINCT x.def FROM x WHERE x.dlim IS NOT NULL))
          WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.ok)) AND q.status = 'PENDING'),
     s AS (
-        UPDATE execution_queue q
+        UPDATE forebay.execution_queue q
            SET gated = true,
                stage = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND x.key_ok)) THEN 3 ELSE 2 END
          WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND (x.gated OR NOT x.key_ok))) AND q.status = 'PENDING'),
     e AS (
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0))
          WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING'
         RETURNING e.id, e.workspace_id),
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0)
     SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
            coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
@@ -824,13 +861,13 @@ BEGIN
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
            coalesce(x.trace_context, o.trace_context), (extract(epoch FROM v_now - x.since) * 1000)::bigint
       FROM x LEFT JOIN LATERAL (
-            SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o
+            SELECT o.version_id, o.semantics, o.trace_context FROM forebay.workflow_execution o
              WHERE o.id = x.id AND NOT x.begun LIMIT 1) o ON true
      WHERE x.ok
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            w.running + coalesce(m.taken, 0), w.lim,
-           NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
+           NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue r
                 WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
                 LIMIT 1 + coalesce(m.met, 0)) n) > coalesce(m.met, 0),
            coalesce(m.parked, false),
@@ -843,10 +880,10 @@ BEGIN
     SELECT 'busy', t.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM unnest(p_workspaces) AS t(id)
-     WHERE NOT (get_byte(uuid_send(t.id), 15) & 63) = ANY (v_shards);
+     WHERE NOT forebay.shard_of(t.id) = ANY (v_shards);
 END $$;
 
-CREATE FUNCTION public.fb_complete_1(p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text) RETURNS TABLE(execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
+CREATE FUNCTION forebay.fb_complete_1(p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text) RETURNS TABLE(execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -856,21 +893,21 @@ DECLARE
     ended uuid[];
     over record;
 BEGIN
-    PERFORM 1 FROM workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
     WITH t AS (
         SELECT * FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS t(id, outcome, output, error, claim)),
     e AS (
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
                owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL
           FROM t
          WHERE e.id = t.id AND e.status IN ('PENDING', 'RUNNING') AND e.status = coalesce(p_from, e.status)
            AND (t.claim IS NULL OR EXISTS (
-                SELECT 1 FROM execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
+                SELECT 1 FROM forebay.execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
         RETURNING e.id, e.workspace_id, e.status),
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
 
@@ -879,22 +916,22 @@ BEGIN
            array_agg(e.id) FILTER (WHERE e.parent IS NOT NULL OR e.descendants > 0) AS of_trees
       INTO over
       FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
-     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id LIMIT 1) e
+     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id LIMIT 1) e
      WHERE e.status NOT IN ('PENDING', 'RUNNING');
 
-    IF ended <> '{}' AND EXISTS (SELECT 1 FROM webhook w WHERE w.workspace_id = ANY (over.workspaces) AND w.disabled_at IS NULL) THEN
-        PERFORM fb_webhooks_1(ended);
+    IF ended <> '{}' AND EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (over.workspaces) AND w.disabled_at IS NULL) THEN
+        PERFORM forebay.fb_webhooks_1(ended);
     END IF;
 
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN fb_left_3(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
+      JOIN forebay.fb_left_3(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
     UNION ALL
-    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM fb_missing_2(p_ids, p_claims, p_actor) m;
+    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM forebay.fb_missing_2(p_ids, p_claims, p_actor) m;
 END $$;
 
-CREATE FUNCTION public.fb_deliveries_claim_1(p_claim uuid, p_after uuid, p_each integer, p_limit integer, p_steps integer, p_lease_s double precision) RETURNS TABLE(delivery uuid, place uuid)
+CREATE FUNCTION forebay.fb_deliveries_claim_1(p_claim uuid, p_after uuid, p_each integer, p_limit integer, p_steps integer, p_lease_s double precision) RETURNS TABLE(delivery uuid, place uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -908,18 +945,18 @@ DECLARE
 BEGIN
     FOR step IN 1..p_steps LOOP
         EXIT WHEN v_left <= 0;
-        v_place := (SELECT d.workspace_id FROM webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
+        v_place := (SELECT d.workspace_id FROM forebay.webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
                      ORDER BY d.workspace_id LIMIT 1);
         EXIT WHEN v_place IS NULL;
         CONTINUE WHEN NOT pg_try_advisory_xact_lock(7004, hashtext(v_place::text));
-        v_sending := (SELECT count(*) FROM webhook_delivery d
+        v_sending := (SELECT count(*) FROM forebay.webhook_delivery d
                        WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
         RETURN QUERY
-        UPDATE webhook_delivery d
+        UPDATE forebay.webhook_delivery d
            SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
                due_at = clock_timestamp() + make_interval(secs => p_lease_s)
          WHERE d.id = ANY (ARRAY(
-               SELECT d.id FROM webhook_delivery d
+               SELECT d.id FROM forebay.webhook_delivery d
                 WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
                 ORDER BY d.due_at, d.id LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0) FOR UPDATE SKIP LOCKED))
            AND d.status IN ('PENDING', 'SENDING')
@@ -930,7 +967,7 @@ BEGIN
     RETURN QUERY SELECT NULL::uuid, v_place;
 END $$;
 
-CREATE FUNCTION public.fb_descendants_ended_1(p_ids uuid[], p_actor text) RETURNS void
+CREATE FUNCTION forebay.fb_descendants_ended_1(p_ids uuid[], p_actor text) RETURNS void
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -941,31 +978,31 @@ DECLARE
     v_depth smallint;
 BEGIN
     WITH RECURSIVE d (id) AS (
-        SELECT c.id FROM workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
+        SELECT c.id FROM forebay.workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
         UNION ALL
         -- OFFSET 0: a probe for each, never a join that reads every open execution.
         SELECT c.id FROM d CROSS JOIN LATERAL (
-            SELECT c.id FROM workflow_execution c WHERE c.parent = d.id AND c.completed_at IS NULL OFFSET 0) c),
+            SELECT c.id FROM forebay.workflow_execution c WHERE c.parent = d.id AND c.completed_at IS NULL OFFSET 0) c),
     e AS (
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
                duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint
          WHERE e.id = ANY (ARRAY(SELECT d.id FROM d)) AND e.status IN ('PENDING', 'RUNNING')
         RETURNING e.id, e.workspace_id, e.status, e.depth),
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT array_agg(e.id) AS ids, array_agg(e.depth) AS depths INTO over FROM e;
     -- The deepest first: what is not known of a child is not known of the node that made it.
     FOR v_depth IN SELECT DISTINCT t.depth FROM unnest(over.depths) AS t(depth) ORDER BY t.depth DESC LOOP
-        PERFORM 1 FROM fb_left_3(
+        PERFORM 1 FROM forebay.fb_left_3(
             ARRAY(SELECT t.id FROM unnest(over.ids, over.depths) AS t(id, depth) WHERE t.depth = v_depth),
             ARRAY(SELECT 'CANCELED' FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth),
             ARRAY(SELECT NULL::jsonb FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth), NULL, NULL, true, p_actor);
     END LOOP;
 END $$;
 
-CREATE FUNCTION public.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+CREATE FUNCTION forebay.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -984,11 +1021,11 @@ BEGIN
     WITH w AS MATERIALIZED (
         SELECT t.ws, l.lim, t.n
           FROM (SELECT t.ws, count(*)::int AS n FROM unnest(p_workspaces) AS t(ws) GROUP BY t.ws) t
-          JOIN workspace w ON w.id = t.ws
+          JOIN forebay.workspace w ON w.id = t.ws
          CROSS JOIN LATERAL (SELECT coalesce(w.max_backlog, p_max_backlog,
-                (SELECT r.max_backlog FROM tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
+                (SELECT r.max_backlog FROM forebay.tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
          WHERE l.lim IS NOT NULL),
-    r AS MATERIALIZED (SELECT w.ws, fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
+    r AS MATERIALIZED (SELECT w.ws, forebay.fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
     SELECT coalesce(array_agg(t.id), '{}') INTO refused
       FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
               FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
@@ -1003,10 +1040,10 @@ BEGIN
         SELECT t.ws, t.def, t.version, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
           FROM (SELECT DISTINCT t.ws, t.def, t.version FROM t) t
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM workflow_definition d
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition d
                               WHERE d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL LIMIT 1) d
-         CROSS JOIN LATERAL (SELECT 1 FROM workspace w WHERE w.id = t.ws AND w.deleted_at IS NULL LIMIT 1) w
-         CROSS JOIN LATERAL (SELECT * FROM workflow_definition_version v
+         CROSS JOIN LATERAL (SELECT 1 FROM forebay.workspace w WHERE w.id = t.ws AND w.deleted_at IS NULL LIMIT 1) w
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition_version v
                               WHERE v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id LIMIT 1) v
          WHERE d.status <> 'DRAFT'),
     d AS MATERIALIZED (
@@ -1014,7 +1051,7 @@ BEGIN
           FROM t JOIN v ON v.ws = t.ws AND v.def = t.def AND v.version IS NOT DISTINCT FROM t.version
          WHERE NOT t.id = ANY (refused)),
     e AS (
-        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
             priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,
             rerun_of)
         SELECT d.id, d.ws, d.def, d.pinned, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
@@ -1026,15 +1063,15 @@ BEGIN
         RETURNING id),
     h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id = ANY (ARRAY(SELECT e.id FROM e))),
     a AS (
-        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
         SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
                CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
           FROM h),
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'INSERT', array_agg(h.id), array_agg(h.ws), 'PENDING' FROM h HAVING count(*) > 0),
     q AS (
-        INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
+        INSERT INTO forebay.execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
             available_at, rank, gated, stage, concurrency_key)
         SELECT h.id, h.ws, h.def, h.id, h.priority, v_now, coalesce(h.run_at, v_now),
                (extract(epoch FROM v_now) * 1000)::bigint + (h.priority - 3) * p_step_ms,
@@ -1051,8 +1088,8 @@ BEGIN
         SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
           INTO gates
           FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
-                  FROM execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
-        PERFORM fb_open_1(gates.ws, gates.def, gates.key);
+                  FROM forebay.execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
+        PERFORM forebay.fb_open_1(gates.ws, gates.def, gates.key);
     ELSIF cardinality(accepted) = cardinality(p_ids) AND queued.least = queued.most THEN
         -- Nothing was refused or there before: no answer has to be looked up.
         RETURN QUERY SELECT t.ord, 'accepted', t.id, t.ws, queued.least
@@ -1070,56 +1107,56 @@ BEGIN
                 WHEN t.id = ANY (refused) THEN 'full'
                 ELSE 'not_found' END,
            CASE WHEN t.id = ANY (accepted) THEN t.id ELSE o.id END, t.ws,
-           (SELECT q.stage FROM execution_queue q WHERE q.id = t.id)
+           (SELECT q.stage FROM forebay.execution_queue q WHERE q.id = t.id)
       FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
            AS t(id, ws, def, idempotency, fingerprint, ord)
       -- Two probes, never one condition with OR: that read every execution there ever was.
       LEFT JOIN LATERAL (
-            SELECT o.id, o.fingerprint FROM workflow_execution o
+            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
              WHERE o.id = t.id AND NOT t.id = ANY (accepted)
             UNION ALL
-            SELECT o.id, o.fingerprint FROM workflow_execution o
+            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
              WHERE o.workspace_id = t.ws AND o.idempotency_key = t.idempotency AND NOT t.id = ANY (accepted)
              LIMIT 1) o ON true
-      LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
+      LEFT JOIN forebay.workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
      ORDER BY t.ord;
 END $$;
 
-CREATE FUNCTION public.fb_event_added() RETURNS trigger
+CREATE FUNCTION forebay.fb_event_added() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
-    IF NOT fb_is_bound_1(NEW.event_type, NEW.workspace_id) THEN
+    IF NOT forebay.fb_is_bound_1(NEW.event_type, NEW.workspace_id) THEN
         RETURN NULL;
     END IF;
     -- The statement that inserted the event also made its binding: only now it is seen.
     IF NEW.bound IS NOT TRUE THEN
-        UPDATE domain_events SET bound = true WHERE sequence = NEW.sequence;
+        UPDATE public.domain_events SET bound = true WHERE sequence = NEW.sequence;
     END IF;
     BEGIN
-        PERFORM fb_project_1(NEW, fb_binding_1(NEW.event_type, NEW.workspace_id));
+        PERFORM forebay.fb_project_1(NEW, forebay.fb_binding_1(NEW.event_type, NEW.workspace_id));
     EXCEPTION
         WHEN OTHERS THEN
-            IF fb_is_transient_1(SQLSTATE) THEN
+            IF forebay.fb_is_transient_1(SQLSTATE) THEN
                 RAISE;
             END IF;
-            UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+            UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
              WHERE sequence = NEW.sequence;
     END;
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION public.fb_event_bound_1() RETURNS trigger
+CREATE FUNCTION forebay.fb_event_bound_1() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
-    NEW.bound := fb_is_bound_1(NEW.event_type, NEW.workspace_id);
+    NEW.bound := forebay.fb_is_bound_1(NEW.event_type, NEW.workspace_id);
     RETURN NEW;
 END $$;
 
-CREATE FUNCTION public.fb_event_guard() RETURNS trigger
+CREATE FUNCTION forebay.fb_event_guard() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
@@ -1127,13 +1164,13 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
 END $$;
 
-CREATE FUNCTION public.fb_event_id_1(p_workspace uuid, p_seed uuid) RETURNS uuid
+CREATE FUNCTION forebay.fb_event_id_1(p_workspace uuid, p_seed uuid) RETURNS uuid
     LANGUAGE sql STABLE
     AS $$
     SELECT overlay(overlay(substr(encode(
                sha256(s.secret || coalesce(uuid_send(p_workspace), '') || uuid_send(p_seed)), 'hex'), 1, 32)
                PLACING '8' FROM 13) PLACING '8' FROM 17)::uuid
-      FROM event_secret s
+      FROM forebay.event_secret s
 $$;
 
 CREATE TABLE public.domain_events (
@@ -1154,62 +1191,62 @@ CREATE TABLE public.domain_events (
     CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
 );
 
-CREATE FUNCTION public.fb_event_of_1(p_id uuid, p_workspace uuid, p_stream uuid, p_stream_type text, p_type text) RETURNS SETOF public.domain_events
+CREATE FUNCTION forebay.fb_event_of_1(p_id uuid, p_workspace uuid, p_stream uuid, p_stream_type text, p_type text) RETURNS SETOF public.domain_events
     LANGUAGE sql STABLE
     AS $$
-    SELECT event.* FROM domain_events event
+    SELECT event.* FROM public.domain_events event
      WHERE event.id = p_id AND (p_workspace IS NULL OR event.workspace_id = p_workspace)
      ORDER BY event.workspace_id IS DISTINCT FROM p_workspace,
               (event.stream_id, event.stream_type, event.event_type) IS DISTINCT FROM (p_stream, p_stream_type, p_type), event.sequence
      LIMIT 1
 $$;
 
-CREATE FUNCTION public.fb_event_retry_2(p_sequence bigint) RETURNS boolean
+CREATE FUNCTION forebay.fb_event_retry_2(p_sequence bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    e domain_events;
+    e public.domain_events;
 BEGIN
-    SELECT * INTO e FROM domain_events d WHERE d.sequence = p_sequence AND d.processing_error IS NOT NULL FOR UPDATE;
+    SELECT * INTO e FROM public.domain_events d WHERE d.sequence = p_sequence AND d.processing_error IS NOT NULL FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
     BEGIN
-        IF fb_is_bound_1(e.event_type, e.workspace_id) THEN
-            PERFORM fb_project_1(e, fb_binding_1(e.event_type, e.workspace_id));
+        IF forebay.fb_is_bound_1(e.event_type, e.workspace_id) THEN
+            PERFORM forebay.fb_project_1(e, forebay.fb_binding_1(e.event_type, e.workspace_id));
         END IF;
     EXCEPTION
         WHEN OTHERS THEN
-            IF fb_is_transient_1(SQLSTATE) THEN
+            IF forebay.fb_is_transient_1(SQLSTATE) THEN
                 RAISE;
             END IF;
-            UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+            UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
              WHERE sequence = p_sequence;
             RETURN false;
     END;
-    UPDATE domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE sequence = p_sequence;
+    UPDATE public.domain_events SET processing_error = NULL, processing_failed_at = NULL WHERE sequence = p_sequence;
     RETURN true;
 END $$;
 
-CREATE FUNCTION public.fb_event_types_1(p_type text) RETURNS text[]
+CREATE FUNCTION forebay.fb_event_types_1(p_type text) RETURNS text[]
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT p_type || coalesce(array_agg(array_to_string(parts[1:n], '.') || '.*'), '{}')
       FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
 $$;
 
-CREATE FUNCTION public.fb_event_waited_1() RETURNS trigger
+CREATE FUNCTION forebay.fb_event_waited_1() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
 BEGIN
     -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged for those of then.
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
-        SELECT 1 FROM workflow_execution_ask a
+        SELECT 1 FROM forebay.workflow_execution_ask a
          WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
-        INSERT INTO workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
-        -- At most one running transaction rings: NOTIFY takes a lock of the whole cluster at its commit.
+        INSERT INTO forebay.workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
+        -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
         IF pg_try_advisory_xact_lock(724001) THEN
             PERFORM pg_notify('forebay_change', '');
         END IF;
@@ -1217,7 +1254,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION public.fb_events_fold_1(p_limit integer) RETURNS integer
+CREATE FUNCTION forebay.fb_events_fold_1(p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET lock_timeout TO '2s'
@@ -1227,19 +1264,19 @@ DECLARE
     v_done int := 0;
 BEGIN
     -- The condition is the index's (domain_events_to_fold), word for word.
-    FOR v_event IN SELECT e.sequence FROM domain_events e
+    FOR v_event IN SELECT e.sequence FROM public.domain_events e
                     WHERE left(e.processing_error, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
                     ORDER BY e.processing_failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         BEGIN
-            PERFORM fb_event_retry_2(v_event.sequence);
+            PERFORM forebay.fb_event_retry_2(v_event.sequence);
             v_done := v_done + 1;
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT fb_is_transient_1(SQLSTATE) THEN
+                IF NOT forebay.fb_is_transient_1(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                UPDATE domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+                UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
                  WHERE sequence = v_event.sequence;
                 EXIT;
         END;
@@ -1247,7 +1284,7 @@ BEGIN
     RETURN v_done;
 END $$;
 
-CREATE TABLE public.workflow_execution_ask (
+CREATE TABLE forebay.workflow_execution_ask (
     execution_id uuid NOT NULL,
     node text NOT NULL,
     iteration integer DEFAULT 0 NOT NULL,
@@ -1308,18 +1345,18 @@ END),
 )
 WITH (fillfactor='70');
 
-CREATE FUNCTION public.fb_events_noted_2(p_ask public.workflow_execution_ask) RETURNS void
+CREATE FUNCTION forebay.fb_events_noted_2(p_ask forebay.workflow_execution_ask) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    INSERT INTO workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at, after_sequence)
+    INSERT INTO forebay.workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at, after_sequence)
     VALUES (p_ask.workspace_id, p_ask.execution_id, p_ask.node, p_ask.iteration, p_ask.events_from, 0);
     IF pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
     END IF;
 END $$;
 
-CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
+CREATE FUNCTION forebay.fb_executions_1(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1331,7 +1368,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
         SELECT f.id, f.created_at FROM (
             SELECT p.id, p.created_at
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM workflow_execution e
+                SELECT e.id, e.created_at FROM forebay.workflow_execution e
                 WHERE p_ids IS NULL AND p_definitions IS NULL AND e.depth < 1
                   AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
@@ -1340,7 +1377,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             UNION ALL
             SELECT p.id, p.created_at
             FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM workflow_execution e
+                SELECT e.id, e.created_at FROM forebay.workflow_execution e
                 WHERE p_ids IS NULL AND e.depth < 1
                   AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
                   AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
@@ -1350,7 +1387,7 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
             UNION ALL
             SELECT p.id, p.created_at
             FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM workflow_execution e
+                SELECT e.id, e.created_at FROM forebay.workflow_execution e
                 WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND e.depth < 1
                   AND e.status = s.status COLLATE "C"
                   AND e.created_at >= coalesce(p_from, '-infinity')
@@ -1358,32 +1395,32 @@ CREATE FUNCTION public.fb_executions_1(p_workspace uuid, p_definitions uuid[], p
                 ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
             UNION ALL
             SELECT e.id, e.created_at
-            FROM workflow_execution e
+            FROM forebay.workflow_execution e
             WHERE e.id = ANY (p_ids)
               AND e.workspace_id = coalesce(p_workspace, e.workspace_id) AND e.status = ANY (p_statuses)
               AND e.created_at >= coalesce(p_from, '-infinity')
               AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)) f
         ORDER BY f.created_at DESC, f.id DESC LIMIT p_limit) p
-    JOIN workflow_execution e ON e.id = p.id
-    LEFT JOIN workflow_definition_version v ON v.id = e.version_id
-    LEFT JOIN workflow_definition d ON d.id = e.workflow_definition_id
+    JOIN forebay.workflow_execution e ON e.id = p.id
+    LEFT JOIN forebay.workflow_definition_version v ON v.id = e.version_id
+    LEFT JOIN forebay.workflow_definition d ON d.id = e.workflow_definition_id
     ORDER BY p.created_at DESC, p.id DESC
 $$;
 
-CREATE FUNCTION public.fb_fact_guard() RETURNS trigger
+CREATE FUNCTION forebay.fb_fact_guard() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO 'public', 'pg_temp'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
     IF pg_trigger_depth() < 2
-       OR NOT pg_has_role(current_user, (SELECT own.relowner FROM pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
+       OR NOT pg_has_role(current_user, (SELECT own.relowner FROM pg_catalog.pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
         RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
     END IF;
     RETURN NEW;
 END $$;
 
-CREATE FUNCTION public.fb_failures_1(p_execution uuid, p_error jsonb) RETURNS text
+CREATE FUNCTION forebay.fb_failures_1(p_execution uuid, p_error jsonb) RETURNS text
     LANGUAGE sql STABLE
     AS $$
     SELECT left(concat_ws(E'\n',
@@ -1394,24 +1431,24 @@ CREATE FUNCTION public.fb_failures_1(p_execution uuid, p_error jsonb) RETURNS te
                 (SELECT string_agg('    attempt ' || (a ->> 'attempt') || ' at ' || (a ->> 'at') || ': '
                                    || concat_ws(': ', a -> 'error' ->> 'type', a -> 'error' ->> 'message'), E'\n')
                    FROM jsonb_array_elements(CASE jsonb_typeof(n.earlier) WHEN 'array' THEN n.earlier ELSE '[]' END) a)), E'\n' ORDER BY n.seq)
-           FROM workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
+           FROM forebay.workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
 $$;
 
-CREATE FUNCTION public.fb_fence() RETURNS trigger
+CREATE FUNCTION forebay.fb_fence() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
     IF TG_TABLE_NAME = 'workspace' THEN
         PERFORM pg_advisory_xact_lock(7001, OLD.shard::int);
     ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
-        PERFORM pg_advisory_xact_lock(7001, get_byte(uuid_send(OLD.workspace_id), 15) & 63);
+        PERFORM pg_advisory_xact_lock(7001, forebay.shard_of(OLD.workspace_id));
     ELSE
-        PERFORM pg_advisory_xact_lock(7001, s) FROM generate_series(0, 63) s;
+        PERFORM pg_advisory_xact_lock(7001, shard) FROM generate_series(0, 63) AS shard;
     END IF;
     RETURN NEW;
 END $$;
 
-CREATE FUNCTION public.fb_gather_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text) RETURNS TABLE(held boolean, large boolean, output jsonb)
+CREATE FUNCTION forebay.fb_gather_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text) RETURNS TABLE(held boolean, large boolean, output jsonb)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1420,14 +1457,14 @@ CREATE FUNCTION public.fb_gather_1(p_holder uuid, p_owner uuid, p_epoch bigint, 
 DECLARE
     made jsonb;
 BEGIN
-    PERFORM 1 FROM workflow_execution e
+    PERFORM 1 FROM forebay.workflow_execution e
      WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, false, NULL::jsonb;
         RETURN;
     END IF;
     IF (SELECT sum(octet_length(CASE n.status WHEN 'COMPLETED' THEN n.output::text WHEN 'FAILED' THEN n.error::text END))
-          FROM workflow_execution_node n
+          FROM forebay.workflow_execution_node n
          WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0) > p_most THEN
         RETURN QUERY SELECT true, true, NULL::jsonb;
         RETURN;
@@ -1438,52 +1475,52 @@ BEGIN
                   jsonb_agg(jsonb_build_object('index', n.iteration - 1, 'error', n.error) ORDER BY n.iteration)
                       FILTER (WHERE n.status = 'FAILED'), '[]')) ELSE '{}' END
       INTO made
-      FROM workflow_execution_node n
+      FROM forebay.workflow_execution_node n
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0;
-    UPDATE workflow_execution_node n SET output = made
+    UPDATE forebay.workflow_execution_node n SET output = made
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
     RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
 END $$;
 
-CREATE FUNCTION public.fb_is_bound_1(p_type text, p_workspace uuid) RETURNS boolean
+CREATE FUNCTION forebay.fb_is_bound_1(p_type text, p_workspace uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT fb_binding_1(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM fb_built_in_1() built WHERE built.event_type = p_type)
+    SELECT forebay.fb_binding_1(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM forebay.fb_built_in_1() built WHERE built.event_type = p_type)
 $$;
 
-CREATE FUNCTION public.fb_is_ours_1() RETURNS boolean
+CREATE FUNCTION forebay.fb_is_ours_1() RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT pg_has_role(fb_caller_1()::name, owned.relowner, 'MEMBER') FROM pg_class owned WHERE owned.oid = 'domain_events'::regclass
+    SELECT pg_has_role(forebay.fb_caller_1()::name, owned.relowner, 'MEMBER') FROM pg_catalog.pg_class owned WHERE owned.oid = 'public.domain_events'::regclass
 $$;
 
-CREATE FUNCTION public.fb_is_transient_1(p_state text) RETURNS boolean
+CREATE FUNCTION forebay.fb_is_transient_1(p_state text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT left(p_state, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
 $$;
 
-CREATE FUNCTION public.fb_is_unknown_1(p_id uuid) RETURNS boolean
+CREATE FUNCTION forebay.fb_is_unknown_1(p_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT EXISTS (SELECT 1 FROM workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
+    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
 $$;
 
-CREATE FUNCTION public.fb_job_beat_1(p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s integer, p_workflow_id text, p_run_id text) RETURNS TABLE(answer text, lease_until timestamp with time zone)
+CREATE FUNCTION forebay.fb_job_beat_1(p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s integer, p_workflow_id text, p_run_id text) RETURNS TABLE(answer text, lease_until timestamp with time zone)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 DECLARE
-    stands text := fb_job_held_1(p_id, p_workspace, p_claim);
+    stands text := forebay.fb_job_held_1(p_id, p_workspace, p_claim);
 BEGIN
     IF stands = 'held' THEN
         IF p_workflow_id IS NOT NULL OR p_run_id IS NOT NULL THEN
-            UPDATE workflow_queue_projection p
+            UPDATE public.workflow_queue_projection p
                SET workflow_id = coalesce(p_workflow_id, p.workflow_id), workflow_run_id = coalesce(p_run_id, p.workflow_run_id)
              WHERE p.id = p_id AND p.status = 'processing';
         END IF;
         RETURN QUERY
-        UPDATE workflow_queue_job j
+        UPDATE forebay.workflow_queue_job j
            SET lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.claim_lease_s, j.lease_s))
          WHERE j.id = p_id AND j.held = 'api' AND j.claim_id = p_claim RETURNING 'held', j.lease_until;
         RETURN;
@@ -1491,8 +1528,11 @@ BEGIN
     RETURN QUERY SELECT stands, NULL::timestamptz;
 END $$;
 
-CREATE TABLE public.workflow_queue_job (
+CREATE TABLE forebay.workflow_queue_job (
     id uuid NOT NULL,
+    event_id uuid,
+    event_workspace_id uuid,
+    event_type text COLLATE pg_catalog."C",
     workspace_id uuid,
     binding_id uuid,
     version integer NOT NULL,
@@ -1502,11 +1542,8 @@ CREATE TABLE public.workflow_queue_job (
     held text,
     claim_id uuid,
     lease_until timestamp with time zone,
-    retry_from timestamp with time zone,
     claim_lease_s integer,
-    event_id uuid,
-    event_workspace_id uuid,
-    event_type text COLLATE pg_catalog."C",
+    retry_from timestamp with time zone,
     CONSTRAINT workflow_queue_job_check CHECK (((held IS DISTINCT FROM 'sql'::text) OR (claim_id IS NULL))),
     CONSTRAINT workflow_queue_job_check1 CHECK (((pending_since IS NULL) OR ((held IS NULL) AND (claim_id IS NULL) AND (retry_from IS NULL)))),
     CONSTRAINT workflow_queue_job_held_check CHECK ((held = ANY (ARRAY['sql'::text, 'api'::text, 'ours'::text])))
@@ -1536,28 +1573,28 @@ CREATE TABLE public.workflow_queue_projection (
     CONSTRAINT workflow_queue_projection_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'completed'::text, 'failed'::text])))
 );
 
-CREATE FUNCTION public.fb_job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_job
+CREATE FUNCTION forebay.fb_job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS forebay.workflow_queue_job
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    v_job workflow_queue_job;
+    v_job forebay.workflow_queue_job;
 BEGIN
     IF p_new.status = 'processing' THEN
-        UPDATE workflow_queue_job j
+        UPDATE forebay.workflow_queue_job j
            SET version = j.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(j.held, 'sql'),
                lease_until = CASE WHEN coalesce(j.held, 'sql') = 'sql'
                                   THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => j.lease_s)
                                   ELSE j.lease_until END
          WHERE j.id = p_new.id RETURNING * INTO v_job;
     ELSIF p_new.status = p_old.status THEN
-        UPDATE workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
     ELSIF p_new.status = 'pending' THEN
-        UPDATE workflow_queue_job j
+        UPDATE forebay.workflow_queue_job j
            SET version = j.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL, retry_from = NULL,
-               due_at = (SELECT now() FROM event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
+               due_at = (SELECT now() FROM forebay.event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
          WHERE j.id = p_new.id RETURNING * INTO v_job;
     ELSE
-        UPDATE workflow_queue_job j
+        UPDATE forebay.workflow_queue_job j
            SET version = j.version + 1, held = NULL, lease_until = NULL,
                retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < 3 THEN p_new.failed_at END
          WHERE j.id = p_new.id RETURNING * INTO v_job;
@@ -1565,14 +1602,14 @@ BEGIN
     RETURN v_job;
 END $$;
 
-CREATE FUNCTION public.fb_job_end_1(p_id uuid, p_workspace uuid, p_claim uuid, p_result jsonb, p_error text, p_stack text) RETURNS text
+CREATE FUNCTION forebay.fb_job_end_1(p_id uuid, p_workspace uuid, p_claim uuid, p_result jsonb, p_error text, p_stack text) RETURNS text
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    stands text := fb_job_held_1(p_id, p_workspace, p_claim);
+    stands text := forebay.fb_job_held_1(p_id, p_workspace, p_claim);
 BEGIN
     IF stands = 'held' THEN
-        PERFORM fb_job_finish_1(p_id, p_result, p_error, p_stack, true);
+        PERFORM forebay.fb_job_finish_1(p_id, p_result, p_error, p_stack, true);
         RETURN 'ended';
     END IF;
     -- The same end, told again.
@@ -1580,15 +1617,15 @@ BEGIN
                 WHEN stands IS NOT NULL THEN 'lost' END;
 END $$;
 
-CREATE FUNCTION public.fb_job_fact(p_row public.workflow_queue_projection, p_fact text, p_job public.workflow_queue_job) RETURNS void
+CREATE FUNCTION forebay.fb_job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
     SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
            CASE WHEN p_job.version > 1
                 THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
-                WHEN EXISTS (SELECT 1 FROM domain_events e
+                WHEN EXISTS (SELECT 1 FROM public.domain_events e
                               WHERE e.id = p_row.event_id AND e.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
                 THEN to_jsonb(p_row) - 'event_data'
                 ELSE to_jsonb(p_row) END,
@@ -1596,75 +1633,75 @@ BEGIN
                'event_workspace_id', CASE WHEN p_job.workspace_id IS NULL THEN p_job.event_workspace_id END));
 END $$;
 
-CREATE FUNCTION public.fb_job_finish_1(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
+CREATE FUNCTION forebay.fb_job_finish_1(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
     ended boolean;
 BEGIN
-    PERFORM set_config('forebay.claim', (SELECT j.claim_id::text FROM workflow_queue_job j WHERE j.id = p_id), true);
-    UPDATE workflow_queue_projection p
+    PERFORM set_config('forebay.claim', (SELECT j.claim_id::text FROM forebay.workflow_queue_job j WHERE j.id = p_id), true);
+    UPDATE public.workflow_queue_projection p
        SET status = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END,
            result = CASE WHEN p_error IS NULL THEN p_result END, error_message = p_error, error_stack = p_stack
      WHERE p.id = p_id AND p.status = 'processing';
     ended := FOUND;
     PERFORM set_config('forebay.claim', '', true);
     IF NOT p_again THEN
-        UPDATE workflow_queue_job j SET retry_from = NULL WHERE j.id = p_id;
+        UPDATE forebay.workflow_queue_job j SET retry_from = NULL WHERE j.id = p_id;
     END IF;
     RETURN ended;
 END $$;
 
-CREATE FUNCTION public.fb_job_guard() RETURNS trigger
+CREATE FUNCTION forebay.fb_job_guard() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    v_mode text := fb_job_mode_1();
+    v_mode text := forebay.fb_job_mode_1();
     v_why text;
-    v_job workflow_queue_job;
+    v_job forebay.workflow_queue_job;
 BEGIN
     IF v_mode = 'rebuild' THEN
         RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
     END IF;
     IF TG_OP = 'INSERT' THEN
         IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
-            PERFORM fb_job_refuse('a job begins pending', 'insert an event, or a pending row');
+            PERFORM forebay.fb_job_refuse('a job begins pending', 'insert an event, or a pending row');
         END IF;
         RETURN NEW;
     END IF;
     IF TG_OP = 'DELETE' THEN
         IF v_mode IS DISTINCT FROM 'retention' THEN
-            PERFORM fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+            PERFORM forebay.fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
         END IF;
         RETURN OLD;
     END IF;
 
-    v_why := fb_job_illegal(OLD.status, NEW.status, OLD.retry_count);
+    v_why := forebay.fb_job_illegal(OLD.status, NEW.status, OLD.retry_count);
     IF v_why IS NOT NULL THEN
-        PERFORM fb_job_refuse(v_why);
+        PERFORM forebay.fb_job_refuse(v_why);
     END IF;
     IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
        IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type, NEW.created_at) THEN
-        PERFORM fb_job_refuse('a job''s event does not change');
+        PERFORM forebay.fb_job_refuse('a job''s event does not change');
     END IF;
     IF OLD.status = 'processing' THEN
-        SELECT * INTO v_job FROM workflow_queue_job j WHERE j.id = OLD.id;
+        SELECT * INTO v_job FROM forebay.workflow_queue_job j WHERE j.id = OLD.id;
         IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
-           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT fb_is_ours_1()) THEN
-            PERFORM fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
+           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT forebay.fb_is_ours_1()) THEN
+            PERFORM forebay.fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
         END IF;
     END IF;
-    RETURN fb_job_shaped(OLD, NEW);
+    RETURN forebay.fb_job_shaped(OLD, NEW);
 END $$;
 
-CREATE FUNCTION public.fb_job_held_1(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
+CREATE FUNCTION forebay.fb_job_held_1(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
     LANGUAGE plpgsql
     AS $$
 DECLARE
     t record;
 BEGIN
-    SELECT p.status, j.claim_id, j.held INTO t FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+    SELECT p.status, j.claim_id, j.held INTO t FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
      WHERE p.id = p_id AND (p_workspace IS NULL OR j.workspace_id = p_workspace) FOR UPDATE OF p, j;
     IF NOT FOUND THEN
         RETURN NULL;
@@ -1672,7 +1709,7 @@ BEGIN
     RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim OR t.held = 'ours' THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
 END $$;
 
-CREATE FUNCTION public.fb_job_illegal(p_from text, p_to text, p_retries integer) RETURNS text
+CREATE FUNCTION forebay.fb_job_illegal(p_from text, p_to text, p_retries integer) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
     SELECT CASE
@@ -1689,21 +1726,21 @@ CREATE FUNCTION public.fb_job_illegal(p_from text, p_to text, p_retries integer)
         ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
 $$;
 
-CREATE FUNCTION public.fb_job_mode_1() RETURNS text
+CREATE FUNCTION forebay.fb_job_mode_1() RETURNS text
     LANGUAGE sql STABLE
     AS $$
-    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND fb_is_ours_1() THEN current_setting('forebay.projection', true) END
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.fb_is_ours_1() THEN current_setting('forebay.projection', true) END
 $$;
 
-CREATE FUNCTION public.fb_job_moved() RETURNS trigger
+CREATE FUNCTION forebay.fb_job_moved() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     v_fact text;
-    v_job workflow_queue_job;
+    v_job forebay.workflow_queue_job;
 BEGIN
-    IF fb_job_mode_1() = 'rebuild' THEN
+    IF forebay.fb_job_mode_1() = 'rebuild' THEN
         RETURN NULL;
     END IF;
     v_fact := CASE
@@ -1714,48 +1751,48 @@ BEGIN
         WHEN NEW.status = 'pending' THEN CASE OLD.status WHEN 'failed' THEN 'retried' ELSE 'recovered' END
         ELSE NEW.status END;
     IF TG_OP = 'DELETE' THEN
-        DELETE FROM workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
+        DELETE FROM forebay.workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
         v_job.version := coalesce(v_job.version, 0) + 1;
-        PERFORM fb_job_fact(OLD, v_fact, v_job);
+        PERFORM forebay.fb_job_fact(OLD, v_fact, v_job);
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
         -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
         -- the first with its id, stream and type.
-        INSERT INTO workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
+        INSERT INTO forebay.workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
         SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
           FROM (SELECT 1) one
-          LEFT JOIN fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
-          LEFT JOIN workspace ON workspace.id = event.workspace_id
+          LEFT JOIN forebay.fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
+          LEFT JOIN forebay.workspace ON workspace.id = event.workspace_id
         ON CONFLICT (id) DO UPDATE SET version = j.version + 1, event_type = excluded.event_type
         RETURNING * INTO v_job;
     ELSE
-        v_job := fb_job_beside(OLD, NEW);
+        v_job := forebay.fb_job_beside(OLD, NEW);
     END IF;
-    PERFORM fb_job_fact(NEW, v_fact, v_job);
+    PERFORM forebay.fb_job_fact(NEW, v_fact, v_job);
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION public.fb_job_refuse(p_message text, p_hint text DEFAULT NULL::text) RETURNS void
+CREATE FUNCTION forebay.fb_job_refuse(p_message text, p_hint text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
     RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '') USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
 END $$;
 
-CREATE FUNCTION public.fb_job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_projection
+CREATE FUNCTION forebay.fb_job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_projection
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_given int := p_new.retry_count;
-    v_before workflow_queue_projection := p_old;
+    v_before public.workflow_queue_projection := p_old;
 BEGIN
     -- Somebody's clock may be ahead; a lease must not last longer for it.
     p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now() ELSE least(p_new.updated_at, now()) END;
     p_new.retry_count := p_old.retry_count;
     IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
         IF p_new.worker_id IS NULL THEN
-            PERFORM fb_job_refuse('a claim says whose it is', 'set worker_id');
+            PERFORM forebay.fb_job_refuse('a claim says whose it is', 'set worker_id');
         END IF;
         p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
     ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
@@ -1780,7 +1817,7 @@ BEGIN
         v_before.updated_at := p_new.updated_at;
         IF p_new.status = 'processing' THEN
             IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
-                PERFORM fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
+                PERFORM forebay.fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
             END IF;
             p_new.claimed_at := least(p_new.claimed_at, now());
             v_before.claimed_at := p_new.claimed_at;
@@ -1788,35 +1825,35 @@ BEGIN
             v_before.workflow_run_id := p_new.workflow_run_id;
         END IF;
         IF v_before IS DISTINCT FROM p_new THEN
-            PERFORM fb_job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
+            PERFORM forebay.fb_job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
         END IF;
     END IF;
     IF v_given <> p_old.retry_count THEN
-        PERFORM fb_job_refuse('retry_count counts failures', 'it cannot be set');
+        PERFORM forebay.fb_job_refuse('retry_count counts failures', 'it cannot be set');
     END IF;
     RETURN p_new;
 END $$;
 
-CREATE FUNCTION public.fb_job_take_1(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
+CREATE FUNCTION forebay.fb_job_take_1(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    UPDATE workflow_queue_projection p
+    UPDATE public.workflow_queue_projection p
        SET status = 'processing', worker_id = p_worker, claimed_at = now(), workflow_id = p_workflow_id,
            workflow_run_id = CASE WHEN p_workflow_id IS NOT NULL THEN p_claim::text END
      WHERE p.id = p_id AND p.status = 'pending';
-    UPDATE workflow_queue_job j SET held = 'ours', claim_id = p_claim, lease_until = NULL WHERE j.id = p_id AND j.held = 'sql';
+    UPDATE forebay.workflow_queue_job j SET held = 'ours', claim_id = p_claim, lease_until = NULL WHERE j.id = p_id AND j.held = 'sql';
 END $$;
 
-CREATE FUNCTION public.fb_job_truncate() RETURNS trigger
+CREATE FUNCTION forebay.fb_job_truncate() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    PERFORM fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+    PERFORM forebay.fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION public.fb_job_types_1(p_workspace uuid, p_types text[], p_most integer) RETURNS SETOF text
+CREATE FUNCTION forebay.fb_job_types_1(p_workspace uuid, p_types text[], p_most integer) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1836,10 +1873,10 @@ BEGIN
         v_type := v_prefix;
         FOR step IN 1..p_most LOOP
             IF p_workspace IS NULL THEN
-                v_type := (SELECT j.event_type FROM workflow_queue_job j
+                v_type := (SELECT j.event_type FROM forebay.workflow_queue_job j
                             WHERE j.pending_since IS NOT NULL AND j.event_type > v_type ORDER BY j.event_type LIMIT 1);
             ELSE
-                v_type := (SELECT j.event_type FROM workflow_queue_job j
+                v_type := (SELECT j.event_type FROM forebay.workflow_queue_job j
                             WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace AND j.event_type > v_type
                             ORDER BY j.event_type LIMIT 1);
             END IF;
@@ -1849,22 +1886,22 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_bindings_1() RETURNS SETOF uuid
+CREATE FUNCTION forebay.fb_jobs_bindings_1() RETURNS SETOF uuid
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
     WITH RECURSIVE w AS (
-        (SELECT j.binding_id FROM workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id IS NOT NULL
+        (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id IS NOT NULL
           ORDER BY j.binding_id LIMIT 1)
         UNION ALL
-        SELECT (SELECT j.binding_id FROM workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id > w.binding_id
+        SELECT (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id > w.binding_id
                  ORDER BY j.binding_id LIMIT 1)
           FROM w WHERE w.binding_id IS NOT NULL)
     SELECT w.binding_id FROM w WHERE w.binding_id IS NOT NULL
 $$;
 
-CREATE FUNCTION public.fb_jobs_claim_2(p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s integer, p_limit integer) RETURNS TABLE(job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamp with time zone)
+CREATE FUNCTION forebay.fb_jobs_claim_2(p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s integer, p_limit integer) RETURNS TABLE(job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamp with time zone)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1875,11 +1912,11 @@ DECLARE
     -- More than are asked for: other workers may hold the first ones at this moment.
     v_candidates uuid[] := CASE
         WHEN p_id IS NOT NULL THEN ARRAY[p_id]
-        WHEN p_types IS NOT NULL THEN ARRAY(SELECT fb_jobs_of_types_1(p_workspace, p_types, p_limit * 4 + 100)) END;
+        WHEN p_types IS NOT NULL THEN ARRAY(SELECT forebay.fb_jobs_of_types_1(p_workspace, p_types, p_limit * 4 + 100)) END;
     v_bytes bigint := 0;
 BEGIN
     FOR t IN
-        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
          WHERE v_candidates IS NULL AND j.pending_since IS NOT NULL AND p.status = 'pending'
            AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
          ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
@@ -1888,7 +1925,7 @@ BEGIN
     END LOOP;
     FOR t IN
         SELECT p.id, octet_length(p.event_data::text) AS bytes
-          FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+          FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
          WHERE j.id = ANY (v_candidates) AND j.pending_since IS NOT NULL AND p.status = 'pending'
            AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
            AND (p_types IS NULL OR p.event_type = ANY (p_types)
@@ -1897,37 +1934,37 @@ BEGIN
     LOOP
         EXIT WHEN v_bytes > 1048576;
         v_bytes := v_bytes + coalesce(t.bytes, 0);
-        UPDATE workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
+        UPDATE public.workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
          WHERE p.id = t.id AND p.status = 'pending';
-        UPDATE workflow_queue_job j
+        UPDATE forebay.workflow_queue_job j
            SET held = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, j.lease_s),
                lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
          WHERE j.id = t.id AND j.held = 'sql';
         RETURN QUERY SELECT p, j.workspace_id, j.claim_id, j.lease_until
-          FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id WHERE p.id = t.id;
+          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id WHERE p.id = t.id;
     END LOOP;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_differ_1() RETURNS TABLE(id uuid, how text)
+CREATE FUNCTION forebay.fb_jobs_differ_1() RETURNS TABLE(id uuid, how text)
     LANGUAGE sql STABLE
     AS $$
     SELECT coalesce(f.id, p.id), CASE WHEN p.id IS NULL THEN 'missing' WHEN f.id IS NULL THEN 'extra' ELSE 'changed' END
-      FROM fb_jobs_folded_1() f FULL JOIN workflow_queue_projection p ON p.id = f.id
+      FROM forebay.fb_jobs_folded_1() f FULL JOIN public.workflow_queue_projection p ON p.id = f.id
      WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
 $$;
 
-CREATE FUNCTION public.fb_jobs_due_1(p_limit integer) RETURNS TABLE(id uuid, retries integer, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid, stream_type text, stream_version integer, created timestamp with time zone, workspace uuid, definition uuid, definition_workspace uuid, filter text, input jsonb, workflow_id text)
+CREATE FUNCTION forebay.fb_jobs_due_1(p_limit integer) RETURNS TABLE(id uuid, retries integer, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid, stream_type text, stream_version integer, created timestamp with time zone, workspace uuid, definition uuid, definition_workspace uuid, filter text, input jsonb, workflow_id text)
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
     WITH b AS MATERIALIZED (
         SELECT b.*, d.workspace_id AS definition_workspace
-          FROM fb_jobs_bindings_1() AS w(id)
+          FROM forebay.fb_jobs_bindings_1() AS w(id)
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM event_binding b WHERE b.id = w.id LIMIT 1) b
-         CROSS JOIN LATERAL (SELECT d.workspace_id FROM workflow_definition d WHERE d.id = b.workflow_definition_id LIMIT 1) d
-         CROSS JOIN LATERAL (SELECT j.due_at FROM workflow_queue_job j
+         CROSS JOIN LATERAL (SELECT * FROM forebay.event_binding b WHERE b.id = w.id LIMIT 1) b
+         CROSS JOIN LATERAL (SELECT d.workspace_id FROM forebay.workflow_definition d WHERE d.id = b.workflow_definition_id LIMIT 1) d
+         CROSS JOIN LATERAL (SELECT j.due_at FROM forebay.workflow_queue_job j
                               WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
                               ORDER BY j.due_at LIMIT 1) first
          WHERE b.full_until IS NULL OR b.full_until <= now()
@@ -1937,7 +1974,7 @@ CREATE FUNCTION public.fb_jobs_due_1(p_limit integer) RETURNS TABLE(id uuid, ret
           FROM b
          CROSS JOIN LATERAL (
             SELECT j.*, row_number() OVER (ORDER BY j.due_at, j.id) AS turn
-              FROM (SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at FROM workflow_queue_job j
+              FROM (SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at FROM forebay.workflow_queue_job j
                      WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
                      ORDER BY j.due_at, j.id LIMIT p_limit) j) j
          ORDER BY j.turn, j.due_at, j.id LIMIT p_limit)
@@ -1946,12 +1983,12 @@ CREATE FUNCTION public.fb_jobs_due_1(p_limit integer) RETURNS TABLE(id uuid, ret
            b.filter, b.input, b.workflow_id
       FROM t
       JOIN b ON b.id = t.binding_id
-      JOIN workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
-      LEFT JOIN domain_events e ON e.id = p.event_id AND e.workspace_id IS NOT DISTINCT FROM t.event_workspace_id
+      JOIN public.workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
+      LEFT JOIN public.domain_events e ON e.id = p.event_id AND e.workspace_id IS NOT DISTINCT FROM t.event_workspace_id
      ORDER BY t.due_at, t.id
 $$;
 
-CREATE FUNCTION public.fb_jobs_ended_1(p_executions uuid[]) RETURNS integer
+CREATE FUNCTION forebay.fb_jobs_ended_1(p_executions uuid[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -1959,18 +1996,16 @@ DECLARE
     done int := 0;
 BEGIN
     FOR e IN SELECT x.id, x.status, x.output, x.error, j.id AS job
-               FROM unnest(p_executions) AS t(id) JOIN workflow_execution x ON x.id = t.id
-               LEFT JOIN workflow_queue_job j ON j.claim_id = x.id AND j.held = 'ours'
+               FROM unnest(p_executions) AS t(id) JOIN forebay.workflow_execution x ON x.id = t.id
+               LEFT JOIN forebay.workflow_queue_job j ON j.claim_id = x.id AND j.held = 'ours'
               WHERE x.completed_at IS NOT NULL ORDER BY x.id
     LOOP
         BEGIN
-            PERFORM 1 FROM workflow_queue_projection p WHERE p.id = e.job FOR UPDATE SKIP LOCKED;
-            CONTINUE WHEN NOT FOUND AND EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.id = e.job);
-            IF e.job IS NOT NULL AND fb_job_finish_1(e.job, coalesce(e.output, '{}'),
+            IF e.job IS NOT NULL AND forebay.fb_job_finish_1(e.job, coalesce(e.output, '{}'),
                 CASE WHEN e.status = 'COMPLETED' THEN NULL
                      WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
                      ELSE coalesce(e.error ->> 'message', 'the execution ended ' || e.status) END,
-                CASE WHEN e.status <> 'COMPLETED' THEN fb_failures_1(e.id, e.error) END,
+                CASE WHEN e.status <> 'COMPLETED' THEN forebay.fb_failures_1(e.id, e.error) END,
                 e.status <> 'CANCELED')
             THEN
                 done := done + 1;
@@ -1979,7 +2014,7 @@ BEGIN
             END IF;
         EXCEPTION
             WHEN OTHERS THEN
-                IF fb_is_transient_1(SQLSTATE) THEN
+                IF forebay.fb_is_transient_1(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
@@ -1988,21 +2023,21 @@ BEGIN
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_folded_1() RETURNS SETOF public.workflow_queue_projection
+CREATE FUNCTION forebay.fb_jobs_folded_1() RETURNS SETOF public.workflow_queue_projection
     LANGUAGE sql STABLE
     AS $$
-    SELECT (jsonb_populate_record(NULL::workflow_queue_projection,
+    SELECT (jsonb_populate_record(NULL::public.workflow_queue_projection,
         coalesce(jsonb_build_object('event_data', e.event_data), '{}') || a.event_data || z.event_data)).*
-      FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM domain_events f
+      FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM public.domain_events f
              WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
-      JOIN domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
-      LEFT JOIN LATERAL fb_event_of_1((a.event_data ->> 'event_id')::uuid,
+      JOIN public.domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
+      LEFT JOIN LATERAL forebay.fb_event_of_1((a.event_data ->> 'event_id')::uuid,
            coalesce((a.event_metadata ->> 'event_workspace_id')::uuid, a.workspace_id),
            (a.event_data ->> 'stream_id')::uuid, a.event_data ->> 'stream_type', a.event_data ->> 'event_type') e ON true
      WHERE z.event_type <> 'workflow.queue.retired'
 $$;
 
-CREATE FUNCTION public.fb_jobs_missing_1(p_executions uuid[]) RETURNS integer
+CREATE FUNCTION forebay.fb_jobs_missing_1(p_executions uuid[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -2010,16 +2045,15 @@ DECLARE
     done int := 0;
 BEGIN
     FOR t IN SELECT j.id, j.claim_id FROM unnest(p_executions) AS missing(id)
-               JOIN workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours'
-               JOIN workflow_queue_projection p ON p.id = j.id ORDER BY j.id FOR UPDATE OF p SKIP LOCKED
+               JOIN forebay.workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours' ORDER BY j.id
     LOOP
         BEGIN
-            IF fb_job_finish_1(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
+            IF forebay.fb_job_finish_1(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
                 done := done + 1;
             END IF;
         EXCEPTION
             WHEN OTHERS THEN
-                IF fb_is_transient_1(SQLSTATE) THEN
+                IF forebay.fb_is_transient_1(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 RAISE WARNING 'the job of execution % could not be ended: %', t.claim_id, SQLERRM;
@@ -2028,7 +2062,7 @@ BEGIN
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_of_types_1(p_workspace uuid, p_types text[], p_limit integer) RETURNS SETOF uuid
+CREATE FUNCTION forebay.fb_jobs_of_types_1(p_workspace uuid, p_types text[], p_limit integer) RETURNS SETOF uuid
     LANGUAGE plpgsql STABLE
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2037,16 +2071,16 @@ CREATE FUNCTION public.fb_jobs_of_types_1(p_workspace uuid, p_types text[], p_li
 BEGIN
     IF p_workspace IS NULL THEN
         RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(NULL, p_types, 1000) AS asked(type)) asked
-         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay.fb_job_types_1(NULL, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
                               WHERE j.pending_since IS NOT NULL
                                 AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
                               ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     ELSE
         RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM fb_job_types_1(p_workspace, p_types, 1000) AS asked(type)) asked
-         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM workflow_queue_job j
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay.fb_job_types_1(p_workspace, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
                               WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
                                 AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
                               ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
@@ -2054,29 +2088,29 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_rebuild_1() RETURNS TABLE(id uuid, how text)
+CREATE FUNCTION forebay.fb_jobs_rebuild_1() RETURNS TABLE(id uuid, how text)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 DECLARE
     found record;
 BEGIN
-    LOCK TABLE workflow_queue_projection IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE public.workflow_queue_projection IN SHARE ROW EXCLUSIVE MODE;
     PERFORM set_config('forebay.projection', 'rebuild', true);
-    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM fb_jobs_differ_1() d;
-    DELETE FROM workflow_queue_projection p WHERE p.id = ANY (found.ids);
-    INSERT INTO workflow_queue_projection SELECT f.* FROM fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
-    DELETE FROM workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM workflow_queue_projection p WHERE p.id = j.id);
+    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM forebay.fb_jobs_differ_1() d;
+    DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (found.ids);
+    INSERT INTO public.workflow_queue_projection SELECT f.* FROM forebay.fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
+    DELETE FROM forebay.workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM public.workflow_queue_projection p WHERE p.id = j.id);
     -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
-    INSERT INTO workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
+    INSERT INTO forebay.workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
     SELECT p.id, p.event_type, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
            CASE WHEN p.status = 'processing' THEN 'sql' END,
            CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
            CASE WHEN p.status = 'failed' AND p.retry_count < 3 THEN p.failed_at END
-      FROM workflow_queue_projection p
-     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM domain_events f
+      FROM public.workflow_queue_projection p
+     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM public.domain_events f
                           WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
-      LEFT JOIN LATERAL fb_event_of_1(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
+      LEFT JOIN LATERAL forebay.fb_event_of_1(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
            p.stream_id, p.stream_type, p.event_type) e ON true
      WHERE p.id = ANY (found.ids)
     ON CONFLICT (id) DO NOTHING;
@@ -2084,7 +2118,7 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(found.ids, found.hows);
 END $$;
 
-CREATE FUNCTION public.fb_jobs_reconcile_1(p_limit integer) RETURNS integer
+CREATE FUNCTION forebay.fb_jobs_reconcile_1(p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -2093,21 +2127,21 @@ DECLARE
     t record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT j.id, j.claim_id, e.id AS execution, q.status AS ticket FROM workflow_queue_job j
-               JOIN workflow_queue_projection p ON p.id = j.id AND p.status = 'processing'
-               LEFT JOIN workflow_execution e ON e.id = j.claim_id
+    FOR t IN SELECT j.id, j.claim_id, e.id AS execution, q.status AS ticket FROM forebay.workflow_queue_job j
+               JOIN public.workflow_queue_projection p ON p.id = j.id AND p.status = 'processing'
+               LEFT JOIN forebay.workflow_execution e ON e.id = j.claim_id
                -- LIMIT 1: always a primary-key probe, never a scan.
-               LEFT JOIN LATERAL (SELECT q.status FROM execution_queue q WHERE q.id = j.claim_id LIMIT 1) q ON e.id IS NULL
+               LEFT JOIN LATERAL (SELECT q.status FROM forebay.execution_queue q WHERE q.id = j.claim_id LIMIT 1) q ON e.id IS NULL
               WHERE j.held = 'ours' AND (e.completed_at IS NOT NULL OR e.id IS NULL AND coalesce(q.status IN ('PENDING', 'FAILED'), true))
               ORDER BY j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
         IF t.execution IS NOT NULL THEN
-            done := done + fb_jobs_ended_1(ARRAY[t.execution]);
+            done := done + forebay.fb_jobs_ended_1(ARRAY[t.execution]);
         ELSIF t.ticket = 'FAILED' THEN
-            done := done + fb_jobs_missing_1(ARRAY[t.claim_id]);
+            done := done + forebay.fb_jobs_missing_1(ARRAY[t.claim_id]);
         ELSE
             PERFORM set_config('forebay.claim', t.claim_id::text, true);
-            UPDATE workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+            UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
             PERFORM set_config('forebay.claim', '', true);
             done := done + 1;
         END IF;
@@ -2115,7 +2149,7 @@ BEGIN
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_recover_1(p_limit integer) RETURNS integer
+CREATE FUNCTION forebay.fb_jobs_recover_1(p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -2124,19 +2158,19 @@ DECLARE
     t record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT p.id, j.claim_id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+    FOR t IN SELECT p.id, j.claim_id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
               WHERE j.lease_until < clock_timestamp() AND p.status = 'processing'
               ORDER BY j.lease_until LIMIT p_limit FOR UPDATE OF p, j SKIP LOCKED
     LOOP
         PERFORM set_config('forebay.claim', coalesce(t.claim_id::text, ''), true);
-        UPDATE workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+        UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
         done := done + 1;
     END LOOP;
     PERFORM set_config('forebay.claim', '', true);
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_retire_2(p_age_s double precision, p_status text, p_from_at timestamp with time zone, p_from_id uuid, p_scan integer) RETURNS TABLE(at timestamp with time zone, id uuid, retired bigint)
+CREATE FUNCTION forebay.fb_jobs_retire_2(p_age_s double precision, p_status text, p_from_at timestamp with time zone, p_from_id uuid, p_scan integer) RETURNS TABLE(at timestamp with time zone, id uuid, retired bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2152,7 +2186,7 @@ DECLARE
 BEGIN
     WITH scanned AS MATERIALIZED (
         SELECT p.id, p.created_at, coalesce(p.completed_at, p.failed_at) < v_old AND j.retry_from IS NULL AS due
-          FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
          WHERE p.status = p_status AND p.created_at < v_old AND p.created_at >= p_from_at
            AND (p.created_at, p.id) > (p_from_at, p_from_id)
          ORDER BY p.created_at, p.id LIMIT p_scan)
@@ -2163,15 +2197,15 @@ BEGIN
     IF v_last.id IS NULL THEN
         RETURN;
     END IF;
-    v_ids := ARRAY(SELECT p.id FROM workflow_queue_projection p WHERE p.id = ANY (v_last.due) FOR UPDATE SKIP LOCKED);
+    v_ids := ARRAY(SELECT p.id FROM public.workflow_queue_projection p WHERE p.id = ANY (v_last.due) FOR UPDATE SKIP LOCKED);
     PERFORM set_config('forebay.projection', 'retention', true);
-    DELETE FROM workflow_queue_projection p WHERE p.id = ANY (v_ids) AND p.status = p_status;
+    DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (v_ids) AND p.status = p_status;
     GET DIAGNOSTICS v_retired = ROW_COUNT;
     PERFORM set_config('forebay.projection', '', true);
     RETURN QUERY SELECT v_last.at, v_last.id, v_retired;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_retry_1(p_waits double precision[], p_limit integer) RETURNS integer
+CREATE FUNCTION forebay.fb_jobs_retry_1(p_waits double precision[], p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -2180,16 +2214,16 @@ DECLARE
     done int;
 BEGIN
     WITH t AS MATERIALIZED (
-        SELECT p.id FROM workflow_queue_job j JOIN workflow_queue_projection p ON p.id = j.id
+        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
          WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < 3
            AND j.retry_from + make_interval(secs => p_waits[p.retry_count]) <= now()
          ORDER BY j.retry_from LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
-    UPDATE workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
+    UPDATE public.workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_jobs_start_2(p_ids uuid[], p_retries integer[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(id uuid, answer text, execution uuid)
+CREATE FUNCTION forebay.fb_jobs_start_2(p_ids uuid[], p_retries integer[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(id uuid, answer text, execution uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2203,12 +2237,12 @@ DECLARE
     later uuid[] := '{}';
 BEGIN
     SELECT coalesce(array_agg(p.id), '{}') INTO taken FROM (
-        SELECT p.id FROM workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
+        SELECT p.id FROM public.workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
          WHERE p.status = 'pending' AND p.retry_count = t.retries
          ORDER BY p.id FOR UPDATE OF p SKIP LOCKED) p;
     -- What was judged by a version that is published no more stays as it is.
     SELECT coalesce(array_agg(t.id), '{}') INTO moved FROM unnest(p_ids, p_definitions, p_versions) AS t(id, definition, version)
-      JOIN workflow_definition d ON d.id = t.definition
+      JOIN forebay.workflow_definition d ON d.id = t.definition
      WHERE t.id = ANY (taken) AND t.version IS NOT NULL AND d.published_version IS DISTINCT FROM t.version;
     taken := ARRAY(SELECT t.id FROM unnest(taken) AS t(id) WHERE NOT t.id = ANY (moved));
     -- Only what begins has an execution.
@@ -2221,7 +2255,7 @@ BEGIN
             SELECT u.*, 'event:' || p.id || '/' || u.retries AS key
               FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers, p_workflow_ids)
                    AS u(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
-              JOIN workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
+              JOIN public.workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
         a AS MATERIALIZED (
             SELECT array_agg(s.id) AS ids, array_agg(s.execution) AS executions, array_agg(s.workspace) AS workspaces,
                    array_agg(s.definition) AS definitions, array_agg(s.input) AS inputs, array_agg(3::smallint) AS priorities,
@@ -2230,39 +2264,39 @@ BEGIN
                    array_agg(s.version) AS versions, array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
               FROM s HAVING count(*) > 0)
         SELECT a.ids[e.ord] AS id, e.outcome, e.execution, a.workflow_ids[e.ord] AS workflow_id
-          FROM a CROSS JOIN LATERAL fb_enqueue_many_2(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
+          FROM a CROSS JOIN LATERAL forebay.fb_enqueue_many_2(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
                a.none, a.keys, a.prints, a.triggers, a.none, a.versions, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
     LOOP
         IF t.outcome IN ('accepted', 'existing') THEN
-            PERFORM fb_job_take_1(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
+            PERFORM forebay.fb_job_take_1(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
             RETURN QUERY SELECT t.id, 'started', t.execution;
         ELSIF t.outcome = 'full' THEN
             later := later || t.id;
             RETURN QUERY SELECT t.id, 'later', NULL::uuid;
         ELSE
-            PERFORM fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
-            PERFORM fb_job_finish_1(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
+            PERFORM forebay.fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
+            PERFORM forebay.fb_job_finish_1(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
                                                               ELSE 'the definition or its workspace is gone' END, NULL, true);
             RETURN QUERY SELECT t.id, 'failed', NULL::uuid;
         END IF;
     END LOOP;
 
     FOR t IN SELECT u.id, u.error FROM unnest(p_ids, p_errors) AS u(id, error) WHERE u.id = ANY (taken) AND NOT u.id = ANY (begun) LOOP
-        PERFORM fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
-        PERFORM fb_job_finish_1(t.id, '{"skipped": true}', t.error, t.error, true);
+        PERFORM forebay.fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
+        PERFORM forebay.fb_job_finish_1(t.id, '{"skipped": true}', t.error, t.error, true);
         RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
     END LOOP;
     RETURN QUERY SELECT u.id, CASE WHEN u.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid FROM unnest(p_ids) AS u(id)
      WHERE NOT u.id = ANY (taken);
     -- One row, however many jobs wait behind it. Last, and of what nobody else has: it waits for no lock.
-    UPDATE event_binding b SET full_until = now() + interval '5 seconds'
+    UPDATE forebay.event_binding b SET full_until = now() + interval '5 seconds'
      WHERE b.id = ANY (ARRAY(
-        SELECT b.id FROM event_binding b
-         WHERE b.id = ANY (ARRAY(SELECT j.binding_id FROM workflow_queue_job j WHERE j.id = ANY (later)))
+        SELECT b.id FROM forebay.event_binding b
+         WHERE b.id = ANY (ARRAY(SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.id = ANY (later)))
            FOR UPDATE SKIP LOCKED));
 END $$;
 
-CREATE FUNCTION public.fb_jobs_unbound_1(p_limit integer) RETURNS integer
+CREATE FUNCTION forebay.fb_jobs_unbound_1(p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -2271,19 +2305,19 @@ DECLARE
     done int;
 BEGIN
     WITH gone AS MATERIALIZED (
-        SELECT w.id FROM fb_jobs_bindings_1() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM event_binding b WHERE b.id = w.id)),
+        SELECT w.id FROM forebay.fb_jobs_bindings_1() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding b WHERE b.id = w.id)),
     t AS MATERIALIZED (
         SELECT j.id FROM gone
-         CROSS JOIN LATERAL (SELECT j.id FROM workflow_queue_job j
+         CROSS JOIN LATERAL (SELECT j.id FROM forebay.workflow_queue_job j
                               WHERE j.binding_id = gone.id AND j.pending_since IS NOT NULL AND j.due_at IS NOT NULL
                               LIMIT p_limit FOR UPDATE SKIP LOCKED) j
          LIMIT p_limit)
-    UPDATE workflow_queue_job j SET due_at = NULL WHERE j.id = ANY (ARRAY(SELECT t.id FROM t)) AND j.due_at IS NOT NULL;
+    UPDATE forebay.workflow_queue_job j SET due_at = NULL WHERE j.id = ANY (ARRAY(SELECT t.id FROM t)) AND j.due_at IS NOT NULL;
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $$;
 
-CREATE FUNCTION public.fb_left_3(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
+CREATE FUNCTION forebay.fb_left_3(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2293,30 +2327,30 @@ DECLARE
     z record;
 BEGIN
     IF p_of_trees IS NOT NULL THEN
-        PERFORM fb_descendants_ended_1(p_of_trees, p_actor);
+        PERFORM forebay.fb_descendants_ended_1(p_of_trees, p_actor);
     END IF;
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
-        PERFORM fb_asks_closed_1(p_ids);
+        PERFORM forebay.fb_asks_closed_1(p_ids);
         WITH o AS (
             SELECT n.execution_id, n.node, n.iteration,
                    e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq,
                    -- What is below ended before: of a child, in its rows.
                    n.status = 'RUNNING' AND (n.once OR EXISTS (
-                       SELECT 1 FROM workflow_execution c
+                       SELECT 1 FROM forebay.workflow_execution c
                         WHERE c.parent = n.execution_id AND c.parent_node = n.node AND c.parent_iteration = n.iteration
-                          AND c.parent_attempt = n.attempt AND fb_is_unknown_1(c.id))) AS lost
-              FROM workflow_execution_node n JOIN workflow_execution e ON e.id = n.execution_id
+                          AND c.parent_attempt = n.attempt AND forebay.fb_is_unknown_1(c.id))) AS lost
+              FROM forebay.workflow_execution_node n JOIN forebay.workflow_execution e ON e.id = n.execution_id
              WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')),
         l AS (
             SELECT o.execution_id, o.node, o.iteration, o.seq,
                    o.lost OR (o.iteration = 0 AND (
                        bool_or(o.lost) OVER (PARTITION BY o.execution_id, o.node) OR EXISTS (
-                       SELECT 1 FROM workflow_execution_node i
+                       SELECT 1 FROM forebay.workflow_execution_node i
                         WHERE i.execution_id = o.execution_id AND i.node = o.node AND i.iteration > 0 AND i.status = 'UNKNOWN'))) AS lost
               FROM o),
         n AS (
-            UPDATE workflow_execution_node n
+            UPDATE forebay.workflow_execution_node n
                SET status = CASE WHEN l.lost THEN 'UNKNOWN' ELSE 'CANCELED' END,
                    error = CASE WHEN l.lost THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', n.node, 'message',
                        'its execution was ended while something was being performed that may be performed at most once: '
@@ -2327,19 +2361,19 @@ BEGIN
              WHERE n.execution_id = l.execution_id AND n.node = l.node AND n.iteration = l.iteration
                AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
             RETURNING n.execution_id, n.seq)
-        UPDATE workflow_execution e SET last_seq = s.seq
+        UPDATE forebay.workflow_execution e SET last_seq = s.seq
           FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
          WHERE e.id = s.execution_id;
     END IF;
 
     WITH d AS (
-        DELETE FROM execution_queue q
+        DELETE FROM forebay.execution_queue q
          WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
                                   WHERE t.outcome IN ('COMPLETED', 'CANCELED')))
            AND q.status <> 'FAILED'
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     f AS (
-        UPDATE execution_queue q
+        UPDATE forebay.execution_queue q
            SET status = 'FAILED', stage = 9,
                last_error = (SELECT coalesce(t.error ->> 'message', t.outcome)
                                FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error) WHERE t.id = q.id LIMIT 1)
@@ -2348,7 +2382,7 @@ BEGIN
            AND q.status <> 'FAILED'
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     a AS (
-        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
         SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, t.error
           FROM f JOIN unnest(p_ids, p_errors) AS t(id, error) ON t.id = f.id),
     y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
@@ -2360,10 +2394,10 @@ BEGIN
       INTO z FROM y;
 
     IF z.ws IS NOT NULL THEN
-        PERFORM fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+        PERFORM forebay.fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
     END IF;
     IF p_of_events IS NOT NULL THEN
-        PERFORM fb_jobs_ended_1(p_of_events);
+        PERFORM forebay.fb_jobs_ended_1(p_of_events);
     END IF;
 
     RETURN QUERY
@@ -2371,36 +2405,36 @@ BEGIN
       FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
 END $$;
 
-CREATE FUNCTION public.fb_lock_tree_1(p_execution uuid) RETURNS boolean
+CREATE FUNCTION forebay.fb_lock_tree_1(p_execution uuid) RETURNS boolean
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 BEGIN
-    PERFORM 1 FROM workflow_execution e WHERE e.id = (SELECT t.root FROM workflow_execution t WHERE t.id = p_execution) FOR UPDATE;
-    PERFORM 1 FROM workflow_execution e WHERE e.id = p_execution FOR UPDATE;
-    RETURN (SELECT e.completed_at IS NULL FROM workflow_execution e WHERE e.id = p_execution);
+    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = (SELECT t.root FROM forebay.workflow_execution t WHERE t.id = p_execution) FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = p_execution FOR UPDATE;
+    RETURN (SELECT e.completed_at IS NULL FROM forebay.workflow_execution e WHERE e.id = p_execution);
 END $$;
 
-CREATE FUNCTION public.fb_log_projection_1() RETURNS trigger
+CREATE FUNCTION forebay.fb_log_projection_1() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     SET "TimeZone" TO 'UTC'
     AS $$
 DECLARE
-    v_row workflow_queue_projection := coalesce(NEW, OLD);
+    v_row public.workflow_queue_projection := coalesce(NEW, OLD);
 BEGIN
-    INSERT INTO change_log (topic, op, refs, workspaces, record, old_record)
+    INSERT INTO forebay.change_log (topic, op, refs, workspaces, record, old_record)
     SELECT 'projection', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
            CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
       FROM (SELECT 1) one
       LEFT JOIN LATERAL (
-            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM workflow_queue_job job WHERE job.id = v_row.id
+            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM forebay.workflow_queue_job job WHERE job.id = v_row.id
             UNION ALL
-            (SELECT fact.workspace_id FROM domain_events fact
+            (SELECT fact.workspace_id FROM public.domain_events fact
               WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue' ORDER BY fact.stream_version DESC LIMIT 1)
             UNION ALL
-            SELECT event.workspace_id FROM fb_event_of_1(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
+            SELECT event.workspace_id FROM forebay.fb_event_of_1(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
             LIMIT 1) found ON true;
     -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
     IF pg_try_advisory_xact_lock(724001) THEN
@@ -2409,7 +2443,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION public.fb_missing_2(p_ids uuid[], p_claims uuid[], p_actor text) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
+CREATE FUNCTION forebay.fb_missing_2(p_ids uuid[], p_claims uuid[], p_actor text) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2420,13 +2454,13 @@ DECLARE
     failed record;
 BEGIN
     WITH missing AS (
-        UPDATE execution_queue q SET status = 'FAILED', stage = 9, last_error = v_reason
+        UPDATE forebay.execution_queue q SET status = 'FAILED', stage = 9, last_error = v_reason
           FROM unnest(p_ids, p_claims) AS t(id, claim)
          WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
-           AND NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.id = t.id)
+           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution e WHERE e.id = t.id)
         RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
     audited AS (
-        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
         SELECT m.workspace_id, p_actor, 'queue_item.fail', 'queue_item', m.id,
                jsonb_build_object('type', 'EXECUTION_GONE', 'message', v_reason)
           FROM missing m)
@@ -2438,17 +2472,17 @@ BEGIN
     IF failed.ids = '{}' THEN
         RETURN;
     END IF;
-    PERFORM fb_descendants_ended_1(failed.ids, p_actor);
-    PERFORM fb_asks_closed_1(failed.ids);
+    PERFORM forebay.fb_descendants_ended_1(failed.ids, p_actor);
+    PERFORM forebay.fb_asks_closed_1(failed.ids);
     IF failed.workspaces IS NOT NULL THEN
-        PERFORM fb_open_1(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
+        PERFORM forebay.fb_open_1(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
                           failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
     END IF;
-    PERFORM fb_jobs_missing_1(failed.ids);
+    PERFORM forebay.fb_jobs_missing_1(failed.ids);
     RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
 END $$;
 
-CREATE FUNCTION public.fb_open_1(p_workspaces uuid[], p_definitions uuid[], p_keys text[]) RETURNS SETOF uuid
+CREATE FUNCTION forebay.fb_open_1(p_workspaces uuid[], p_definitions uuid[], p_keys text[]) RETURNS SETOF uuid
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2459,23 +2493,23 @@ DECLARE
     k record;
 BEGIN
     WITH t AS MATERIALIZED (
-        SELECT DISTINCT u.ws, u.def, u.key, (get_byte(uuid_send(u.ws), 15) & 63)::smallint AS shard
+        SELECT DISTINCT u.ws, u.def, u.key, forebay.shard_of(u.ws)::smallint AS shard
           FROM unnest(p_workspaces, p_definitions, p_keys) AS u(ws, def, key) WHERE u.key IS NOT NULL),
     p AS MATERIALIZED (
         SELECT j.id, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
-          FROM t JOIN workflow_definition d ON d.id = t.def AND d.deleted_at IS NULL
+          FROM t JOIN forebay.workflow_definition d ON d.id = t.def AND d.deleted_at IS NULL
          CROSS JOIN LATERAL (
-            SELECT q.id FROM execution_queue q
+            SELECT q.id FROM forebay.execution_queue q
              WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def
                AND q.concurrency_key = t.key AND q.stage = 2
              ORDER BY q.rank, q.id
              LIMIT greatest(d.key_concurrency - (
-                SELECT count(*) FROM execution_queue r
+                SELECT count(*) FROM forebay.execution_queue r
                  WHERE r.stage IN (0, 3, 5) AND r.workspace_id = t.ws
                    AND r.workflow_definition_id = t.def AND r.concurrency_key = t.key), 0)
              FOR UPDATE SKIP LOCKED) j),
     o AS (
-        UPDATE execution_queue q SET stage = CASE WHEN p.limited THEN 3 ELSE 0 END
+        UPDATE forebay.execution_queue q SET stage = CASE WHEN p.limited THEN 3 ELSE 0 END
           FROM p WHERE q.id = p.id AND q.status = 'PENDING'
         RETURNING q.workspace_id, q.workflow_definition_id, p.limited)
     SELECT array_agg(DISTINCT o.workspace_id) FILTER (WHERE NOT o.limited) AS opened,
@@ -2485,49 +2519,49 @@ BEGIN
 
     RETURN QUERY
     WITH t AS MATERIALIZED (
-        SELECT DISTINCT u.ws, u.def, (get_byte(uuid_send(u.ws), 15) & 63)::smallint AS shard
+        SELECT DISTINCT u.ws, u.def, forebay.shard_of(u.ws)::smallint AS shard
           FROM (SELECT a.ws, a.def FROM unnest(p_workspaces, p_definitions, p_keys) AS a(ws, def, key) WHERE a.key IS NULL
                 UNION ALL SELECT b.ws, b.def FROM unnest(k.ws, k.def) AS b(ws, def)) u),
     p AS MATERIALIZED (
-        SELECT j.id FROM t JOIN workflow_definition d ON d.id = t.def AND d.status = 'ACTIVE' AND d.deleted_at IS NULL
+        SELECT j.id FROM t JOIN forebay.workflow_definition d ON d.id = t.def AND d.status = 'ACTIVE' AND d.deleted_at IS NULL
          CROSS JOIN LATERAL (
-            SELECT q.id FROM execution_queue q
+            SELECT q.id FROM forebay.execution_queue q
              WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def AND q.stage = 3
              ORDER BY q.rank, q.id
              LIMIT CASE WHEN d.concurrency IS NULL THEN 1000 ELSE greatest(d.concurrency - (
-                SELECT count(*) FROM execution_queue r
+                SELECT count(*) FROM forebay.execution_queue r
                  WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
                    AND r.workflow_definition_id = t.def) - (
                 -- Those that took their slot before the limit came.
-                SELECT count(*) FROM execution_queue r
+                SELECT count(*) FROM forebay.execution_queue r
                  WHERE r.shard = t.shard AND r.workspace_id = t.ws AND r.stage = 5
                    AND r.workflow_definition_id = t.def AND NOT r.gated), 0) END
              FOR UPDATE SKIP LOCKED) j),
     o AS (
-        UPDATE execution_queue q SET stage = 0 FROM p WHERE q.id = p.id AND q.status = 'PENDING'
+        UPDATE forebay.execution_queue q SET stage = 0 FROM p WHERE q.id = p.id AND q.status = 'PENDING'
         RETURNING q.workspace_id)
     SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
 END $$;
 
-CREATE FUNCTION public.fb_project_1(p_event public.domain_events, p_binding uuid) RETURNS void
+CREATE FUNCTION forebay.fb_project_1(p_event public.domain_events, p_binding uuid) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
     new_id uuid := gen_random_uuid();
 BEGIN
-    IF EXISTS (SELECT 1 FROM workflow_queue_job j
+    IF EXISTS (SELECT 1 FROM forebay.workflow_queue_job j
                 WHERE j.event_id = p_event.id AND j.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
         RETURN;
     END IF;
-    INSERT INTO workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
-    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM workspace w WHERE w.id = p_event.workspace_id), b.id, 0, coalesce(b.lease_s, 900), now(),
+    INSERT INTO forebay.workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
+    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM forebay.workspace w WHERE w.id = p_event.workspace_id), b.id, 0, coalesce(b.lease_s, 900), now(),
            CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
-      FROM (SELECT 1) one LEFT JOIN event_binding b ON b.id = p_binding;
-    INSERT INTO workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
+      FROM (SELECT 1) one LEFT JOIN forebay.event_binding b ON b.id = p_binding;
+    INSERT INTO public.workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $$;
 
-CREATE FUNCTION public.fb_record_5(p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], f_once boolean[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
+CREATE FUNCTION forebay.fb_record_5(p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], f_once boolean[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2547,7 +2581,7 @@ BEGIN
       INTO seqs, places, owners
       FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
       LEFT JOIN LATERAL (
-           SELECT e.ctid, e.last_seq, e.workspace_id FROM workflow_execution e
+           SELECT e.ctid, e.last_seq, e.workspace_id FROM forebay.workflow_execution e
             WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
               FOR UPDATE) e ON true;
     IF r_ids <> r_holders THEN
@@ -2557,7 +2591,7 @@ BEGIN
           FROM (SELECT * FROM unnest(r_ids, r_holders, seqs, places) WITH ORDINALITY AS t(id, holder, seq, place, ord)
                  ORDER BY t.id) t
           LEFT JOIN LATERAL (
-               SELECT c.ctid, c.last_seq FROM workflow_execution c
+               SELECT c.ctid, c.last_seq FROM forebay.workflow_execution c
                 WHERE c.id = t.id AND t.id <> t.holder AND t.seq >= 0 AND c.root = t.holder AND c.status = 'RUNNING'
                   FOR UPDATE) c ON true;
     END IF;
@@ -2573,7 +2607,7 @@ BEGIN
                        WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
                  WHERE seqs[f.run] >= 0) f),
     n AS (
-        INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
+        INSERT INTO forebay.workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
             next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
         SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
                clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error, f.failed,
@@ -2598,7 +2632,7 @@ BEGIN
         RETURNING n.execution_id, n.workspace_id, n.seq),
     -- Whose nodes have moved; an end says so itself.
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces)
         SELECT 'nodes', 'UPDATE', array_agg(m.id), array_agg(m.ws)
           FROM (SELECT DISTINCT n.execution_id AS id, n.workspace_id AS ws FROM n
                  WHERE cardinality(e_runs) < cardinality(r_ids)
@@ -2606,7 +2640,7 @@ BEGIN
         HAVING count(*) > 0)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
     -- once, below: its facts cannot be repeated, because it is over then.
-    UPDATE workflow_execution e SET last_seq = s.seq
+    UPDATE forebay.workflow_execution e SET last_seq = s.seq
       FROM (SELECT t.place, max(n.seq) AS seq
               FROM n JOIN unnest(r_ids, places) WITH ORDINALITY AS t(id, place, ord)
                 ON t.id = n.execution_id AND seqs[t.ord] >= 0 AND NOT t.ord = ANY (e_runs)
@@ -2616,7 +2650,7 @@ BEGIN
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
     IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS t(ms) WHERE t.ms IS NOT NULL) THEN
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
                wake_at = least(e.wake_at, e.deadline_at, clock_timestamp() + make_interval(secs => (
                     SELECT min(t.ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
@@ -2626,7 +2660,7 @@ BEGIN
     END IF;
 
     WITH e AS (
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
@@ -2634,7 +2668,7 @@ BEGIN
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
         RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger, e.parent IS NOT NULL OR e.descendants > 0 AS tree),
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
            array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
@@ -2642,7 +2676,7 @@ BEGIN
       INTO ends FROM e;
     -- What its descendants settled is a root's progress.
     IF r_ids <> r_holders THEN
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET tree_seq = e.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS f(run, status)
                 WHERE r_holders[f.run] = e.id AND r_ids[f.run] <> e.id AND seqs[f.run] >= 0
                   AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
@@ -2654,18 +2688,18 @@ BEGIN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
-        IF EXISTS (SELECT 1 FROM webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
-            PERFORM fb_webhooks_1(ends.ids);
+        IF EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
+            PERFORM forebay.fb_webhooks_1(ends.ids);
         END IF;
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_left_3(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
+          LEFT JOIN forebay.fb_left_3(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $_$;
 
-CREATE FUNCTION public.fb_rerun_3(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_done text[], p_loops text[]) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+CREATE FUNCTION forebay.fb_rerun_3(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_done text[], p_loops text[]) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2674,39 +2708,39 @@ CREATE FUNCTION public.fb_rerun_3(p_id uuid, p_workspace uuid, p_definition uuid
 DECLARE
     r record;
 BEGIN
-    SELECT * INTO r FROM fb_enqueue_many_2(
+    SELECT * INTO r FROM forebay.fb_enqueue_many_2(
         ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority], ARRAY[NULL::timestamptz],
         ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger], ARRAY[p_trace], ARRAY[p_version],
         ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
     IF r.outcome = 'accepted' THEN
         WITH g AS (
-            INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, input)
+            INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, input)
             SELECT p_id, o.node, 0, o.workspace_id, 'PENDING', o.input
-              FROM workflow_execution_node o
+              FROM forebay.workflow_execution_node o
              WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.node = ANY (p_loops) AND o.iteration = 0
                AND o.input IS NOT NULL
             RETURNING node, coalesce(input ->> 'on_item_error', 'fail') <> 'fail' AS goes_on),
         n AS (
-            INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
+            INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
                 input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
             SELECT p_id, o.node, o.iteration, o.workspace_id, CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN 'COMPLETED' ELSE o.status END, o.attempt,
                    row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output,
                    CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN NULL ELSE o.error END, o.earlier,
                    o.started_at, o.completed_at, o.duration_ms, coalesce(o.kept_from, o.execution_id)
-              FROM workflow_execution_node o
+              FROM forebay.workflow_execution_node o
               LEFT JOIN g ON g.node = o.node
              WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.seq IS NOT NULL
                AND (o.node = ANY (p_kept) OR (g.node IS NOT NULL AND o.iteration > 0 AND (
                     o.status IN ('COMPLETED', 'SKIPPED') OR (o.status = 'FAILED' AND g.goes_on)
                     OR (o.status = 'UNKNOWN' AND o.node = ANY (p_done)))))
             RETURNING seq)
-        UPDATE workflow_execution e SET last_seq = (SELECT max(n.seq) FROM n)
+        UPDATE forebay.workflow_execution e SET last_seq = (SELECT max(n.seq) FROM n)
          WHERE e.id = p_id AND e.status = 'PENDING' AND EXISTS (SELECT 1 FROM n);
     END IF;
     RETURN QUERY SELECT r.ord, r.outcome, r.execution, r.workspace, r.stage;
 END $$;
 
-CREATE FUNCTION public.fb_retire_1(p_age_s double precision, p_keys_kept_s double precision, p_from uuid, p_scan integer, p_rows integer) RETURNS TABLE(next uuid, retired bigint)
+CREATE FUNCTION forebay.fb_retire_1(p_age_s double precision, p_keys_kept_s double precision, p_from uuid, p_scan integer, p_rows integer) RETURNS TABLE(next uuid, retired bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2716,14 +2750,14 @@ CREATE FUNCTION public.fb_retire_1(p_age_s double precision, p_keys_kept_s doubl
 DECLARE
     v_old timestamptz := clock_timestamp() - make_interval(secs => p_age_s);
     v_before uuid := (lpad(to_hex((extract(epoch FROM v_old) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid;
-    v_ids uuid[] := ARRAY(SELECT r.id FROM retired_execution r ORDER BY r.id LIMIT 100);
+    v_ids uuid[] := ARRAY(SELECT r.id FROM forebay.retired_execution r ORDER BY r.id LIMIT 100);
     v_roots uuid[];
     v_scanned uuid[];
     v_left int;
 BEGIN
     IF v_ids <> '{}' THEN
-        v_left := fb_retire_rows_1(v_ids, p_rows);
-        DELETE FROM retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT fb_retire_remains_1(r.id));
+        v_left := forebay.fb_retire_rows_1(v_ids, p_rows);
+        DELETE FROM forebay.retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay.fb_retire_remains_1(r.id));
         RETURN QUERY SELECT p_from, 0::bigint;
         RETURN;
     END IF;
@@ -2731,7 +2765,7 @@ BEGIN
     v_scanned := ARRAY(
         SELECT s.id FROM (
             SELECT w.id, sum(1 + w.descendants) OVER (ORDER BY w.id) - w.descendants AS looked_at
-              FROM (SELECT e.id, e.descendants FROM workflow_execution e
+              FROM (SELECT e.id, e.descendants FROM forebay.workflow_execution e
                      WHERE e.id > p_from AND e.id < v_before ORDER BY e.id LIMIT p_scan) w) s
          WHERE s.looked_at <= p_rows ORDER BY s.id);
     IF v_scanned = '{}' THEN
@@ -2739,36 +2773,36 @@ BEGIN
         RETURN;
     END IF;
     v_roots := ARRAY(
-        SELECT e.id FROM workflow_execution e
+        SELECT e.id FROM forebay.workflow_execution e
          WHERE e.id = ANY (v_scanned) AND e.parent IS NULL AND e.completed_at < v_old
            AND (e.idempotency_key IS NULL OR e.created_at < clock_timestamp() - make_interval(secs => p_keys_kept_s))
-           AND NOT EXISTS (SELECT 1 FROM workflow_execution d WHERE d.root = e.id AND d.completed_at IS NULL)
+           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution d WHERE d.root = e.id AND d.completed_at IS NULL)
          ORDER BY e.id FOR UPDATE SKIP LOCKED);
     v_ids := v_roots || ARRAY(
-        SELECT d.id FROM workflow_execution d
+        SELECT d.id FROM forebay.workflow_execution d
          WHERE d.id = ANY (v_scanned) AND d.parent IS NOT NULL AND d.completed_at IS NOT NULL
-           AND (d.root = ANY (v_roots) OR NOT EXISTS (SELECT 1 FROM workflow_execution r WHERE r.id = d.root))
+           AND (d.root = ANY (v_roots) OR NOT EXISTS (SELECT 1 FROM forebay.workflow_execution r WHERE r.id = d.root))
          ORDER BY d.id FOR UPDATE SKIP LOCKED);
-    DELETE FROM execution_queue q WHERE q.id = ANY (v_ids) AND q.status = 'FAILED';
-    DELETE FROM workflow_execution e WHERE e.id = ANY (v_ids);
-    IF fb_retire_rows_1(v_ids, p_rows) = 0 THEN
-        INSERT INTO retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE fb_retire_remains_1(t.id)
+    DELETE FROM forebay.execution_queue q WHERE q.id = ANY (v_ids) AND q.status = 'FAILED';
+    DELETE FROM forebay.workflow_execution e WHERE e.id = ANY (v_ids);
+    IF forebay.fb_retire_rows_1(v_ids, p_rows) = 0 THEN
+        INSERT INTO forebay.retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE forebay.fb_retire_remains_1(t.id)
         ON CONFLICT DO NOTHING;
     END IF;
     RETURN QUERY SELECT v_scanned[cardinality(v_scanned)], cardinality(v_ids)::bigint;
 END $$;
 
-CREATE FUNCTION public.fb_retire_remains_1(p_id uuid) RETURNS boolean
+CREATE FUNCTION forebay.fb_retire_remains_1(p_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     AS $$
-    SELECT EXISTS (SELECT 1 FROM workflow_execution_node n WHERE n.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM workflow_execution_ask a WHERE a.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM workflow_execution_token t WHERE t.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM workflow_execution_candidate c WHERE c.execution_id = p_id)
+    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_ask a WHERE a.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_token t WHERE t.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate c WHERE c.execution_id = p_id)
 $$;
 
-CREATE FUNCTION public.fb_retire_rows_1(p_ids uuid[], p_rows integer) RETURNS integer
+CREATE FUNCTION forebay.fb_retire_rows_1(p_ids uuid[], p_rows integer) RETURNS integer
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2777,25 +2811,25 @@ DECLARE
     v_left int := p_rows;
     v_gone int;
 BEGIN
-    DELETE FROM workflow_execution_node n
-     WHERE n.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_node m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_node n
+     WHERE n.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_node m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM workflow_execution_ask a
-     WHERE a.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_ask m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_ask a
+     WHERE a.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_ask m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM workflow_execution_token t
-     WHERE t.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_token m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_token t
+     WHERE t.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_token m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM workflow_execution_candidate c
-     WHERE c.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_candidate m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_candidate c
+     WHERE c.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_candidate m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     RETURN v_left - v_gone;
 END $$;
 
-CREATE FUNCTION public.fb_sample_1(p_shard smallint, p_most integer, p_workspaces integer) RETURNS TABLE(ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint, oldest_for_turn_s double precision, oldest_for_slot_s double precision)
+CREATE FUNCTION forebay.fb_sample_1(p_shard smallint, p_most integer, p_workspaces integer) RETURNS TABLE(ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint, oldest_for_turn_s double precision, oldest_for_slot_s double precision)
     LANGUAGE plpgsql STABLE
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2806,57 +2840,57 @@ CREATE FUNCTION public.fb_sample_1(p_shard smallint, p_most integer, p_workspace
 BEGIN
     RETURN QUERY
     WITH RECURSIVE ready_hop (ws, since, n) AS (
-        (SELECT q.workspace_id, q.created_at, 1 FROM execution_queue q
+        (SELECT q.workspace_id, q.created_at, 1 FROM forebay.execution_queue q
           WHERE q.shard = p_shard AND q.stage = 0 ORDER BY q.workspace_id, q.rank, q.id LIMIT 1)
         UNION ALL
         SELECT x.workspace_id, x.created_at, h.n + 1 FROM ready_hop h CROSS JOIN LATERAL (
-            SELECT q.workspace_id, q.created_at FROM execution_queue q
+            SELECT q.workspace_id, q.created_at FROM forebay.execution_queue q
              WHERE q.shard = p_shard AND q.stage = 0 AND q.workspace_id > h.ws
              ORDER BY q.workspace_id, q.rank, q.id LIMIT 1) x
          WHERE h.n < p_workspaces),
     slot_hop (ws, n) AS (
-        (SELECT q.workspace_id, 1 FROM execution_queue q
+        (SELECT q.workspace_id, 1 FROM forebay.execution_queue q
           WHERE q.shard = p_shard AND q.stage = 5 ORDER BY q.workspace_id LIMIT 1)
         UNION ALL
         SELECT x.workspace_id, h.n + 1 FROM slot_hop h CROSS JOIN LATERAL (
-            SELECT q.workspace_id FROM execution_queue q
+            SELECT q.workspace_id FROM forebay.execution_queue q
              WHERE q.shard = p_shard AND q.stage = 5 AND q.workspace_id > h.ws
              ORDER BY q.workspace_id LIMIT 1) x
          WHERE h.n < p_workspaces),
     busy AS (SELECT h.ws FROM ready_hop h UNION SELECT h.ws FROM slot_hop h),
     w AS MATERIALIZED (
         SELECT ws.id, coalesce(ws.limit_override, tier.max_running) AS lim, ws.paused OR ws.deleted_at IS NOT NULL AS closed
-          FROM busy CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = busy.ws LIMIT 1) ws
-         CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier),
+          FROM busy CROSS JOIN LATERAL (SELECT * FROM forebay.workspace x WHERE x.id = busy.ws LIMIT 1) ws
+         CROSS JOIN LATERAL (SELECT * FROM forebay.tier y WHERE y.name = ws.tier LIMIT 1) tier),
     r AS MATERIALIZED (
         SELECT extract(epoch FROM clock_timestamp() - h.since)::float8 AS age,
-               NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM execution_queue s
+               NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue s
                     WHERE s.shard = p_shard AND s.workspace_id = h.ws AND s.stage = 5 LIMIT w.lim) s) < w.lim AS has_slot
           FROM ready_hop h JOIN w ON w.id = h.ws)
-    SELECT (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE q.shard = p_shard AND q.stage = 0 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE p_shard = 0 AND q.stage = 1 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE q.shard = p_shard AND q.stage = 2 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE q.shard = p_shard AND q.stage = 3 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM execution_queue q WHERE q.shard = p_shard AND q.stage = 5 LIMIT p_most) x),
+    SELECT (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 0 LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE p_shard = 0 AND q.stage = 1 LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 2 LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 3 LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 5 LIMIT p_most) x),
            (SELECT coalesce(sum(w.lim), 0)::bigint FROM w),
            (SELECT coalesce(max(r.age), 0) FROM r WHERE r.has_slot),
            (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);
 END $$;
 
-CREATE FUNCTION public.fb_stream_version_1(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS integer
+CREATE FUNCTION forebay.fb_stream_version_1(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS integer
     LANGUAGE sql STABLE
     AS $$
     SELECT coalesce(
         CASE WHEN p_workspace IS NULL
-             THEN (SELECT e.stream_version FROM domain_events e
+             THEN (SELECT e.stream_version FROM public.domain_events e
                     WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL
                     ORDER BY e.workspace_id DESC, e.stream_version DESC LIMIT 1)
-             ELSE (SELECT e.stream_version FROM domain_events e
+             ELSE (SELECT e.stream_version FROM public.domain_events e
                     WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace
                     ORDER BY e.stream_version DESC LIMIT 1) END, 0)
 $$;
 
-CREATE FUNCTION public.fb_take_3(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb, p_once boolean) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
+CREATE FUNCTION forebay.fb_take_3(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb, p_once boolean) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2865,50 +2899,50 @@ CREATE FUNCTION public.fb_take_3(p_execution uuid, p_owner uuid, p_epoch bigint,
 DECLARE
     v_again boolean;
 BEGIN
-    PERFORM 1 FROM workflow_execution e
+    PERFORM 1 FROM forebay.workflow_execution e
      WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb, false;
         RETURN;
     END IF;
-    v_again := coalesce((SELECT n.status = 'RUNNING' AND n.once FROM workflow_execution_node n
+    v_again := coalesce((SELECT n.status = 'RUNNING' AND n.once FROM forebay.workflow_execution_node n
                           WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration), false);
-    INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at, once)
+    INSERT INTO forebay.workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at, once)
     SELECT e.id, p_node, p_iteration, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp(), p_once
-      FROM workflow_execution e WHERE e.id = p_execution
+      FROM forebay.workflow_execution e WHERE e.id = p_execution
     ON CONFLICT (execution_id, node, iteration) DO UPDATE
        SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
            started_at = coalesce(n.started_at, excluded.started_at), once = excluded.once OR (n.status = 'RUNNING' AND n.once),
            next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
      WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
-    INSERT INTO change_log (topic, op, refs, workspaces)
-    SELECT 'nodes', 'UPDATE', ARRAY[e.id], ARRAY[e.workspace_id] FROM workflow_execution e WHERE e.id = p_execution;
+    INSERT INTO forebay.change_log (topic, op, refs, workspaces)
+    SELECT 'nodes', 'UPDATE', ARRAY[e.id], ARRAY[e.workspace_id] FROM forebay.workflow_execution e WHERE e.id = p_execution;
     RETURN QUERY
     SELECT true, n.status, n.label, n.attempt, n.fence,
            (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error, v_again
-      FROM workflow_execution_node n
+      FROM forebay.workflow_execution_node n
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration;
 END $$;
 
-CREATE FUNCTION public.fb_task_end_1(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
+CREATE FUNCTION forebay.fb_task_end_1(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
-    a workflow_execution_ask;
+    a forebay.workflow_execution_ask;
     v_lives boolean;
     v_told text;
 BEGIN
-    SELECT * INTO a FROM workflow_execution_ask a
+    SELECT * INTO a FROM forebay.workflow_execution_ask a
      WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
-    v_lives := fb_lock_tree_1(a.execution_id);
-    SELECT * INTO a FROM workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
+    v_lives := forebay.fb_lock_tree_1(a.execution_id);
+    SELECT * INTO a FROM forebay.workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
     v_told := CASE WHEN a.id IS NULL THEN 'missing'
                    WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
                         AND coalesce(a.expires_at > clock_timestamp(), true) THEN 'accepted'
@@ -2916,15 +2950,15 @@ BEGIN
                         THEN CASE WHEN a.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
                    WHEN a.ended_claim = p_claim THEN 'repeat'
                    ELSE 'lost' END;
-    UPDATE workflow_execution_ask a
+    UPDATE forebay.workflow_execution_ask a
        SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
            answered_at = clock_timestamp(), lease_until = NULL
      WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
-    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN fb_call_1(a.holder) END, a.holder,
-                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay.fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
 END $$;
 
-CREATE FUNCTION public.fb_tasks_claim_2(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, claim uuid, place uuid)
+CREATE FUNCTION forebay.fb_tasks_claim_2(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, claim uuid, place uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2951,7 +2985,7 @@ BEGIN
         EXIT WHEN v_left <= 0;
         v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
             SELECT n.id FROM unnest(p_queues) AS q(name)
-             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM workflow_execution_ask a
+             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM forebay.workflow_execution_ask a
                                   WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
                                   ORDER BY a.workspace_id LIMIT 1) n
              ORDER BY n.id LIMIT 1) END;
@@ -2974,19 +3008,19 @@ BEGIN
               INTO v_ids, v_at, v_id
               FROM (SELECT n.id, n.opened_at FROM (SELECT DISTINCT name FROM unnest(p_queues) AS q(name)) q
                      CROSS JOIN LATERAL (
-                           SELECT a.id, a.opened_at FROM workflow_execution_ask a
+                           SELECT a.id, a.opened_at FROM forebay.workflow_execution_ask a
                             WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
                               AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
                             ORDER BY a.opened_at, a.id LIMIT v_step) n
                      ORDER BY n.opened_at, n.id LIMIT v_step) n;
             EXIT WHEN v_ids IS NULL;
             RETURN QUERY
-            UPDATE workflow_execution_ask a
+            UPDATE forebay.workflow_execution_ask a
                SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
                    lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
                    deliveries = a.deliveries + 1, progress = NULL
              WHERE a.id = ANY (ARRAY(
-                   SELECT a.id FROM workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
+                   SELECT a.id FROM forebay.workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
                AND a.status = 'OPEN'
             RETURNING a.id, a.claim_id, NULL::uuid;
             GET DIAGNOSTICS v_taken = ROW_COUNT;
@@ -2995,7 +3029,7 @@ BEGIN
             v_left := v_left - v_taken;
             v_round := v_round + v_taken;
             v_bytes := v_bytes + coalesce((
-                SELECT sum(octet_length(a.input::text)) FROM workflow_execution_ask a
+                SELECT sum(octet_length(a.input::text)) FROM forebay.workflow_execution_ask a
                  WHERE a.id = ANY (v_ids) AND a.status = 'CLAIMED' AND a.worker = p_worker), 0);
             IF v_bytes > 1048576 THEN
                 v_want := 0;
@@ -3007,27 +3041,27 @@ BEGIN
     RETURN QUERY SELECT NULL::uuid, NULL::uuid, v_served;
 END $$;
 
-CREATE FUNCTION public.fb_tell_2(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
+CREATE FUNCTION forebay.fb_tell_2(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM 1 FROM workflow_execution e
+    PERFORM 1 FROM forebay.workflow_execution e
      WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, false;
         RETURN;
     END IF;
-    PERFORM 1 FROM workflow_execution_node n
+    PERFORM 1 FROM forebay.workflow_execution_node n
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration AND n.fence = p_fence
        AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
     IF NOT FOUND THEN
         RETURN QUERY SELECT true, false;
         RETURN;
     END IF;
-    PERFORM 1 FROM fb_record_5(
+    PERFORM 1 FROM forebay.fb_record_5(
         p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
         ARRAY[1], ARRAY[p_node], ARRAY[p_iteration], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
         ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error], ARRAY[false],
@@ -3035,7 +3069,7 @@ BEGIN
     RETURN QUERY SELECT true, true;
 END $$;
 
-CREATE FUNCTION public.fb_uuid7() RETURNS uuid
+CREATE FUNCTION forebay.fb_uuid7() RETURNS uuid
     LANGUAGE sql
     AS $$
     SELECT encode(
@@ -3045,55 +3079,24 @@ CREATE FUNCTION public.fb_uuid7() RETURNS uuid
             52, 1), 53, 1), 'hex')::uuid
 $$;
 
-CREATE FUNCTION public.fb_webhooks_1(p_ended uuid[]) RETURNS void
+CREATE FUNCTION forebay.fb_webhooks_1(p_ended uuid[]) RETURNS void
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    INSERT INTO webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
-    SELECT fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
+    INSERT INTO forebay.webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
+    SELECT forebay.fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
       FROM unnest(p_ended) AS t(id)
-     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
-      JOIN webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
+     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
+      JOIN forebay.webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
        AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
     ON CONFLICT DO NOTHING
 $$;
 
-CREATE FUNCTION public.forebay_enqueue(workspace uuid, definition uuid, input jsonb DEFAULT NULL::jsonb, priority integer DEFAULT 3, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, concurrency_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text) RETURNS uuid
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
-DECLARE
-    new_id uuid := fb_uuid7();
-    r record;
-BEGIN
-    -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
-    IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
-        RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another', quote_literal(idempotency_key)
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF priority NOT BETWEEN 1 AND 5 THEN
-        RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
-    END IF;
-    SELECT * INTO r FROM fb_enqueue_many_2(
-        ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
-        ARRAY[concurrency_key], ARRAY[idempotency_key],
-        ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
-                   ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || fb_caller_1(), 3,
-        60000, NULL, false);
-    IF r.outcome IN ('accepted', 'existing') THEN
-        RETURN r.execution;
-    END IF;
-    RAISE EXCEPTION '%', CASE r.outcome
-        WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
-        WHEN 'draft' THEN format('definition %s is not published', definition)
-        WHEN 'full' THEN format('the backlog of workspace %s is full', workspace)
-        ELSE format('no definition %s in workspace %s', definition, workspace) END
-        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' WHEN 'full' THEN 'configuration_limit_exceeded'
-                                       ELSE 'no_data_found' END;
-END $$;
+CREATE FUNCTION forebay.shard_of(p_workspace uuid) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT get_byte(uuid_send(p_workspace), 15) & 63 $$;
 
-CREATE TABLE public.activity (
+CREATE TABLE forebay.activity (
     id bigint NOT NULL,
     at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     workspace_id uuid,
@@ -3104,8 +3107,8 @@ CREATE TABLE public.activity (
     detail jsonb
 );
 
-ALTER TABLE public.activity ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME public.activity_id_seq
+ALTER TABLE forebay.activity ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME forebay.activity_id_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -3113,26 +3116,26 @@ ALTER TABLE public.activity ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE public.api_key (
+CREATE TABLE forebay.api_key (
     id uuid NOT NULL,
     workspace_id uuid,
     name text NOT NULL,
     hash bytea NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    revoked_at timestamp with time zone,
-    scopes text[] DEFAULT '{read,run,manage}'::text[] NOT NULL,
     prefix text,
-    expires_at timestamp with time zone,
-    last_used_at timestamp with time zone,
+    scopes text[] DEFAULT '{read,run,manage}'::text[] NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     created_by text,
     parent_id uuid,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    last_used_at timestamp with time zone,
     CONSTRAINT api_key_created_by_check CHECK ((length(created_by) <= 200)),
     CONSTRAINT api_key_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     CONSTRAINT api_key_prefix_check CHECK ((length(prefix) <= 12)),
     CONSTRAINT api_key_scopes_check CHECK (((scopes <@ '{read,run,manage}'::text[]) AND (cardinality(scopes) > 0)))
 );
 
-CREATE TABLE public.backlog (
+CREATE TABLE forebay.backlog (
     workspace_id uuid NOT NULL,
     counted integer DEFAULT 0 NOT NULL,
     arrivals bigint DEFAULT 0 NOT NULL,
@@ -3141,14 +3144,14 @@ CREATE TABLE public.backlog (
 )
 WITH (fillfactor='20');
 
-CREATE SEQUENCE public.backlog_arrivals
+CREATE SEQUENCE forebay.backlog_arrivals
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
 
-CREATE UNLOGGED TABLE public.change_log (
+CREATE UNLOGGED TABLE forebay.change_log (
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     seq bigint NOT NULL,
     at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -3165,14 +3168,14 @@ CREATE UNLOGGED TABLE public.change_log (
 )
 WITH (autovacuum_vacuum_scale_factor='0.05');
 
-CREATE UNLOGGED TABLE public.change_log_kept (
+CREATE UNLOGGED TABLE forebay.change_log_kept (
     one boolean DEFAULT true NOT NULL,
     gone xid8 NOT NULL,
     CONSTRAINT change_log_kept_one_check CHECK (one)
 );
 
-ALTER TABLE public.change_log ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME public.change_log_seq_seq
+ALTER TABLE forebay.change_log ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME forebay.change_log_seq_seq
     START WITH 1048576
     INCREMENT BY 1048576
     NO MINVALUE
@@ -3180,16 +3183,7 @@ ALTER TABLE public.change_log ALTER COLUMN seq ADD GENERATED ALWAYS AS IDENTITY 
     CACHE 1
 );
 
-ALTER TABLE public.domain_events ALTER COLUMN sequence ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME public.domain_events_sequence_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
-
-CREATE TABLE public.event_binding (
+CREATE TABLE forebay.event_binding (
     id uuid NOT NULL,
     workspace_id uuid,
     event_type text NOT NULL,
@@ -3208,14 +3202,14 @@ CREATE TABLE public.event_binding (
     CONSTRAINT event_binding_lease_s_check CHECK (((lease_s >= 1) AND (lease_s <= 604800)))
 );
 
-CREATE TABLE public.event_secret (
+CREATE TABLE forebay.event_secret (
     one boolean DEFAULT true NOT NULL,
     secret bytea NOT NULL,
     CONSTRAINT event_secret_one_check CHECK (one),
     CONSTRAINT event_secret_secret_check CHECK ((octet_length(secret) = 32))
 );
 
-CREATE TABLE public.execution_queue (
+CREATE TABLE forebay.execution_queue (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
     workflow_definition_id uuid NOT NULL,
@@ -3231,7 +3225,7 @@ CREATE TABLE public.execution_queue (
     takeover_count integer DEFAULT 0 NOT NULL,
     priority smallint DEFAULT 3 NOT NULL,
     stage smallint DEFAULT 0 NOT NULL,
-    shard smallint GENERATED ALWAYS AS ((get_byte(uuid_send(workspace_id), 15) & 63)) STORED,
+    shard smallint GENERATED ALWAYS AS (forebay.shard_of(workspace_id)) STORED,
     gated boolean DEFAULT false NOT NULL,
     in_doubt boolean DEFAULT false NOT NULL,
     status text DEFAULT 'PENDING'::text NOT NULL,
@@ -3251,7 +3245,7 @@ END),
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='100000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0');
 
-CREATE TABLE public.hook (
+CREATE TABLE forebay.hook (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
     workflow_definition_id uuid NOT NULL,
@@ -3267,7 +3261,7 @@ CREATE TABLE public.hook (
     CONSTRAINT hook_check1 CHECK (((previous_hash IS NULL) = (previous_until IS NULL)))
 );
 
-CREATE TABLE public.process (
+CREATE TABLE forebay.process (
     id uuid NOT NULL,
     host text NOT NULL,
     pid integer NOT NULL,
@@ -3283,11 +3277,11 @@ CREATE TABLE public.process (
 )
 WITH (fillfactor='20');
 
-CREATE TABLE public.retired_execution (
+CREATE TABLE forebay.retired_execution (
     id uuid NOT NULL
 );
 
-CREATE TABLE public.schedule (
+CREATE TABLE forebay.schedule (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
     workflow_definition_id uuid NOT NULL,
@@ -3320,7 +3314,7 @@ CREATE TABLE public.schedule (
     CONSTRAINT schedule_status_check CHECK ((status = ANY (ARRAY['ACTIVE'::text, 'PAUSED'::text, 'ENDED'::text])))
 );
 
-CREATE TABLE public.schedule_tick (
+CREATE TABLE forebay.schedule_tick (
     schedule_id uuid NOT NULL,
     tick_at timestamp with time zone NOT NULL,
     by_hand boolean DEFAULT false NOT NULL,
@@ -3333,7 +3327,7 @@ CREATE TABLE public.schedule_tick (
     CONSTRAINT schedule_tick_status_check CHECK ((status = ANY (ARRAY['STARTED'::text, 'BUFFERED'::text, 'SKIPPED'::text, 'FAILED'::text, 'REFUSED'::text])))
 );
 
-CREATE TABLE public.secret (
+CREATE TABLE forebay.secret (
     workspace_id uuid NOT NULL,
     name text NOT NULL,
     version integer NOT NULL,
@@ -3352,21 +3346,14 @@ CREATE TABLE public.secret (
     CONSTRAINT secret_version_check CHECK ((version >= 1))
 );
 
-CREATE TABLE public.shard_owner (
+CREATE TABLE forebay.shard_owner (
     shard smallint NOT NULL,
     owner uuid,
     until timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL
 )
 WITH (fillfactor='20');
 
-CREATE TABLE public.shedlock (
-    name character varying(64) NOT NULL,
-    lock_until timestamp without time zone NOT NULL,
-    locked_at timestamp without time zone NOT NULL,
-    locked_by character varying(255) NOT NULL
-);
-
-CREATE TABLE public.tier (
+CREATE TABLE forebay.tier (
     name text NOT NULL,
     max_running integer NOT NULL,
     max_backlog integer,
@@ -3374,7 +3361,7 @@ CREATE TABLE public.tier (
     CONSTRAINT tier_max_running_check CHECK ((max_running >= 0))
 );
 
-CREATE TABLE public.webhook (
+CREATE TABLE forebay.webhook (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
     url text NOT NULL,
@@ -3393,7 +3380,7 @@ CREATE TABLE public.webhook (
     CONSTRAINT webhook_url_check CHECK (((length(url) >= 1) AND (length(url) <= 2048)))
 );
 
-CREATE TABLE public.webhook_delivery (
+CREATE TABLE forebay.webhook_delivery (
     id uuid NOT NULL,
     webhook_id uuid NOT NULL,
     workspace_id uuid NOT NULL,
@@ -3416,7 +3403,7 @@ CREATE TABLE public.webhook_delivery (
 )
 WITH (fillfactor='80');
 
-CREATE TABLE public.webhook_secret (
+CREATE TABLE forebay.webhook_secret (
     webhook_id uuid NOT NULL,
     version integer NOT NULL,
     workspace_id uuid NOT NULL,
@@ -3431,7 +3418,7 @@ CREATE TABLE public.webhook_secret (
     CONSTRAINT webhook_secret_version_check CHECK ((version >= 1))
 );
 
-CREATE TABLE public.workflow_definition (
+CREATE TABLE forebay.workflow_definition (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
     name text NOT NULL,
@@ -3452,7 +3439,7 @@ CREATE TABLE public.workflow_definition (
     CONSTRAINT workflow_definition_status_check CHECK ((status = ANY (ARRAY['DRAFT'::text, 'ACTIVE'::text, 'PAUSED'::text])))
 );
 
-CREATE TABLE public.workflow_definition_version (
+CREATE TABLE forebay.workflow_definition_version (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
     workflow_definition_id uuid NOT NULL,
@@ -3466,7 +3453,7 @@ CREATE TABLE public.workflow_definition_version (
     CONSTRAINT workflow_definition_version_timeout_ms_check CHECK ((timeout_ms > 0))
 );
 
-CREATE TABLE public.workflow_execution (
+CREATE TABLE forebay.workflow_execution (
     id uuid NOT NULL,
     workspace_id uuid NOT NULL,
     workflow_definition_id uuid NOT NULL,
@@ -3491,6 +3478,7 @@ CREATE TABLE public.workflow_execution (
     duration_ms bigint,
     deadline_at timestamp with time zone NOT NULL,
     cancel_requested_at timestamp with time zone,
+    terminate_requested_at timestamp with time zone,
     owner uuid,
     owner_epoch bigint DEFAULT 0 NOT NULL,
     last_seq bigint DEFAULT 0 NOT NULL,
@@ -3500,15 +3488,14 @@ CREATE TABLE public.workflow_execution (
     alone boolean DEFAULT false NOT NULL,
     parent uuid,
     root uuid,
-    rerun_of uuid,
-    trace_context text,
-    terminate_requested_at timestamp with time zone,
     parent_node text,
     parent_iteration integer,
     parent_attempt integer,
     depth smallint DEFAULT 0 NOT NULL,
     descendants integer DEFAULT 0 NOT NULL,
     tree_seq bigint DEFAULT 0 NOT NULL,
+    rerun_of uuid,
+    trace_context text,
     CONSTRAINT workflow_execution_check CHECK (((idempotency_key IS NULL) = (fingerprint IS NULL))),
     CONSTRAINT workflow_execution_check1 CHECK (
 CASE status
@@ -3516,12 +3503,13 @@ CASE status
     WHEN 'RUNNING'::text THEN ((started_at IS NOT NULL) AND (completed_at IS NULL) AND (engine IS NOT NULL))
     ELSE ((completed_at IS NOT NULL) AND (owner IS NULL))
 END),
+    CONSTRAINT workflow_execution_parent CHECK ((((parent IS NULL) = (parent_node IS NULL)) AND ((parent IS NULL) = (parent_iteration IS NULL)) AND ((parent IS NULL) = (parent_attempt IS NULL)) AND ((parent IS NULL) = (depth = 0)))),
     CONSTRAINT workflow_execution_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELED'::text, 'TIMED_OUT'::text])))
 )
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_insert_scale_factor='0.05');
 
-ALTER TABLE public.workflow_execution_candidate ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME public.workflow_execution_candidate_id_seq
+ALTER TABLE forebay.workflow_execution_candidate ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME forebay.workflow_execution_candidate_id_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -3529,7 +3517,7 @@ ALTER TABLE public.workflow_execution_candidate ALTER COLUMN id ADD GENERATED AL
     CACHE 1
 );
 
-CREATE TABLE public.workflow_execution_node (
+CREATE TABLE forebay.workflow_execution_node (
     execution_id uuid NOT NULL,
     node text NOT NULL,
     iteration integer DEFAULT 0 NOT NULL,
@@ -3556,6 +3544,55 @@ CREATE TABLE public.workflow_execution_node (
 )
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_insert_scale_factor='0.1');
 
+CREATE TABLE forebay.workflow_execution_token (
+    hash bytea NOT NULL,
+    execution_id uuid NOT NULL,
+    node text NOT NULL,
+    iteration integer NOT NULL,
+    workspace_id uuid NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone,
+    CONSTRAINT workflow_execution_token_hash_check CHECK ((length(hash) = 32))
+);
+
+CREATE TABLE forebay.workspace (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    tier text NOT NULL,
+    limit_override integer,
+    paused boolean DEFAULT false NOT NULL,
+    weight smallint DEFAULT 1 NOT NULL,
+    max_backlog integer,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deleted_at timestamp with time zone,
+    shard smallint GENERATED ALWAYS AS (forebay.shard_of(id)) STORED,
+    outbound_allow text[] DEFAULT '{}'::text[] NOT NULL,
+    outbound_deny text[] DEFAULT '{}'::text[] NOT NULL,
+    CONSTRAINT workspace_limit_override_check CHECK ((limit_override >= 0)),
+    CONSTRAINT workspace_max_backlog_check CHECK ((max_backlog >= 0)),
+    CONSTRAINT workspace_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT workspace_outbound_check CHECK (((cardinality(outbound_allow) <= 100) AND (cardinality(outbound_deny) <= 100))),
+    CONSTRAINT workspace_weight_check CHECK (((weight >= 1) AND (weight <= 100)))
+);
+
+ALTER TABLE public.domain_events ALTER COLUMN sequence ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.domain_events_sequence_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.shedlock (
+    name character varying(64) NOT NULL,
+    lock_until timestamp without time zone NOT NULL,
+    locked_at timestamp without time zone NOT NULL,
+    locked_by character varying(255) NOT NULL
+);
+
 CREATE VIEW public.workflow_execution_queue AS
  SELECT execution_queue.id,
     execution_queue.workspace_id,
@@ -3578,58 +3615,112 @@ CREATE VIEW public.workflow_execution_queue AS
     execution_queue.status,
     execution_queue.concurrency_key,
     execution_queue.last_error
-   FROM public.execution_queue;
+   FROM forebay.execution_queue;
 
-CREATE TABLE public.workflow_execution_token (
-    hash bytea NOT NULL,
-    execution_id uuid NOT NULL,
-    node text NOT NULL,
-    iteration integer NOT NULL,
-    workspace_id uuid NOT NULL,
-    created_by text NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    expires_at timestamp with time zone NOT NULL,
-    used_at timestamp with time zone,
-    CONSTRAINT workflow_execution_token_hash_check CHECK ((length(hash) = 32))
-);
-
-CREATE TABLE public.workspace (
-    id uuid NOT NULL,
-    name text NOT NULL,
-    tier text NOT NULL,
-    limit_override integer,
-    paused boolean DEFAULT false NOT NULL,
-    weight smallint DEFAULT 1 NOT NULL,
-    max_backlog integer,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    deleted_at timestamp with time zone,
-    shard smallint GENERATED ALWAYS AS ((get_byte(uuid_send(id), 15) & 63)) STORED,
-    outbound_allow text[] DEFAULT '{}'::text[] NOT NULL,
-    outbound_deny text[] DEFAULT '{}'::text[] NOT NULL,
-    CONSTRAINT workspace_limit_override_check CHECK ((limit_override >= 0)),
-    CONSTRAINT workspace_max_backlog_check CHECK ((max_backlog >= 0)),
-    CONSTRAINT workspace_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
-    CONSTRAINT workspace_outbound_check CHECK (((cardinality(outbound_allow) <= 100) AND (cardinality(outbound_deny) <= 100))),
-    CONSTRAINT workspace_weight_check CHECK (((weight >= 1) AND (weight <= 100)))
-);
-
-ALTER TABLE ONLY public.activity
+ALTER TABLE ONLY forebay.activity
     ADD CONSTRAINT activity_pkey PRIMARY KEY (id);
 
-ALTER TABLE ONLY public.api_key
+ALTER TABLE ONLY forebay.api_key
     ADD CONSTRAINT api_key_hash_key UNIQUE (hash);
 
-ALTER TABLE ONLY public.api_key
+ALTER TABLE ONLY forebay.api_key
     ADD CONSTRAINT api_key_pkey PRIMARY KEY (id);
 
-ALTER TABLE ONLY public.backlog
+ALTER TABLE ONLY forebay.backlog
     ADD CONSTRAINT backlog_pkey PRIMARY KEY (workspace_id);
 
-ALTER TABLE ONLY public.change_log_kept
+ALTER TABLE ONLY forebay.change_log_kept
     ADD CONSTRAINT change_log_kept_pkey PRIMARY KEY (one);
 
-ALTER TABLE ONLY public.change_log
+ALTER TABLE ONLY forebay.change_log
     ADD CONSTRAINT change_log_pkey PRIMARY KEY (xid, seq);
+
+ALTER TABLE ONLY forebay.event_binding
+    ADD CONSTRAINT event_binding_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.event_secret
+    ADD CONSTRAINT event_secret_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY forebay.execution_queue
+    ADD CONSTRAINT execution_queue_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.hook
+    ADD CONSTRAINT hook_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.hook
+    ADD CONSTRAINT hook_previous_hash_key UNIQUE (previous_hash);
+
+ALTER TABLE ONLY forebay.hook
+    ADD CONSTRAINT hook_token_hash_key UNIQUE (token_hash);
+
+ALTER TABLE ONLY forebay.hook
+    ADD CONSTRAINT hook_workflow_definition_id_key UNIQUE (workflow_definition_id);
+
+ALTER TABLE ONLY forebay.process
+    ADD CONSTRAINT process_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.retired_execution
+    ADD CONSTRAINT retired_execution_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.schedule
+    ADD CONSTRAINT schedule_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.schedule_tick
+    ADD CONSTRAINT schedule_tick_pkey PRIMARY KEY (schedule_id, tick_at, by_hand);
+
+ALTER TABLE ONLY forebay.secret
+    ADD CONSTRAINT secret_pkey PRIMARY KEY (workspace_id, name);
+
+ALTER TABLE ONLY forebay.shard_owner
+    ADD CONSTRAINT shard_owner_pkey PRIMARY KEY (shard);
+
+ALTER TABLE ONLY forebay.tier
+    ADD CONSTRAINT tier_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY forebay.webhook_delivery
+    ADD CONSTRAINT webhook_delivery_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.webhook_delivery
+    ADD CONSTRAINT webhook_delivery_webhook_id_execution_id_key UNIQUE (webhook_id, execution_id);
+
+ALTER TABLE ONLY forebay.webhook
+    ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.webhook_secret
+    ADD CONSTRAINT webhook_secret_pkey PRIMARY KEY (webhook_id, version);
+
+ALTER TABLE ONLY forebay.workflow_definition
+    ADD CONSTRAINT workflow_definition_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.workflow_definition_version
+    ADD CONSTRAINT workflow_definition_version_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.workflow_definition_version
+    ADD CONSTRAINT workflow_definition_version_workflow_definition_id_number_key UNIQUE (workflow_definition_id, number);
+
+ALTER TABLE ONLY forebay.workflow_execution_ask
+    ADD CONSTRAINT workflow_execution_ask_id_key UNIQUE (id);
+
+ALTER TABLE ONLY forebay.workflow_execution_ask
+    ADD CONSTRAINT workflow_execution_ask_pkey PRIMARY KEY (execution_id, node, iteration);
+
+ALTER TABLE ONLY forebay.workflow_execution_candidate
+    ADD CONSTRAINT workflow_execution_candidate_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.workflow_execution_node
+    ADD CONSTRAINT workflow_execution_node_pkey PRIMARY KEY (execution_id, node, iteration);
+
+ALTER TABLE ONLY forebay.workflow_execution
+    ADD CONSTRAINT workflow_execution_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.workflow_execution_token
+    ADD CONSTRAINT workflow_execution_token_pkey PRIMARY KEY (hash);
+
+ALTER TABLE ONLY forebay.workflow_queue_job
+    ADD CONSTRAINT workflow_queue_job_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.workspace
+    ADD CONSTRAINT workspace_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.domain_events
     ADD CONSTRAINT domain_events_id UNIQUE NULLS NOT DISTINCT (id, workspace_id);
@@ -3640,113 +3731,169 @@ ALTER TABLE ONLY public.domain_events
 ALTER TABLE ONLY public.domain_events
     ADD CONSTRAINT domain_events_stream UNIQUE NULLS NOT DISTINCT (stream_id, stream_type, workspace_id, stream_version);
 
-ALTER TABLE ONLY public.event_binding
-    ADD CONSTRAINT event_binding_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.event_secret
-    ADD CONSTRAINT event_secret_pkey PRIMARY KEY (one);
-
-ALTER TABLE ONLY public.execution_queue
-    ADD CONSTRAINT execution_queue_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.hook
-    ADD CONSTRAINT hook_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.hook
-    ADD CONSTRAINT hook_previous_hash_key UNIQUE (previous_hash);
-
-ALTER TABLE ONLY public.hook
-    ADD CONSTRAINT hook_token_hash_key UNIQUE (token_hash);
-
-ALTER TABLE ONLY public.hook
-    ADD CONSTRAINT hook_workflow_definition_id_key UNIQUE (workflow_definition_id);
-
-ALTER TABLE ONLY public.process
-    ADD CONSTRAINT process_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.retired_execution
-    ADD CONSTRAINT retired_execution_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.schedule
-    ADD CONSTRAINT schedule_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.schedule_tick
-    ADD CONSTRAINT schedule_tick_pkey PRIMARY KEY (schedule_id, tick_at, by_hand);
-
-ALTER TABLE ONLY public.secret
-    ADD CONSTRAINT secret_pkey PRIMARY KEY (workspace_id, name);
-
-ALTER TABLE ONLY public.shard_owner
-    ADD CONSTRAINT shard_owner_pkey PRIMARY KEY (shard);
-
 ALTER TABLE ONLY public.shedlock
     ADD CONSTRAINT shedlock_pkey PRIMARY KEY (name);
-
-ALTER TABLE ONLY public.tier
-    ADD CONSTRAINT tier_pkey PRIMARY KEY (name);
-
-ALTER TABLE ONLY public.webhook_delivery
-    ADD CONSTRAINT webhook_delivery_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.webhook_delivery
-    ADD CONSTRAINT webhook_delivery_webhook_id_execution_id_key UNIQUE (webhook_id, execution_id);
-
-ALTER TABLE ONLY public.webhook
-    ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.webhook_secret
-    ADD CONSTRAINT webhook_secret_pkey PRIMARY KEY (webhook_id, version);
-
-ALTER TABLE ONLY public.workflow_definition
-    ADD CONSTRAINT workflow_definition_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.workflow_definition_version
-    ADD CONSTRAINT workflow_definition_version_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.workflow_definition_version
-    ADD CONSTRAINT workflow_definition_version_workflow_definition_id_number_key UNIQUE (workflow_definition_id, number);
-
-ALTER TABLE ONLY public.workflow_execution_ask
-    ADD CONSTRAINT workflow_execution_ask_id_key UNIQUE (id);
-
-ALTER TABLE ONLY public.workflow_execution_ask
-    ADD CONSTRAINT workflow_execution_ask_pkey PRIMARY KEY (execution_id, node, iteration);
-
-ALTER TABLE ONLY public.workflow_execution_candidate
-    ADD CONSTRAINT workflow_execution_candidate_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.workflow_execution_node
-    ADD CONSTRAINT workflow_execution_node_pkey PRIMARY KEY (execution_id, node, iteration);
-
-ALTER TABLE public.workflow_execution
-    ADD CONSTRAINT workflow_execution_parent CHECK ((((parent IS NULL) = (parent_node IS NULL)) AND ((parent IS NULL) = (parent_iteration IS NULL)) AND ((parent IS NULL) = (parent_attempt IS NULL)) AND ((parent IS NULL) = (depth = 0)))) NOT VALID;
-
-ALTER TABLE ONLY public.workflow_execution
-    ADD CONSTRAINT workflow_execution_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.workflow_execution_token
-    ADD CONSTRAINT workflow_execution_token_pkey PRIMARY KEY (hash);
-
-ALTER TABLE ONLY public.workflow_queue_job
-    ADD CONSTRAINT workflow_queue_job_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.workflow_queue_projection
     ADD CONSTRAINT workflow_queue_projection_pkey PRIMARY KEY (id);
 
-ALTER TABLE ONLY public.workspace
-    ADD CONSTRAINT workspace_pkey PRIMARY KEY (id);
+CREATE INDEX activity_of_all ON forebay.activity USING btree (at, id);
 
-CREATE INDEX activity_of_all ON public.activity USING btree (at, id);
+CREATE INDEX activity_of_subject ON forebay.activity USING btree (subject_id, at, id);
 
-CREATE INDEX activity_of_subject ON public.activity USING btree (subject_id, at, id);
+CREATE INDEX activity_of_workspace ON forebay.activity USING btree (workspace_id, at, id);
 
-CREATE INDEX activity_of_workspace ON public.activity USING btree (workspace_id, at, id);
+CREATE INDEX api_key_made_with ON forebay.api_key USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 
-CREATE INDEX api_key_made_with ON public.api_key USING btree (parent_id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX api_key_of_all ON forebay.api_key USING btree (id) WHERE (revoked_at IS NULL);
 
-CREATE INDEX api_key_of_all ON public.api_key USING btree (id) WHERE (revoked_at IS NULL);
+CREATE INDEX api_key_of_workspace ON forebay.api_key USING btree (workspace_id, id) WHERE (revoked_at IS NULL);
 
-CREATE INDEX api_key_of_workspace ON public.api_key USING btree (workspace_id, id) WHERE (revoked_at IS NULL);
+CREATE INDEX event_binding_of_definition ON forebay.event_binding USING btree (workflow_definition_id) WHERE (workflow_definition_id IS NOT NULL);
+
+CREATE INDEX event_binding_of_workspace ON forebay.event_binding USING btree (workspace_id, id);
+
+CREATE UNIQUE INDEX event_binding_type ON forebay.event_binding USING btree (event_type, workspace_id) NULLS NOT DISTINCT;
+
+CREATE INDEX execution_queue_claimed ON forebay.execution_queue USING btree (shard, id) WHERE (status = 'CLAIMED'::text);
+
+CREATE INDEX execution_queue_definition ON forebay.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
+
+CREATE INDEX execution_queue_delayed ON forebay.execution_queue USING btree (shard, workspace_id, workflow_definition_id) WHERE (stage = 1);
+
+CREATE INDEX execution_queue_due ON forebay.execution_queue USING btree (available_at) WHERE (stage = 1);
+
+CREATE INDEX execution_queue_gated ON forebay.execution_queue USING btree (workspace_id, workflow_definition_id) WHERE (gated AND (stage = ANY (ARRAY[0, 5])));
+
+CREATE INDEX execution_queue_key ON forebay.execution_queue USING btree (shard, workspace_id, workflow_definition_id, concurrency_key, rank, id) WHERE (stage = 2);
+
+CREATE INDEX execution_queue_keyed ON forebay.execution_queue USING btree (workspace_id, workflow_definition_id, concurrency_key) WHERE ((concurrency_key IS NOT NULL) AND (stage = ANY (ARRAY[0, 3, 5])));
+
+CREATE INDEX execution_queue_letter ON forebay.execution_queue USING btree (id) WHERE (stage = 9);
+
+CREATE INDEX execution_queue_letter_by_definition ON forebay.execution_queue USING btree (workflow_definition_id, id) WHERE (stage = 9);
+
+CREATE INDEX execution_queue_letter_by_workspace ON forebay.execution_queue USING btree (workspace_id, id) WHERE (stage = 9);
+
+CREATE INDEX execution_queue_ready ON forebay.execution_queue USING btree (shard, workspace_id, rank, id) WHERE (stage = 0);
+
+CREATE INDEX execution_queue_slot ON forebay.execution_queue USING btree (shard, workspace_id) WHERE (stage = 5);
+
+CREATE INDEX execution_queue_slot_in_order ON forebay.execution_queue USING btree (id) WHERE (stage = 5);
+
+CREATE INDEX hook_of_workspace ON forebay.hook USING btree (workspace_id, id);
+
+CREATE INDEX schedule_buffered ON forebay.schedule USING btree (id) WHERE ((status = 'ACTIVE'::text) AND (buffered_at IS NOT NULL));
+
+CREATE INDEX schedule_due ON forebay.schedule USING btree (GREATEST(next_at, retry_at), id) WHERE (status = 'ACTIVE'::text);
+
+CREATE INDEX schedule_ended ON forebay.schedule USING btree (updated_at) WHERE (status = 'ENDED'::text);
+
+CREATE INDEX schedule_of_definition ON forebay.schedule USING btree (workflow_definition_id);
+
+CREATE UNIQUE INDEX schedule_of_document ON forebay.schedule USING btree (workflow_definition_id, cron, timezone) WHERE by_definition;
+
+CREATE INDEX schedule_of_workspace ON forebay.schedule USING btree (workspace_id, id);
+
+CREATE INDEX schedule_tick_started ON forebay.schedule_tick USING btree (schedule_id, tick_at) WHERE (status = 'STARTED'::text);
+
+CREATE INDEX secret_of_key ON forebay.secret USING btree (key_id);
+
+CREATE INDEX webhook_delivery_created ON forebay.webhook_delivery USING btree (created_at);
+
+CREATE INDEX webhook_delivery_due ON forebay.webhook_delivery USING btree (workspace_id, due_at, id) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX webhook_delivery_of_webhook ON forebay.webhook_delivery USING btree (webhook_id, created_at, id);
+
+CREATE INDEX webhook_delivery_oldest ON forebay.webhook_delivery USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX webhook_delivery_sending ON forebay.webhook_delivery USING btree (workspace_id) WHERE (status = 'SENDING'::text);
+
+CREATE INDEX webhook_live ON forebay.webhook USING btree (workspace_id) WHERE (disabled_at IS NULL);
+
+CREATE INDEX webhook_of_workspace ON forebay.webhook USING btree (workspace_id, id);
+
+CREATE UNIQUE INDEX webhook_secret_newest ON forebay.webhook_secret USING btree (webhook_id) WHERE (ends_at IS NULL);
+
+CREATE INDEX webhook_secret_of_key ON forebay.webhook_secret USING btree (key_id);
+
+CREATE INDEX workflow_definition_clearing ON forebay.workflow_definition USING btree (workspace_id) WHERE ((deleted_at IS NOT NULL) AND (cleared_at IS NULL));
+
+CREATE UNIQUE INDEX workflow_definition_living_name ON forebay.workflow_definition USING btree (workspace_id, name) WHERE (deleted_at IS NULL);
+
+CREATE INDEX workflow_execution_ask_event ON forebay.workflow_execution_ask USING btree (workspace_id, event_type, id) WHERE ((status = 'OPEN'::text) AND (event_type IS NOT NULL));
+
+CREATE INDEX workflow_execution_ask_expiry ON forebay.workflow_execution_ask USING btree (expires_at) WHERE ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text])) AND (expires_at IS NOT NULL));
+
+CREATE INDEX workflow_execution_ask_lease ON forebay.workflow_execution_ask USING btree (lease_until) WHERE (status = 'CLAIMED'::text);
+
+CREATE INDEX workflow_execution_ask_look ON forebay.workflow_execution_ask USING btree (look_xid) WHERE look;
+
+CREATE INDEX workflow_execution_ask_news ON forebay.workflow_execution_ask USING btree (holder) WHERE ((seen_at IS NULL) AND (status = ANY (ARRAY['ANSWERED'::text, 'EXPIRED'::text])));
+
+CREATE INDEX workflow_execution_ask_offer ON forebay.workflow_execution_ask USING btree (queue, workspace_id, opened_at, id) WHERE ((status = 'OPEN'::text) AND (kind = 'TASK'::text));
+
+CREATE INDEX workflow_execution_ask_open ON forebay.workflow_execution_ask USING btree (holder, expires_at) WHERE (status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text]));
+
+CREATE INDEX workflow_execution_ask_task ON forebay.workflow_execution_ask USING btree (id) WHERE (kind = 'TASK'::text);
+
+CREATE INDEX workflow_execution_ask_task_of ON forebay.workflow_execution_ask USING btree (workspace_id, id) WHERE (kind = 'TASK'::text);
+
+CREATE INDEX workflow_execution_called ON forebay.workflow_execution USING btree (owner) WHERE ((wake_at IS NOT NULL) AND (owner IS NOT NULL));
+
+CREATE INDEX workflow_execution_canceling ON forebay.workflow_execution USING btree (owner) WHERE ((cancel_requested_at IS NOT NULL) AND (completed_at IS NULL));
+
+CREATE INDEX workflow_execution_candidate_of ON forebay.workflow_execution_candidate USING btree (execution_id) WHERE (execution_id IS NOT NULL);
+
+CREATE INDEX workflow_execution_candidate_taken ON forebay.workflow_execution_candidate USING btree (taken_by) WHERE (taken_by IS NOT NULL);
+
+CREATE INDEX workflow_execution_candidate_turn ON forebay.workflow_execution_candidate USING btree (workspace_id, id);
+
+CREATE UNIQUE INDEX workflow_execution_child ON forebay.workflow_execution USING btree (parent, parent_node, parent_iteration, parent_attempt) WHERE (parent IS NOT NULL);
+
+CREATE INDEX workflow_execution_deadline ON forebay.workflow_execution USING btree (deadline_at) WHERE ((completed_at IS NULL) AND (owner IS NULL) AND (parent IS NULL));
+
+CREATE UNIQUE INDEX workflow_execution_idempotency ON forebay.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
+
+CREATE INDEX workflow_execution_of_all ON forebay.workflow_execution USING btree (status COLLATE "C", created_at, id) WHERE (depth < 1);
+
+CREATE INDEX workflow_execution_of_definition ON forebay.workflow_execution USING btree (workflow_definition_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
+
+CREATE INDEX workflow_execution_of_workspace ON forebay.workflow_execution USING btree (workspace_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
+
+CREATE INDEX workflow_execution_open_child ON forebay.workflow_execution USING btree (parent) WHERE ((parent IS NOT NULL) AND (completed_at IS NULL));
+
+CREATE INDEX workflow_execution_owned ON forebay.workflow_execution USING btree (engine, owner) WHERE (owner IS NOT NULL);
+
+CREATE INDEX workflow_execution_root ON forebay.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
+
+CREATE INDEX workflow_execution_token_of ON forebay.workflow_execution_token USING btree (execution_id, node, iteration);
+
+CREATE INDEX workflow_execution_wake ON forebay.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_claim ON forebay.workflow_queue_job USING btree (claim_id) WHERE (claim_id IS NOT NULL);
+
+CREATE UNIQUE INDEX workflow_queue_job_event ON forebay.workflow_queue_job USING btree (event_id, event_workspace_id) NULLS NOT DISTINCT WHERE (event_id IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_lease ON forebay.workflow_queue_job USING btree (lease_until) WHERE (lease_until IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_of_binding ON forebay.workflow_queue_job USING btree (binding_id, due_at, id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_of_type ON forebay.workflow_queue_job USING btree (event_type, pending_since, id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_of_workspace ON forebay.workflow_queue_job USING btree (workspace_id, id);
+
+CREATE INDEX workflow_queue_job_of_workspace_type ON forebay.workflow_queue_job USING btree (workspace_id, event_type, pending_since, id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_ours ON forebay.workflow_queue_job USING btree (id) WHERE (held = 'ours'::text);
+
+CREATE INDEX workflow_queue_job_pending ON forebay.workflow_queue_job USING btree (pending_since, id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_pending_of ON forebay.workflow_queue_job USING btree (workspace_id, pending_since, id) WHERE (pending_since IS NOT NULL);
+
+CREATE INDEX workflow_queue_job_retry ON forebay.workflow_queue_job USING btree (retry_from) WHERE (retry_from IS NOT NULL);
+
+CREATE UNIQUE INDEX workspace_living_name ON forebay.workspace USING btree (name) WHERE (deleted_at IS NULL);
 
 CREATE INDEX domain_events_by_type ON public.domain_events USING btree (event_type, sequence);
 
@@ -3762,150 +3909,6 @@ CREATE INDEX domain_events_trouble ON public.domain_events USING btree (sequence
 
 CREATE INDEX domain_events_trouble_of_workspace ON public.domain_events USING btree (workspace_id, sequence) WHERE (processing_error IS NOT NULL);
 
-CREATE INDEX event_binding_of_definition ON public.event_binding USING btree (workflow_definition_id) WHERE (workflow_definition_id IS NOT NULL);
-
-CREATE INDEX event_binding_of_workspace ON public.event_binding USING btree (workspace_id, id);
-
-CREATE UNIQUE INDEX event_binding_type ON public.event_binding USING btree (event_type, workspace_id) NULLS NOT DISTINCT;
-
-CREATE INDEX execution_queue_claimed ON public.execution_queue USING btree (shard, id) WHERE (status = 'CLAIMED'::text);
-
-CREATE INDEX execution_queue_definition ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, rank, id) WHERE (stage = 3);
-
-CREATE INDEX execution_queue_delayed ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id) WHERE (stage = 1);
-
-CREATE INDEX execution_queue_due ON public.execution_queue USING btree (available_at) WHERE (stage = 1);
-
-CREATE INDEX execution_queue_gated ON public.execution_queue USING btree (workspace_id, workflow_definition_id) WHERE (gated AND (stage = ANY (ARRAY[0, 5])));
-
-CREATE INDEX execution_queue_key ON public.execution_queue USING btree (shard, workspace_id, workflow_definition_id, concurrency_key, rank, id) WHERE (stage = 2);
-
-CREATE INDEX execution_queue_keyed ON public.execution_queue USING btree (workspace_id, workflow_definition_id, concurrency_key) WHERE ((concurrency_key IS NOT NULL) AND (stage = ANY (ARRAY[0, 3, 5])));
-
-CREATE INDEX execution_queue_letter ON public.execution_queue USING btree (id) WHERE (stage = 9);
-
-CREATE INDEX execution_queue_letter_by_definition ON public.execution_queue USING btree (workflow_definition_id, id) WHERE (stage = 9);
-
-CREATE INDEX execution_queue_letter_by_workspace ON public.execution_queue USING btree (workspace_id, id) WHERE (stage = 9);
-
-CREATE INDEX execution_queue_ready ON public.execution_queue USING btree (shard, workspace_id, rank, id) WHERE (stage = 0);
-
-CREATE INDEX execution_queue_slot ON public.execution_queue USING btree (shard, workspace_id) WHERE (stage = 5);
-
-CREATE INDEX execution_queue_slot_in_order ON public.execution_queue USING btree (id) WHERE (stage = 5);
-
-CREATE INDEX hook_of_workspace ON public.hook USING btree (workspace_id, id);
-
-CREATE INDEX schedule_buffered ON public.schedule USING btree (id) WHERE ((status = 'ACTIVE'::text) AND (buffered_at IS NOT NULL));
-
-CREATE INDEX schedule_due ON public.schedule USING btree (GREATEST(next_at, retry_at), id) WHERE (status = 'ACTIVE'::text);
-
-CREATE INDEX schedule_ended ON public.schedule USING btree (updated_at) WHERE (status = 'ENDED'::text);
-
-CREATE INDEX schedule_of_definition ON public.schedule USING btree (workflow_definition_id);
-
-CREATE UNIQUE INDEX schedule_of_document ON public.schedule USING btree (workflow_definition_id, cron, timezone) WHERE by_definition;
-
-CREATE INDEX schedule_of_workspace ON public.schedule USING btree (workspace_id, id);
-
-CREATE INDEX schedule_tick_started ON public.schedule_tick USING btree (schedule_id, tick_at) WHERE (status = 'STARTED'::text);
-
-CREATE INDEX secret_of_key ON public.secret USING btree (key_id);
-
-CREATE INDEX webhook_delivery_created ON public.webhook_delivery USING btree (created_at);
-
-CREATE INDEX webhook_delivery_due ON public.webhook_delivery USING btree (workspace_id, due_at, id) WHERE (due_at IS NOT NULL);
-
-CREATE INDEX webhook_delivery_of_webhook ON public.webhook_delivery USING btree (webhook_id, created_at, id);
-
-CREATE INDEX webhook_delivery_oldest ON public.webhook_delivery USING btree (due_at) WHERE (due_at IS NOT NULL);
-
-CREATE INDEX webhook_delivery_sending ON public.webhook_delivery USING btree (workspace_id) WHERE (status = 'SENDING'::text);
-
-CREATE INDEX webhook_live ON public.webhook USING btree (workspace_id) WHERE (disabled_at IS NULL);
-
-CREATE INDEX webhook_of_workspace ON public.webhook USING btree (workspace_id, id);
-
-CREATE UNIQUE INDEX webhook_secret_newest ON public.webhook_secret USING btree (webhook_id) WHERE (ends_at IS NULL);
-
-CREATE INDEX webhook_secret_of_key ON public.webhook_secret USING btree (key_id);
-
-CREATE INDEX workflow_definition_clearing ON public.workflow_definition USING btree (workspace_id) WHERE ((deleted_at IS NOT NULL) AND (cleared_at IS NULL));
-
-CREATE UNIQUE INDEX workflow_definition_living_name ON public.workflow_definition USING btree (workspace_id, name) WHERE (deleted_at IS NULL);
-
-CREATE INDEX workflow_execution_ask_event ON public.workflow_execution_ask USING btree (workspace_id, event_type, id) WHERE ((status = 'OPEN'::text) AND (event_type IS NOT NULL));
-
-CREATE INDEX workflow_execution_ask_expiry ON public.workflow_execution_ask USING btree (expires_at) WHERE ((status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text])) AND (expires_at IS NOT NULL));
-
-CREATE INDEX workflow_execution_ask_lease ON public.workflow_execution_ask USING btree (lease_until) WHERE (status = 'CLAIMED'::text);
-
-CREATE INDEX workflow_execution_ask_look ON public.workflow_execution_ask USING btree (look_xid) WHERE look;
-
-CREATE INDEX workflow_execution_ask_news ON public.workflow_execution_ask USING btree (holder) WHERE ((seen_at IS NULL) AND (status = ANY (ARRAY['ANSWERED'::text, 'EXPIRED'::text])));
-
-CREATE INDEX workflow_execution_ask_offer ON public.workflow_execution_ask USING btree (queue, workspace_id, opened_at, id) WHERE ((status = 'OPEN'::text) AND (kind = 'TASK'::text));
-
-CREATE INDEX workflow_execution_ask_open ON public.workflow_execution_ask USING btree (holder, expires_at) WHERE (status = ANY (ARRAY['OPEN'::text, 'CLAIMED'::text]));
-
-CREATE INDEX workflow_execution_ask_task ON public.workflow_execution_ask USING btree (id) WHERE (kind = 'TASK'::text);
-
-CREATE INDEX workflow_execution_ask_task_of ON public.workflow_execution_ask USING btree (workspace_id, id) WHERE (kind = 'TASK'::text);
-
-CREATE INDEX workflow_execution_called ON public.workflow_execution USING btree (owner) WHERE ((wake_at IS NOT NULL) AND (owner IS NOT NULL));
-
-CREATE INDEX workflow_execution_canceling ON public.workflow_execution USING btree (owner) WHERE ((cancel_requested_at IS NOT NULL) AND (completed_at IS NULL));
-
-CREATE INDEX workflow_execution_candidate_of ON public.workflow_execution_candidate USING btree (execution_id) WHERE (execution_id IS NOT NULL);
-
-CREATE INDEX workflow_execution_candidate_taken ON public.workflow_execution_candidate USING btree (taken_by) WHERE (taken_by IS NOT NULL);
-
-CREATE INDEX workflow_execution_candidate_turn ON public.workflow_execution_candidate USING btree (workspace_id, id);
-
-CREATE UNIQUE INDEX workflow_execution_child ON public.workflow_execution USING btree (parent, parent_node, parent_iteration, parent_attempt) WHERE (parent IS NOT NULL);
-
-CREATE INDEX workflow_execution_deadline ON public.workflow_execution USING btree (deadline_at) WHERE ((completed_at IS NULL) AND (owner IS NULL) AND (parent IS NULL));
-
-CREATE UNIQUE INDEX workflow_execution_idempotency ON public.workflow_execution USING btree (workspace_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
-
-CREATE INDEX workflow_execution_of_all ON public.workflow_execution USING btree (status COLLATE "C", created_at, id) WHERE (depth < 1);
-
-CREATE INDEX workflow_execution_of_definition ON public.workflow_execution USING btree (workflow_definition_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
-
-CREATE INDEX workflow_execution_of_workspace ON public.workflow_execution USING btree (workspace_id, status COLLATE "C", created_at, id) WHERE (depth < 1);
-
-CREATE INDEX workflow_execution_open_child ON public.workflow_execution USING btree (parent) WHERE ((parent IS NOT NULL) AND (completed_at IS NULL));
-
-CREATE INDEX workflow_execution_owned ON public.workflow_execution USING btree (engine, owner) WHERE (owner IS NOT NULL);
-
-CREATE INDEX workflow_execution_root ON public.workflow_execution USING btree (root) WHERE (root IS NOT NULL);
-
-CREATE INDEX workflow_execution_token_of ON public.workflow_execution_token USING btree (execution_id, node, iteration);
-
-CREATE INDEX workflow_execution_wake ON public.workflow_execution USING btree (wake_at) WHERE (wake_at IS NOT NULL);
-
-CREATE INDEX workflow_queue_job_claim ON public.workflow_queue_job USING btree (claim_id) WHERE (claim_id IS NOT NULL);
-
-CREATE UNIQUE INDEX workflow_queue_job_event ON public.workflow_queue_job USING btree (event_id, event_workspace_id) NULLS NOT DISTINCT WHERE (event_id IS NOT NULL);
-
-CREATE INDEX workflow_queue_job_lease ON public.workflow_queue_job USING btree (lease_until) WHERE (lease_until IS NOT NULL);
-
-CREATE INDEX workflow_queue_job_of_binding ON public.workflow_queue_job USING btree (binding_id, due_at, id) WHERE (pending_since IS NOT NULL);
-
-CREATE INDEX workflow_queue_job_of_type ON public.workflow_queue_job USING btree (event_type, pending_since, id) WHERE (pending_since IS NOT NULL);
-
-CREATE INDEX workflow_queue_job_of_workspace ON public.workflow_queue_job USING btree (workspace_id, id);
-
-CREATE INDEX workflow_queue_job_of_workspace_type ON public.workflow_queue_job USING btree (workspace_id, event_type, pending_since, id) WHERE (pending_since IS NOT NULL);
-
-CREATE INDEX workflow_queue_job_ours ON public.workflow_queue_job USING btree (id) WHERE (held = 'ours'::text);
-
-CREATE INDEX workflow_queue_job_pending ON public.workflow_queue_job USING btree (pending_since, id) WHERE (pending_since IS NOT NULL);
-
-CREATE INDEX workflow_queue_job_pending_of ON public.workflow_queue_job USING btree (workspace_id, pending_since, id) WHERE (pending_since IS NOT NULL);
-
-CREATE INDEX workflow_queue_job_retry ON public.workflow_queue_job USING btree (retry_from) WHERE (retry_from IS NOT NULL);
-
 CREATE INDEX workflow_queue_projection_created ON public.workflow_queue_projection USING btree (created_at);
 
 CREATE INDEX workflow_queue_projection_event ON public.workflow_queue_projection USING btree (event_id);
@@ -3914,75 +3917,73 @@ CREATE INDEX workflow_queue_projection_status ON public.workflow_queue_projectio
 
 CREATE INDEX workflow_queue_projection_stream ON public.workflow_queue_projection USING btree (stream_id, created_at);
 
-CREATE UNIQUE INDEX workspace_living_name ON public.workspace USING btree (name) WHERE (deleted_at IS NULL);
+CREATE TRIGGER fence BEFORE UPDATE OF max_running ON forebay.tier FOR EACH ROW EXECUTE FUNCTION forebay.fb_fence();
 
-CREATE TRIGGER fence BEFORE UPDATE OF max_running ON public.tier FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
+CREATE TRIGGER fence BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at ON forebay.workflow_definition FOR EACH ROW EXECUTE FUNCTION forebay.fb_fence();
 
-CREATE TRIGGER fence BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at ON public.workflow_definition FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
+CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON forebay.workspace FOR EACH ROW EXECUTE FUNCTION forebay.fb_fence();
 
-CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON public.workspace FOR EACH ROW EXECUTE FUNCTION public.fb_fence();
+CREATE TRIGGER forebay_bound BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.fb_event_bound_1();
 
-CREATE TRIGGER forebay_bound BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION public.fb_event_bound_1();
+CREATE TRIGGER forebay_facts BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type = 'workflow_queue'::text)) EXECUTE FUNCTION forebay.fb_fact_guard();
 
-CREATE TRIGGER forebay_facts BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type = 'workflow_queue'::text)) EXECUTE FUNCTION public.fb_fact_guard();
+CREATE TRIGGER forebay_fold AFTER INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.fb_event_added();
 
-CREATE TRIGGER forebay_fold AFTER INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION public.fb_event_added();
+CREATE TRIGGER forebay_guard BEFORE DELETE OR UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata, created_at ON public.domain_events FOR EACH ROW EXECUTE FUNCTION forebay.fb_event_guard();
 
-CREATE TRIGGER forebay_guard BEFORE DELETE OR UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata, created_at ON public.domain_events FOR EACH ROW EXECUTE FUNCTION public.fb_event_guard();
+CREATE TRIGGER forebay_guard BEFORE INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.fb_job_guard();
 
-CREATE TRIGGER forebay_guard BEFORE INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION public.fb_job_guard();
+CREATE TRIGGER forebay_moved AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.fb_job_moved();
 
-CREATE TRIGGER forebay_moved AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION public.fb_job_moved();
+CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.domain_events FOR EACH STATEMENT EXECUTE FUNCTION forebay.fb_event_guard();
 
-CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.domain_events FOR EACH STATEMENT EXECUTE FUNCTION public.fb_event_guard();
+CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.workflow_queue_projection FOR EACH STATEMENT EXECUTE FUNCTION forebay.fb_job_truncate();
 
-CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.workflow_queue_projection FOR EACH STATEMENT EXECUTE FUNCTION public.fb_job_truncate();
+CREATE TRIGGER forebay_waited AFTER INSERT ON public.domain_events FOR EACH ROW WHEN (((new.stream_type <> 'workflow_queue'::text) AND (new.workspace_id IS NOT NULL))) EXECUTE FUNCTION forebay.fb_event_waited_1();
 
-CREATE TRIGGER forebay_waited AFTER INSERT ON public.domain_events FOR EACH ROW WHEN (((new.stream_type <> 'workflow_queue'::text) AND (new.workspace_id IS NOT NULL))) EXECUTE FUNCTION public.fb_event_waited_1();
+CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.fb_log_projection_1();
 
-CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION public.fb_log_projection_1();
+ALTER TABLE ONLY forebay.api_key
+    ADD CONSTRAINT api_key_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
 
-ALTER TABLE ONLY public.api_key
-    ADD CONSTRAINT api_key_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+ALTER TABLE ONLY forebay.event_binding
+    ADD CONSTRAINT event_binding_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES forebay.workflow_definition(id);
 
-ALTER TABLE ONLY public.event_binding
-    ADD CONSTRAINT event_binding_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+ALTER TABLE ONLY forebay.event_binding
+    ADD CONSTRAINT event_binding_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
 
-ALTER TABLE ONLY public.event_binding
-    ADD CONSTRAINT event_binding_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+ALTER TABLE ONLY forebay.hook
+    ADD CONSTRAINT hook_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES forebay.workflow_definition(id);
 
-ALTER TABLE ONLY public.hook
-    ADD CONSTRAINT hook_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+ALTER TABLE ONLY forebay.hook
+    ADD CONSTRAINT hook_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
 
-ALTER TABLE ONLY public.hook
-    ADD CONSTRAINT hook_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+ALTER TABLE ONLY forebay.schedule_tick
+    ADD CONSTRAINT schedule_tick_schedule_id_fkey FOREIGN KEY (schedule_id) REFERENCES forebay.schedule(id) ON DELETE CASCADE;
 
-ALTER TABLE ONLY public.schedule_tick
-    ADD CONSTRAINT schedule_tick_schedule_id_fkey FOREIGN KEY (schedule_id) REFERENCES public.schedule(id) ON DELETE CASCADE;
+ALTER TABLE ONLY forebay.schedule
+    ADD CONSTRAINT schedule_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES forebay.workflow_definition(id);
 
-ALTER TABLE ONLY public.schedule
-    ADD CONSTRAINT schedule_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+ALTER TABLE ONLY forebay.schedule
+    ADD CONSTRAINT schedule_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
 
-ALTER TABLE ONLY public.schedule
-    ADD CONSTRAINT schedule_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+ALTER TABLE ONLY forebay.secret
+    ADD CONSTRAINT secret_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
 
-ALTER TABLE ONLY public.secret
-    ADD CONSTRAINT secret_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+ALTER TABLE ONLY forebay.webhook_secret
+    ADD CONSTRAINT webhook_secret_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES forebay.webhook(id) ON DELETE CASCADE;
 
-ALTER TABLE ONLY public.webhook_secret
-    ADD CONSTRAINT webhook_secret_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES public.webhook(id) ON DELETE CASCADE;
+ALTER TABLE ONLY forebay.webhook
+    ADD CONSTRAINT webhook_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES forebay.workflow_definition(id);
 
-ALTER TABLE ONLY public.webhook
-    ADD CONSTRAINT webhook_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+ALTER TABLE ONLY forebay.webhook
+    ADD CONSTRAINT webhook_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
 
-ALTER TABLE ONLY public.webhook
-    ADD CONSTRAINT webhook_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
+ALTER TABLE ONLY forebay.workflow_definition_version
+    ADD CONSTRAINT workflow_definition_version_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES forebay.workflow_definition(id);
 
-ALTER TABLE ONLY public.workflow_definition_version
-    ADD CONSTRAINT workflow_definition_version_workflow_definition_id_fkey FOREIGN KEY (workflow_definition_id) REFERENCES public.workflow_definition(id);
+ALTER TABLE ONLY forebay.workflow_definition
+    ADD CONSTRAINT workflow_definition_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);
 
-ALTER TABLE ONLY public.workflow_definition
-    ADD CONSTRAINT workflow_definition_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES public.workspace(id);
-
-ALTER TABLE ONLY public.workspace
-    ADD CONSTRAINT workspace_tier_fkey FOREIGN KEY (tier) REFERENCES public.tier(name);
+ALTER TABLE ONLY forebay.workspace
+    ADD CONSTRAINT workspace_tier_fkey FOREIGN KEY (tier) REFERENCES forebay.tier(name);

@@ -176,7 +176,7 @@ impl Run {
 
     /// In plain SQL: no process is told.
     async fn enqueue(&self, (workspace, definition): (Uuid, Uuid), many: i64) -> anyhow::Result<()> {
-        let sql = "SELECT forebay_enqueue($1, $2, jsonb_build_object('n', n)) FROM generate_series(1, $3::bigint) AS n";
+        let sql = "SELECT forebay.enqueue($1, $2, jsonb_build_object('n', n)) FROM generate_series(1, $3::bigint) AS n";
         self.setup.client.query(sql, &[&workspace, &definition, &many]).await.context("enqueue in SQL")?;
         Ok(())
     }

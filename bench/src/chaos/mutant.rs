@@ -140,7 +140,7 @@ impl Mutant {
             Mutant::ManyAnswers => replaced("ask", &[STILL_OPEN, STILL_OPEN_ROW, USED])?,
             Mutant::UnfencedTask => replaced("task", &[SHOWN_CLAIM, SHOWN_CLAIM_ROW])?,
             Mutant::TwinChildren => {
-                format!("DROP INDEX workflow_execution_child;\n{}", replaced("child", &[FOUND_CHILD])?)
+                format!("DROP INDEX forebay.workflow_execution_child;\n{}", replaced("child", &[FOUND_CHILD])?)
             }
             Mutant::FullLetsGo => replaced("beat", &[DISPATCHES, TAKES_SHARDS])?,
             // The database knows nothing of it.
@@ -184,7 +184,8 @@ pub(super) async fn mutate(client: &Client, mutant: Option<Mutant>) -> anyhow::R
 
 /// Every function is what it was.
 pub(super) async fn whole(client: &Client) -> anyhow::Result<()> {
-    let functions: String = store::migrate::FUNCTIONS.iter().map(|(_, text)| format!("{text}\n")).collect();
+    let functions = store::migrate::FUNCTIONS.iter().chain(&store::migrate::SHARED);
+    let functions: String = functions.map(|(_, text)| format!("{text}\n")).collect();
     client.batch_execute(&functions).await.context("restore the functions")
 }
 
@@ -197,7 +198,7 @@ pub(super) async fn restore(client: &Client) -> anyhow::Result<()> {
 
 const LATE_RECORD: (&str, &str) = (
     "BEGIN\n    -- The rows are changed below",
-    "BEGIN\n    PERFORM chaos_arrive();\n    -- The rows are changed below",
+    "BEGIN\n    PERFORM forebay.chaos_arrive();\n    -- The rows are changed below",
 );
 /// Both ways to the lock: to wait for it, and to ask for several.
 const LOCK: (&str, &str) = ("PERFORM pg_advisory_xact_lock(7001, v_shards[1]);", "NULL;");
@@ -220,8 +221,8 @@ const OWNED: (&str, &str) = (
 const TAKEN_AGAIN: (&str, &str) = ("attempt = greatest(n.attempt, 1)", "attempt = n.attempt + 1");
 /// Whatever claim is shown, it is taken for the one that holds the job.
 const SHOWN: (&str, &str) = (
-    "fb_job_held_1(p_id, p_workspace, p_claim);\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM fb_job_finish_1",
-    "fb_job_held_1(p_id, p_workspace, (SELECT j.claim_id FROM workflow_queue_job j WHERE j.id = p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM fb_job_finish_1",
+    "forebay.fb_job_held_1(p_id, p_workspace, p_claim);\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay.fb_job_finish_1",
+    "forebay.fb_job_held_1(p_id, p_workspace, (SELECT j.claim_id FROM forebay.workflow_queue_job j WHERE j.id = p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay.fb_job_finish_1",
 );
 const NOT_OURS: (&str, &str) = (" OR t.held = 'ours' THEN 'lost'", " THEN 'lost'");
 const STILL_PENDING: (&str, &str) =
@@ -260,6 +261,7 @@ const GRANTED: &str = "WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'g
 fn replaced(function: &str, changes: &[(&str, &str)]) -> anyhow::Result<String> {
     let (_, text) = store::migrate::FUNCTIONS
         .iter()
+        .chain(&store::migrate::SHARED)
         .find(|(name, _)| *name == function)
         .with_context(|| format!("there is no function {function}"))?;
     let mut text = (*text).to_owned();
@@ -272,7 +274,7 @@ fn replaced(function: &str, changes: &[(&str, &str)]) -> anyhow::Result<String> 
 
 fn fences(verb: &str) -> String {
     ["workspace", "workflow_definition", "tier"]
-        .map(|table| format!("ALTER TABLE {table} {verb} TRIGGER fence;"))
+        .map(|table| format!("ALTER TABLE forebay.{table} {verb} TRIGGER fence;"))
         .concat()
 }
 

@@ -135,6 +135,7 @@ struct Worker {
 impl Worker {
     async fn new(target: &Target, steps: &[&'static str; 3], first: usize) -> Result<Worker> {
         let client = target.connect().await?;
+        client.batch_execute("SET search_path = forebay, public").await?;
         let mut prepared = Vec::new();
         for step in steps {
             prepared.push(client.prepare(step).await.context("prepare a step")?);

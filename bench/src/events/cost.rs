@@ -18,7 +18,7 @@ const ROUNDS: usize = 5;
 /// What tells every change of an execution.
 const STREAM: &str = "/api/v1/workflow/executions/events";
 /// What each part of a statement that writes the log begins with.
-const WRITES: &str = "INSERT INTO change_log";
+const WRITES: &str = "INSERT INTO forebay.change_log";
 
 pub(super) struct Cost {
     /// The share of throughput lost to writing the log.
@@ -126,10 +126,9 @@ mod tests {
 
     #[test]
     fn only_the_part_that_writes_the_log_goes() {
-        let text =
-            "WITH e AS (SELECT 1),\n    l AS (\n INSERT INTO change_log SELECT f(e.id) FROM e HAVING (true))\nSELECT 2";
+        let text = "WITH e AS (SELECT 1),\n    l AS (\n INSERT INTO forebay.change_log SELECT f(e.id) FROM e HAVING (true))\nSELECT 2";
         assert_eq!(without(text).as_deref(), Some("WITH e AS (SELECT 1)\nSELECT 2"));
         assert_eq!(without("SELECT 1").as_deref(), Some("SELECT 1"));
-        assert_eq!(without("INSERT INTO change_log SELECT 1"), None);
+        assert_eq!(without("INSERT INTO forebay.change_log SELECT 1"), None);
     }
 }

@@ -94,7 +94,7 @@ async fn one(world: &World, service: &Service, case: Case, scale: f64) -> Result
         let every = Duration::from_secs(1) * u32::try_from(WRITERS)? / case.rate;
         writers.spawn(async move {
             let insert =
-                "INSERT INTO workflow_queue_projection (event_id, event_type, event_data, stream_id, stream_type)
+                "INSERT INTO public.workflow_queue_projection (event_id, event_type, event_data, stream_id, stream_type)
                 VALUES (gen_random_uuid(), 'bench.row', '{}', gen_random_uuid(), $1)";
             let insert = client.prepare(insert).await?;
             let mut next = tokio::time::interval(every);

@@ -77,7 +77,7 @@ impl World {
         client
             .batch_execute(
                 "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-                 SET synchronous_commit = off; SET maintenance_work_mem = '256MB'",
+                 SET search_path = forebay, public; SET synchronous_commit = off; SET maintenance_work_mem = '256MB'",
             )
             .await?;
         let process = ProcessId(store::new_id());

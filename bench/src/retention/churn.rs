@@ -81,7 +81,7 @@ impl Churn {
 async fn watch(target: Target, open: Arc<AtomicI64>, stop: CancellationToken) -> Result<()> {
     let client = target.connect().await?;
     while !stop.is_cancelled() {
-        let sql = "SELECT count(*) FROM execution_queue WHERE stage IN (0, 5)";
+        let sql = "SELECT count(*) FROM forebay.execution_queue WHERE stage IN (0, 5)";
         open.store(client.query_one(sql, &[]).await?.try_get(0)?, Ordering::Relaxed);
         tokio::time::sleep(LOOK).await;
     }

@@ -7,7 +7,7 @@
 -- then RUNNING of the execution itself, if it is a child.
 -- The same attempt again changes nothing but that an answer counts as seen; a later one opens the ask anew. An answer that came
 -- before anybody asked is taken at once.
-CREATE OR REPLACE FUNCTION fb_ask_1(
+CREATE OR REPLACE FUNCTION forebay.fb_ask_1(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_attempt int,
     p_kind text, p_event text, p_match text, p_queue text, p_lease_s float8, p_input jsonb, p_expires_s float8)
 RETURNS TABLE (held boolean, status text, attempt int, expires_in_s float8, outcome text, output jsonb, error jsonb,
@@ -16,39 +16,39 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    a workflow_execution_ask;
+    a forebay.workflow_execution_ask;
     opened boolean := false;
 BEGIN
-    PERFORM 1 FROM workflow_execution e
+    PERFORM 1 FROM forebay.workflow_execution e
      WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
     IF FOUND AND p_execution <> p_holder THEN
-        PERFORM 1 FROM workflow_execution e
+        PERFORM 1 FROM forebay.workflow_execution e
          WHERE e.id = p_execution AND e.root = p_holder AND e.status = 'RUNNING' FOR UPDATE;
     END IF;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
         RETURN;
     END IF;
-    INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
+    INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
         match, events_from, look, queue, lease_s, input, opened_at, expires_at)
-    SELECT p_execution, p_node, p_iteration, fb_uuid7(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
+    SELECT p_execution, p_node, p_iteration, forebay.fb_uuid7(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
            p_match, CASE WHEN p_event IS NOT NULL THEN e.created_at END, p_event IS NOT NULL, p_queue, p_lease_s, p_input,
            clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
-      FROM workflow_execution e WHERE e.id = p_execution
+      FROM forebay.workflow_execution e WHERE e.id = p_execution
     ON CONFLICT DO NOTHING;
     opened := FOUND;
-    SELECT * INTO a FROM workflow_execution_ask a
+    SELECT * INTO a FROM forebay.workflow_execution_ask a
      WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
     IF a.attempt = 0 AND a.status = 'ANSWERED' THEN
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input, opened_at = clock_timestamp()
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'ANSWERED'
         RETURNING * INTO a;
     ELSIF a.attempt < p_attempt AND a.status <> 'CLOSED' THEN
         opened := true;
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = 'OPEN', holder = p_holder, attempt = p_attempt, event_type = p_event, match = p_match,
-               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM workflow_execution e WHERE e.id = p_execution) END,
+               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM forebay.workflow_execution e WHERE e.id = p_execution) END,
                look = p_event IS NOT NULL, look_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
                opened_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => p_expires_s),
                ended_claim = CASE WHEN a.outcome IS NOT NULL THEN a.claim_id END, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL,
@@ -58,17 +58,17 @@ BEGIN
            AND a.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
         RETURNING * INTO a;
     ELSIF a.attempt = p_attempt AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp() THEN
-        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
+        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('OPEN', 'CLAIMED')
         RETURNING * INTO a;
     ELSIF a.attempt = p_attempt AND a.status IN ('ANSWERED', 'EXPIRED') AND a.seen_at IS NULL THEN
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('ANSWERED', 'EXPIRED')
         RETURNING * INTO a;
     END IF;
     IF opened AND a.event_type IS NOT NULL THEN
-        PERFORM fb_events_noted_2(a);
+        PERFORM forebay.fb_events_noted_2(a);
     ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
     END IF;
@@ -77,11 +77,11 @@ BEGIN
 END $fn$;
 
 -- Notes a wait: what happened since its execution was made is to be judged for it, in pages.
-CREATE OR REPLACE FUNCTION fb_events_noted_2(p_ask workflow_execution_ask) RETURNS void
+CREATE OR REPLACE FUNCTION forebay.fb_events_noted_2(p_ask forebay.workflow_execution_ask) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $fn$
 BEGIN
-    INSERT INTO workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at, after_sequence)
+    INSERT INTO forebay.workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at, after_sequence)
     VALUES (p_ask.workspace_id, p_ask.execution_id, p_ask.node, p_ask.iteration, p_ask.events_from, 0);
     IF pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
@@ -91,29 +91,29 @@ END $fn$;
 -- The second look of waits for events. An event whose writer did not see the wait has a number that was drawn before the wait was
 -- committed, and so one below any that is drawn by somebody who sees it: when all of those are over, every such event is to be
 -- seen. First such a number is drawn, and then waited for.
-CREATE OR REPLACE FUNCTION fb_asks_looked_1(p_limit int) RETURNS bigint
+CREATE OR REPLACE FUNCTION forebay.fb_asks_looked_1(p_limit int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    a workflow_execution_ask;
+    a forebay.workflow_execution_ask;
     looked bigint := 0;
 BEGIN
     FOR a IN
-        UPDATE workflow_execution_ask a SET look = false, look_xid = NULL
+        UPDATE forebay.workflow_execution_ask a SET look = false, look_xid = NULL
          WHERE a.id = ANY (ARRAY(
-               SELECT a.id FROM workflow_execution_ask a
+               SELECT a.id FROM forebay.workflow_execution_ask a
                 WHERE a.look AND a.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND a.status = 'OPEN'
                 ORDER BY a.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
            AND a.status = 'OPEN'
         RETURNING a.*
     LOOP
-        PERFORM fb_events_noted_2(a);
+        PERFORM forebay.fb_events_noted_2(a);
         looked := looked + 1;
     END LOOP;
-    UPDATE workflow_execution_ask a SET look_xid = pg_current_xact_id()
+    UPDATE forebay.workflow_execution_ask a SET look_xid = pg_current_xact_id()
      WHERE a.id = ANY (ARRAY(
-           SELECT a.id FROM workflow_execution_ask a
+           SELECT a.id FROM forebay.workflow_execution_ask a
             WHERE a.look AND a.look_xid IS NULL AND a.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
        AND a.status = 'OPEN';
     RETURN looked;
@@ -121,23 +121,23 @@ END $fn$;
 
 -- What came for the asks of a holder's tree since it last looked. That the run was called is noted as heard: unless somebody wants it to
 -- end, which it must not sleep over.
-CREATE OR REPLACE FUNCTION fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint)
+CREATE OR REPLACE FUNCTION forebay.fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint)
 RETURNS TABLE (held boolean, execution uuid, node text, iteration int, attempt int, status text, outcome text, output jsonb,
                error jsonb, answered_by text, answered_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 BEGIN
-    UPDATE workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
+    UPDATE forebay.workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
      WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING';
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
         RETURN;
     END IF;
-    UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+    UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
      WHERE a.holder = p_holder AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp();
     RETURN QUERY
-    UPDATE workflow_execution_ask a
+    UPDATE forebay.workflow_execution_ask a
        SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
      WHERE a.holder = p_holder AND a.seen_at IS NULL AND a.status IN ('ANSWERED', 'EXPIRED')
     RETURNING true, a.execution_id, a.node, a.iteration, a.attempt, a.status, a.outcome, a.output, a.error, a.answered_by, a.answered_at;
@@ -145,29 +145,29 @@ BEGIN
 END $fn$;
 
 -- Locks the root of an execution's tree and then the execution, whatever their ids; answers whether it has not ended (null: there is none).
-CREATE OR REPLACE FUNCTION fb_lock_tree_1(p_execution uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION forebay.fb_lock_tree_1(p_execution uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 BEGIN
-    PERFORM 1 FROM workflow_execution e WHERE e.id = (SELECT t.root FROM workflow_execution t WHERE t.id = p_execution) FOR UPDATE;
-    PERFORM 1 FROM workflow_execution e WHERE e.id = p_execution FOR UPDATE;
-    RETURN (SELECT e.completed_at IS NULL FROM workflow_execution e WHERE e.id = p_execution);
+    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = (SELECT t.root FROM forebay.workflow_execution t WHERE t.id = p_execution) FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = p_execution FOR UPDATE;
+    RETURN (SELECT e.completed_at IS NULL FROM forebay.workflow_execution e WHERE e.id = p_execution);
 END $fn$;
 
 -- Calls a run whose row is locked: now, whether it has an owner or not. Answers its engine.
-CREATE OR REPLACE FUNCTION fb_call_1(p_holder uuid) RETURNS text
+CREATE OR REPLACE FUNCTION forebay.fb_call_1(p_holder uuid) RETURNS text
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
-    UPDATE workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
+    UPDATE forebay.workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
      WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
 $fn$;
 
 -- Why an answer would be heard by nobody: 'settled' (the node, the item or its loop), 'past' (the loop's list is shorter). Null: it may be.
-CREATE OR REPLACE FUNCTION fb_answer_useless_1(p_execution uuid, p_node text, p_iteration int) RETURNS text
+CREATE OR REPLACE FUNCTION forebay.fb_answer_useless_1(p_execution uuid, p_node text, p_iteration int) RETURNS text
 LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
     SELECT CASE WHEN bool_or(n.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
                 WHEN bool_or(n.iteration = 0 AND jsonb_typeof(n.input -> 'items') = 'array'
                              AND jsonb_array_length(n.input -> 'items') < p_iteration) THEN 'past' END
-      FROM workflow_execution_node n
+      FROM forebay.workflow_execution_node n
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration IN (0, p_iteration)
 $fn$;
 
@@ -175,45 +175,45 @@ $fn$;
 -- 'used' (this token was); 'expired'; 'over' (the execution ended); 'settled' (its node did, without it); 'past' (its loop has no such
 -- item); 'missing'. With p_open nothing is kept early; p_token is shown
 -- instead of a workspace, and used up.
-CREATE OR REPLACE FUNCTION fb_answer_1(
+CREATE OR REPLACE FUNCTION forebay.fb_answer_1(
     p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean)
 RETURNS TABLE (told text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    a workflow_execution_ask;
-    t workflow_execution_token;
+    a forebay.workflow_execution_ask;
+    t forebay.workflow_execution_token;
     v_lives boolean;
     v_told text;
     v_useless text;
     v_workspace uuid;
 BEGIN
-    v_workspace := (SELECT e.workspace_id FROM workflow_execution e
+    v_workspace := (SELECT e.workspace_id FROM forebay.workflow_execution e
                      WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
     IF v_workspace IS NULL THEN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
-    v_lives := fb_lock_tree_1(p_execution);
+    v_lives := forebay.fb_lock_tree_1(p_execution);
     IF p_token IS NOT NULL THEN
-        SELECT * INTO t FROM workflow_execution_token t
+        SELECT * INTO t FROM forebay.workflow_execution_token t
          WHERE t.hash = p_token AND t.execution_id = p_execution AND t.node = p_node AND t.iteration = p_iteration FOR UPDATE;
         v_told := CASE WHEN t.hash IS NULL THEN 'missing' WHEN t.used_at IS NOT NULL THEN 'used'
                        WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
     END IF;
     v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
-    v_useless := fb_answer_useless_1(p_execution, p_node, p_iteration);
+    v_useless := forebay.fb_answer_useless_1(p_execution, p_node, p_iteration);
     IF v_told IS NULL AND NOT p_open AND v_useless IS NULL THEN
-        INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
+        INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
             answered_by, answered_at)
-        VALUES (p_execution, p_node, p_iteration, fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
+        VALUES (p_execution, p_node, p_iteration, forebay.fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
             clock_timestamp())
         ON CONFLICT DO NOTHING;
         v_told := CASE WHEN FOUND THEN 'early' END;
     END IF;
     IF v_told IS NULL THEN
-        SELECT * INTO a FROM workflow_execution_ask a
+        SELECT * INTO a FROM forebay.workflow_execution_ask a
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
         v_told := CASE WHEN a.id IS NULL AND NOT p_open AND v_useless IS NOT NULL THEN v_useless
                        WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
@@ -221,32 +221,32 @@ BEGIN
                        WHEN a.status = 'OPEN' THEN coalesce(v_useless, 'accepted')
                        WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
                        WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by, answered_at = clock_timestamp(), look = false
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';
-        UPDATE workflow_execution_ask a SET status = 'EXPIRED', look = false
+        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', look = false
          WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'expired';
     END IF;
     IF v_told IN ('accepted', 'early') THEN
-        UPDATE workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
-        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        UPDATE forebay.workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
         VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
     END IF;
-    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN fb_call_1(a.holder) END, a.holder,
-                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN forebay.fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
 END $fn$;
 
 -- What an execution's end leaves open is closed, in the transaction that ends it.
-CREATE OR REPLACE FUNCTION fb_asks_closed_1(p_ids uuid[]) RETURNS void
+CREATE OR REPLACE FUNCTION forebay.fb_asks_closed_1(p_ids uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
-    UPDATE workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
+    UPDATE forebay.workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
      WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
 $fn$;
 
 -- Takes the time from what is overdue, and tasks from workers that are silent: the p_most-th such in a row fails the attempt with p_error. A
 -- row for each: 'expired', 'lost' (offered again) or 'failed', with whom to tell. An execution that somebody else has locked is left
 -- for the next time.
-CREATE OR REPLACE FUNCTION fb_asks_swept_1(p_limit int, p_most int, p_error jsonb)
+CREATE OR REPLACE FUNCTION forebay.fb_asks_swept_1(p_limit int, p_most int, p_error jsonb)
 RETURNS TABLE (what text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -255,37 +255,37 @@ DECLARE
     v_holders uuid[];
 BEGIN
     RETURN QUERY
-    UPDATE workflow_execution_ask a
+    UPDATE forebay.workflow_execution_ask a
        SET status = 'OPEN', lost = a.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL
      WHERE a.id = ANY (ARRAY(
-           SELECT a.id FROM workflow_execution_ask a
+           SELECT a.id FROM forebay.workflow_execution_ask a
             WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
             ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
        AND a.status = 'CLAIMED'
     RETURNING 'lost', NULL::text, NULL::uuid, NULL::uuid;
 
     v_holders := ARRAY(
-        SELECT e.id FROM workflow_execution e
+        SELECT e.id FROM forebay.workflow_execution e
          WHERE e.id = ANY (ARRAY(
-               SELECT a.holder FROM workflow_execution_ask a
+               SELECT a.holder FROM forebay.workflow_execution_ask a
                 WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
                 ORDER BY a.lease_until LIMIT p_limit) || ARRAY(
-               SELECT a.holder FROM workflow_execution_ask a
+               SELECT a.holder FROM forebay.workflow_execution_ask a
                 WHERE a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
                 ORDER BY a.expires_at LIMIT p_limit))
          ORDER BY e.id FOR UPDATE SKIP LOCKED);
     RETURN QUERY
     WITH x AS (
-        UPDATE workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
          WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
         RETURNING 'expired' AS what, a.holder)
-    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
+    SELECT x.what, forebay.fb_call_1(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
     RETURN QUERY
     WITH x AS (
-        UPDATE workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask a
            SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay', answered_at = clock_timestamp(),
                lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
          WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
         RETURNING 'failed' AS what, a.holder)
-    SELECT x.what, fb_call_1(x.holder), x.holder, e.owner FROM x JOIN workflow_execution e ON e.id = x.holder;
+    SELECT x.what, forebay.fb_call_1(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
 END $fn$;

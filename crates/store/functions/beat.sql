@@ -9,13 +9,13 @@
 -- expired ones when below. Losing one late is harmless: two claimers of a shard only wait for each other.
 -- A full owner's shards keep their owner, and are also claimed for by the processes with room (p_has_room), each taking
 -- every n-th shard. p_waiting is what the caller itself found waiting in the shards it looks after.
-CREATE OR REPLACE FUNCTION fb_beat_3(
+CREATE OR REPLACE FUNCTION forebay.fb_beat_3(
     p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting int, p_lease_s float8, p_dead_after_s float8)
 RETURNS TABLE (what text, shard smallint, id uuid, runs bigint)
 LANGUAGE plpgsql VOLATILE AS $fn$
 #variable_conflict use_column
 BEGIN
-    UPDATE process p
+    UPDATE forebay.process p
        SET seen_at = clock_timestamp(), dispatching = p_dispatches, has_room = p_has_room, waiting_runs = p_waiting
      WHERE p.id = p_process AND p.ended_at IS NULL;
     IF NOT FOUND THEN
@@ -26,14 +26,14 @@ BEGIN
         RETURN QUERY
         WITH fair AS MATERIALIZED (
             SELECT ceil(64.0 / greatest(1, (
-                SELECT count(*) FROM process p
+                SELECT count(*) FROM forebay.process p
                  WHERE p.id <> p_process AND p.dispatching AND p.ended_at IS NULL
                    AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
         mine AS MATERIALIZED (
             SELECT o.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY o.shard) AS place
-              FROM shard_owner o WHERE o.owner = p_process),
+              FROM forebay.shard_owner o WHERE o.owner = p_process),
         free AS MATERIALIZED (
-            SELECT o.shard FROM shard_owner o
+            SELECT o.shard FROM forebay.shard_owner o
              WHERE o.until <= clock_timestamp() AND o.owner IS DISTINCT FROM p_process
              ORDER BY random() LIMIT greatest((SELECT share FROM fair) - (SELECT count(*) FROM mine), 0)
              FOR UPDATE SKIP LOCKED),
@@ -41,7 +41,7 @@ BEGIN
             SELECT mine.shard, mine.held <= fair.share OR mine.place > 1 AS keep FROM mine, fair
             UNION ALL SELECT free.shard, true FROM free),
         leased AS (
-            UPDATE shard_owner o
+            UPDATE forebay.shard_owner o
                SET owner = CASE WHEN wanted.keep THEN p_process END,
                    until = CASE WHEN wanted.keep THEN clock_timestamp() + make_interval(secs => p_lease_s) ELSE '-infinity' END
               FROM wanted WHERE o.shard = wanted.shard AND (o.owner = p_process OR o.until <= clock_timestamp())
@@ -51,25 +51,25 @@ BEGIN
     IF p_dispatches AND p_has_room THEN
         RETURN QUERY
         WITH with_room AS MATERIALIZED (
-            SELECT p.id, row_number() OVER (ORDER BY p.id) - 1 AS place, count(*) OVER () AS many FROM process p
+            SELECT p.id, row_number() OVER (ORDER BY p.id) - 1 AS place, count(*) OVER () AS many FROM forebay.process p
              WHERE p.dispatching AND p.has_room AND p.ended_at IS NULL
                AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
         SELECT 'claim', o.shard, NULL::uuid, NULL::bigint
-          FROM shard_owner o CROSS JOIN with_room me
+          FROM forebay.shard_owner o CROSS JOIN with_room me
          WHERE me.id = p_process AND o.shard % me.many = me.place
            AND NOT EXISTS (SELECT 1 FROM with_room w WHERE w.id = o.owner);
     END IF;
     RETURN QUERY
-    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(p.waiting_runs), 0)::bigint FROM process p
+    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(p.waiting_runs), 0)::bigint FROM forebay.process p
      WHERE p.ended_at IS NULL AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
     RETURN QUERY
-    SELECT 'cancel', NULL::smallint, e.id, NULL::bigint FROM workflow_execution e
+    SELECT 'cancel', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
      WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
     RETURN QUERY
-    SELECT 'wake', NULL::smallint, e.id, NULL::bigint FROM workflow_execution e
+    SELECT 'wake', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
      WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
     RETURN QUERY
-    SELECT 'dead', NULL::smallint, p.id, NULL::bigint FROM process p
+    SELECT 'dead', NULL::smallint, p.id, NULL::bigint FROM forebay.process p
      WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
            OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
      LIMIT 100;

@@ -3,28 +3,28 @@
 -- Hands out a page of the workspace whose turn it is behind p_after: pairs of an open wait and an event, in order, and a last row without.
 -- No row: nobody has anything to judge. A workspace is judged by one at a time, from its first candidate on, so that its waits hear of
 -- events in order; another whose first is taken is passed over. What is not said to be judged within p_lease_s is handed out again.
-CREATE OR REPLACE FUNCTION fb_candidates_taken_2(p_after uuid, p_limit int, p_lease_s float8)
+CREATE OR REPLACE FUNCTION forebay.fb_candidates_taken_2(p_after uuid, p_limit int, p_lease_s float8)
 RETURNS TABLE (claim uuid, workspace uuid, execution uuid, node text, iteration int, match text, event uuid, candidate bigint, wait uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
     v_claim CONSTANT uuid := gen_random_uuid();
-    v_place uuid := fb_candidates_turn_1(p_after);
+    v_place uuid := forebay.fb_candidates_turn_1(p_after);
     v_left int := p_limit;
     v_seen int;
-    c workflow_execution_candidate;
+    c forebay.workflow_execution_candidate;
     r record;
 BEGIN
     IF v_place IS NULL THEN
         RETURN;
     END IF;
-    FOR c IN SELECT * FROM workflow_execution_candidate c
+    FOR c IN SELECT * FROM forebay.workflow_execution_candidate c
               WHERE c.workspace_id = v_place AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp())
               ORDER BY c.id LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         v_seen := 0;
-        FOR r IN SELECT * FROM fb_candidate_page_1(c, v_left) LOOP
+        FOR r IN SELECT * FROM forebay.fb_candidate_page_1(c, v_left) LOOP
             v_seen := v_seen + 1;
             c.next_wait := r.wait;
             c.next_at := r.at;
@@ -34,9 +34,9 @@ BEGIN
             END IF;
         END LOOP;
         IF v_seen = 0 THEN
-            DELETE FROM workflow_execution_candidate d WHERE d.id = c.id;
+            DELETE FROM forebay.workflow_execution_candidate d WHERE d.id = c.id;
         ELSE
-            UPDATE workflow_execution_candidate u
+            UPDATE forebay.workflow_execution_candidate u
                SET taken_by = v_claim, taken_until = clock_timestamp() + make_interval(secs => p_lease_s),
                    next_wait = c.next_wait, next_at = c.next_at, next_sequence = c.next_sequence, more = v_seen >= v_left
              WHERE u.id = c.id;
@@ -48,7 +48,7 @@ BEGIN
 END $fn$;
 
 -- The workspace whose turn it is behind p_after: the next one whose first candidate nobody has, locked from here on.
-CREATE OR REPLACE FUNCTION fb_candidates_turn_1(p_after uuid) RETURNS uuid
+CREATE OR REPLACE FUNCTION forebay.fb_candidates_turn_1(p_after uuid) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 DECLARE
@@ -58,7 +58,7 @@ DECLARE
     v_first bigint;
 BEGIN
     FOR step IN 1..1000 LOOP
-        v_place := (SELECT c.workspace_id FROM workflow_execution_candidate c
+        v_place := (SELECT c.workspace_id FROM forebay.workflow_execution_candidate c
                      WHERE c.workspace_id > v_place ORDER BY c.workspace_id LIMIT 1);
         IF v_place IS NULL THEN
             EXIT WHEN v_round = 2;
@@ -66,8 +66,8 @@ BEGIN
             v_round := 2;
             CONTINUE;
         END IF;
-        v_first := (SELECT c.id FROM workflow_execution_candidate c WHERE c.workspace_id = v_place ORDER BY c.id LIMIT 1);
-        PERFORM 1 FROM workflow_execution_candidate c
+        v_first := (SELECT c.id FROM forebay.workflow_execution_candidate c WHERE c.workspace_id = v_place ORDER BY c.id LIMIT 1);
+        PERFORM 1 FROM forebay.workflow_execution_candidate c
           WHERE c.id = v_first AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             RETURN v_place;
@@ -78,7 +78,7 @@ END $fn$;
 
 -- The next p_limit pairs of a candidate: of an event the open waits for its type, of a wait that is open the events of its type. fits: the
 -- event is not from before the wait's execution.
-CREATE OR REPLACE FUNCTION fb_candidate_page_1(c workflow_execution_candidate, p_limit int)
+CREATE OR REPLACE FUNCTION forebay.fb_candidate_page_1(c forebay.workflow_execution_candidate, p_limit int)
 RETURNS TABLE (wait uuid, at timestamptz, sequence bigint, execution uuid, node text, iteration int, match text, event uuid, fits boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -87,9 +87,9 @@ BEGIN
     IF c.event_id IS NOT NULL THEN
         RETURN QUERY
         SELECT a.id, NULL::timestamptz, NULL::bigint, a.execution_id, a.node, a.iteration, a.match, d.id, a.events_from <= d.created_at
-          FROM domain_events d
+          FROM public.domain_events d
          CROSS JOIN LATERAL (
-               SELECT * FROM workflow_execution_ask a
+               SELECT * FROM forebay.workflow_execution_ask a
                 WHERE a.workspace_id = c.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
                   AND a.id > coalesce(c.after_wait, '00000000-0000-0000-0000-000000000000')
                 ORDER BY a.id LIMIT p_limit) a
@@ -98,9 +98,9 @@ BEGIN
     ELSE
         RETURN QUERY
         SELECT NULL::uuid, d.created_at, d.sequence, a.execution_id, a.node, a.iteration, a.match, d.id, true
-          FROM workflow_execution_ask a
+          FROM forebay.workflow_execution_ask a
          CROSS JOIN LATERAL (
-               SELECT * FROM domain_events d
+               SELECT * FROM public.domain_events d
                 WHERE d.workspace_id = c.workspace_id AND d.event_type = a.event_type AND d.stream_type <> 'workflow_queue'
                   AND (d.created_at, d.sequence) > (c.after_at, c.after_sequence)
                 ORDER BY d.created_at, d.sequence LIMIT p_limit) d
@@ -112,18 +112,18 @@ END $fn$;
 -- Marks a page as judged. A candidate with more pairs continues behind the page; the others are done.
 -- With p_candidate, only the pairs up to p_wait and p_event of that candidate were judged, and the rest of the page is released for
 -- the next judge; without it, the whole page was. If another judge has claimed the page since, nothing changes.
-CREATE OR REPLACE FUNCTION fb_candidates_judged_2(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
+CREATE OR REPLACE FUNCTION forebay.fb_candidates_judged_2(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
-    UPDATE workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
+    UPDATE forebay.workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
      WHERE c.taken_by = p_claim AND c.id > p_candidate;
     -- Of an event the waits are read in order, of a wait the events.
-    UPDATE workflow_execution_candidate c
+    UPDATE forebay.workflow_execution_candidate c
        SET next_wait = p_wait, more = true,
-           next_at = (SELECT d.created_at FROM domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL),
-           next_sequence = (SELECT d.sequence FROM domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL)
+           next_at = (SELECT d.created_at FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL),
+           next_sequence = (SELECT d.sequence FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL)
      WHERE c.taken_by = p_claim AND c.id = p_candidate;
-    DELETE FROM workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
-    UPDATE workflow_execution_candidate c
+    DELETE FROM forebay.workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
+    UPDATE forebay.workflow_execution_candidate c
        SET after_wait = c.next_wait, after_at = c.next_at, after_sequence = c.next_sequence, taken_by = NULL, taken_until = NULL, more = false
      WHERE c.taken_by = p_claim AND c.more;
 $fn$;

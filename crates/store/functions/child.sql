@@ -8,7 +8,7 @@
 -- unknown: of one of its nodes it is not known whether it took effect.
 --
 -- p_begins: the holder runs the child too. It is RUNNING at once then, without an owner of its own; else PENDING until it begins.
-CREATE OR REPLACE FUNCTION fb_child_2(
+CREATE OR REPLACE FUNCTION forebay.fb_child_2(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration int, p_attempt int,
     p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint,
     p_engine text, p_begins boolean, p_semantics int, p_max_depth int, p_max_descendants int)
@@ -26,18 +26,18 @@ DECLARE
     v_now timestamptz;
     v_made boolean := false;
 BEGIN
-    SELECT e.id, e.descendants INTO r FROM workflow_execution e
-     WHERE e.id = (SELECT x.root FROM workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
-    SELECT e.* INTO p FROM workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
+    SELECT e.id, e.descendants INTO r FROM forebay.workflow_execution e
+     WHERE e.id = (SELECT x.root FROM forebay.workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
+    SELECT e.* INTO p FROM forebay.workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
     IF p.id IS NULL OR NOT p_holder IN (p.id, r.id) OR NOT EXISTS (
-        SELECT 1 FROM workflow_execution e
+        SELECT 1 FROM forebay.workflow_execution e
          WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
         RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
             NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
         RETURN;
     END IF;
 
-    SELECT e.* INTO c FROM workflow_execution e
+    SELECT e.* INTO c FROM forebay.workflow_execution e
      WHERE e.parent = p_parent AND e.parent_node = p_node AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;
     IF c.id IS NULL THEN
         IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
@@ -48,7 +48,7 @@ BEGIN
         END IF;
         v_now := clock_timestamp();
         v_made := true;
-        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
             priority, timeout_ms, created_at, started_at, deadline_at, parent, root, parent_node, parent_iteration, parent_attempt,
             depth, trace_context)
         SELECT p_id, p.workspace_id, p_definition, p_version, CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics,
@@ -56,15 +56,15 @@ BEGIN
                CASE WHEN p_begins THEN v_now END,
                least(p.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
                p.id, r.id, p_node, p_iteration, p_attempt, p.depth + 1, p_trace;
-        UPDATE workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        UPDATE forebay.workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[p.workspace_id], CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
-        SELECT e.* INTO c FROM workflow_execution e WHERE e.id = p_id;
+        SELECT e.* INTO c FROM forebay.workflow_execution e WHERE e.id = p_id;
     END IF;
     RETURN QUERY
     SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
            c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
            (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
            c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error,
-           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND fb_is_unknown_1(c.id);
+           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay.fb_is_unknown_1(c.id);
 END $fn$;

@@ -21,7 +21,7 @@
 -- Each step adds columns to the one before it, and rows are changed by an array of their ids. A join
 -- may be planned the wrong way round while statistics say that the queue is empty, and then reads all
 -- of it. What is changed was locked before, in the state that the change leaves.
-CREATE OR REPLACE FUNCTION fb_claim_3(
+CREATE OR REPLACE FUNCTION forebay.fb_claim_3(
     p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
 RETURNS TABLE (
     kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean, newer boolean,
@@ -32,7 +32,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_has
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    v_shards int[] := ARRAY(SELECT DISTINCT get_byte(uuid_send(t.id), 15) & 63 FROM unnest(p_workspaces) AS t(id) ORDER BY 1);
+    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(t.id) FROM unnest(p_workspaces) AS t(id) ORDER BY 1);
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -53,16 +53,16 @@ BEGIN
                     ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
           FROM (SELECT t.id, max(t.want) AS want FROM unnest(p_workspaces, p_wanted) AS t(id, want) GROUP BY t.id) t
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM workspace x WHERE x.id = t.id LIMIT 1) ws
-         CROSS JOIN LATERAL (SELECT * FROM tier y WHERE y.name = ws.tier LIMIT 1) tier
-         CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM execution_queue r
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace x WHERE x.id = t.id LIMIT 1) ws
+         CROSS JOIN LATERAL (SELECT * FROM forebay.tier y WHERE y.name = ws.tier LIMIT 1) tier
+         CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM forebay.execution_queue r
                               WHERE r.shard = ws.shard AND r.workspace_id = ws.id AND r.stage = 5) u
          WHERE ws.shard = ANY (v_shards)),
     c AS MATERIALIZED (
         SELECT q.* FROM w CROSS JOIN LATERAL (
             SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated,
                    q.attempt_count, q.in_doubt, greatest(q.created_at, q.available_at) AS since
-              FROM execution_queue q
+              FROM forebay.execution_queue q
              WHERE q.shard = w.shard AND q.workspace_id = w.id AND q.stage = 0
              ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
     -- A missing definition must not block its workspace's head: it is claimed, then failed.
@@ -70,14 +70,14 @@ BEGIN
         SELECT c.*, d.id IS NULL OR d.deleted_at IS NOT NULL AS gone,
                CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
                c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
-                 + (SELECT count(*) FROM execution_queue r
+                 + (SELECT count(*) FROM forebay.execution_queue r
                      WHERE r.shard = c.shard AND r.workspace_id = c.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
                  <= coalesce(d.key_concurrency, 1) AS key_ok
-          FROM c LEFT JOIN workflow_definition d ON d.id = c.def),
+          FROM c LEFT JOIN forebay.workflow_definition d ON d.id = c.def),
     g AS (
         SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
-                 + (SELECT count(*) FROM execution_queue r
+                 + (SELECT count(*) FROM forebay.execution_queue r
                      WHERE r.shard = k.shard AND r.workspace_id = k.workspace_id AND r.stage = 5
                        AND r.workflow_definition_id = k.def) <= dlim) AS ok
           FROM k),
@@ -87,7 +87,7 @@ BEGIN
           FROM g LEFT JOIN LATERAL (
             SELECT e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at AS begun_of, e.trace_context,
                    least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0)) AS deadline_at
-              FROM workflow_execution e
+              FROM forebay.workflow_execution e
              WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics
                AND p_engine IS NOT NULL AND g.ok AND NOT g.gone
                FOR UPDATE SKIP LOCKED) e ON true),
@@ -99,26 +99,26 @@ BEGIN
                bool_or(NOT x.ok AND (x.gated OR NOT x.key_ok)) AS parked
           FROM x GROUP BY x.workspace_id),
     a AS (
-        UPDATE execution_queue q
+        UPDATE forebay.execution_queue q
            SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
                status = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
                dispatched_at = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN v_now END,
                gated = q.gated OR q.workflow_definition_id = ANY (ARRAY(SELECT DISTINCT x.def FROM x WHERE x.dlim IS NOT NULL))
          WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.ok)) AND q.status = 'PENDING'),
     s AS (
-        UPDATE execution_queue q
+        UPDATE forebay.execution_queue q
            SET gated = true,
                stage = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND x.key_ok)) THEN 3 ELSE 2 END
          WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND (x.gated OR NOT x.key_ok))) AND q.status = 'PENDING'),
     e AS (
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0))
          WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING'
         RETURNING e.id, e.workspace_id),
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0)
     SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
            coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
@@ -126,13 +126,13 @@ BEGIN
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
            coalesce(x.trace_context, o.trace_context), (extract(epoch FROM v_now - x.since) * 1000)::bigint
       FROM x LEFT JOIN LATERAL (
-            SELECT o.version_id, o.semantics, o.trace_context FROM workflow_execution o
+            SELECT o.version_id, o.semantics, o.trace_context FROM forebay.workflow_execution o
              WHERE o.id = x.id AND NOT x.begun LIMIT 1) o ON true
      WHERE x.ok
     UNION ALL
     SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            w.running + coalesce(m.taken, 0), w.lim,
-           NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM execution_queue r
+           NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue r
                 WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
                 LIMIT 1 + coalesce(m.met, 0)) n) > coalesce(m.met, 0),
            coalesce(m.parked, false),
@@ -145,5 +145,5 @@ BEGIN
     SELECT 'busy', t.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
       FROM unnest(p_workspaces) AS t(id)
-     WHERE NOT (get_byte(uuid_send(t.id), 15) & 63) = ANY (v_shards);
+     WHERE NOT forebay.shard_of(t.id) = ANY (v_shards);
 END $fn$;

@@ -3,7 +3,7 @@
 --
 -- Fenced by the holder, whose row is locked, and repeatable. Nothing is written if it is more than p_most bytes. p_looks says what of it
 -- the caller wants to see: 'all', 'some' (without the items) or 'none'.
-CREATE OR REPLACE FUNCTION fb_gather_1(
+CREATE OR REPLACE FUNCTION forebay.fb_gather_1(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text)
 RETURNS TABLE (held boolean, large boolean, output jsonb)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -12,14 +12,14 @@ AS $fn$
 DECLARE
     made jsonb;
 BEGIN
-    PERFORM 1 FROM workflow_execution e
+    PERFORM 1 FROM forebay.workflow_execution e
      WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, false, NULL::jsonb;
         RETURN;
     END IF;
     IF (SELECT sum(octet_length(CASE n.status WHEN 'COMPLETED' THEN n.output::text WHEN 'FAILED' THEN n.error::text END))
-          FROM workflow_execution_node n
+          FROM forebay.workflow_execution_node n
          WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0) > p_most THEN
         RETURN QUERY SELECT true, true, NULL::jsonb;
         RETURN;
@@ -30,9 +30,9 @@ BEGIN
                   jsonb_agg(jsonb_build_object('index', n.iteration - 1, 'error', n.error) ORDER BY n.iteration)
                       FILTER (WHERE n.status = 'FAILED'), '[]')) ELSE '{}' END
       INTO made
-      FROM workflow_execution_node n
+      FROM forebay.workflow_execution_node n
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0;
-    UPDATE workflow_execution_node n SET output = made
+    UPDATE forebay.workflow_execution_node n SET output = made
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
     RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
 END $fn$;

@@ -12,7 +12,7 @@
 -- the runs, from 1: a call may bring the same execution twice, from a process that lost it and took
 -- it up again, and what the older run says is refused with it. A run to be parked gives r_park_ms, the time after which it
 -- wants to go on at the latest; one that ends how many of its facts settle a node.
-CREATE OR REPLACE FUNCTION fb_record_5(
+CREATE OR REPLACE FUNCTION forebay.fb_record_5(
     p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[],
     f_runs int[], f_nodes text[], f_iterations int[], f_statuses text[], f_attempts int[], f_next_in_ms bigint[],
     f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], f_once boolean[],
@@ -35,7 +35,7 @@ BEGIN
       INTO seqs, places, owners
       FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
       LEFT JOIN LATERAL (
-           SELECT e.ctid, e.last_seq, e.workspace_id FROM workflow_execution e
+           SELECT e.ctid, e.last_seq, e.workspace_id FROM forebay.workflow_execution e
             WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
               FOR UPDATE) e ON true;
     IF r_ids <> r_holders THEN
@@ -45,7 +45,7 @@ BEGIN
           FROM (SELECT * FROM unnest(r_ids, r_holders, seqs, places) WITH ORDINALITY AS t(id, holder, seq, place, ord)
                  ORDER BY t.id) t
           LEFT JOIN LATERAL (
-               SELECT c.ctid, c.last_seq FROM workflow_execution c
+               SELECT c.ctid, c.last_seq FROM forebay.workflow_execution c
                 WHERE c.id = t.id AND t.id <> t.holder AND t.seq >= 0 AND c.root = t.holder AND c.status = 'RUNNING'
                   FOR UPDATE) c ON true;
     END IF;
@@ -61,7 +61,7 @@ BEGIN
                        WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
                  WHERE seqs[f.run] >= 0) f),
     n AS (
-        INSERT INTO workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
+        INSERT INTO forebay.workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
             next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
         SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
                clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error, f.failed,
@@ -86,7 +86,7 @@ BEGIN
         RETURNING n.execution_id, n.workspace_id, n.seq),
     -- Whose nodes have moved; an end says so itself.
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces)
         SELECT 'nodes', 'UPDATE', array_agg(m.id), array_agg(m.ws)
           FROM (SELECT DISTINCT n.execution_id AS id, n.workspace_id AS ws FROM n
                  WHERE cardinality(e_runs) < cardinality(r_ids)
@@ -94,7 +94,7 @@ BEGIN
         HAVING count(*) > 0)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
     -- once, below: its facts cannot be repeated, because it is over then.
-    UPDATE workflow_execution e SET last_seq = s.seq
+    UPDATE forebay.workflow_execution e SET last_seq = s.seq
       FROM (SELECT t.place, max(n.seq) AS seq
               FROM n JOIN unnest(r_ids, places) WITH ORDINALITY AS t(id, place, ord)
                 ON t.id = n.execution_id AND seqs[t.ord] >= 0 AND NOT t.ord = ANY (e_runs)
@@ -104,7 +104,7 @@ BEGIN
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
     IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS t(ms) WHERE t.ms IS NOT NULL) THEN
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET owner = NULL, owner_epoch = e.owner_epoch + 1,
                wake_at = least(e.wake_at, e.deadline_at, clock_timestamp() + make_interval(secs => (
                     SELECT min(t.ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
@@ -114,7 +114,7 @@ BEGIN
     END IF;
 
     WITH e AS (
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
                last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
@@ -122,7 +122,7 @@ BEGIN
          WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
         RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger, e.parent IS NOT NULL OR e.descendants > 0 AS tree),
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
     SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
            array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
@@ -130,7 +130,7 @@ BEGIN
       INTO ends FROM e;
     -- What its descendants settled is a root's progress.
     IF r_ids <> r_holders THEN
-        UPDATE workflow_execution e
+        UPDATE forebay.workflow_execution e
            SET tree_seq = e.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS f(run, status)
                 WHERE r_holders[f.run] = e.id AND r_ids[f.run] <> e.id AND seqs[f.run] >= 0
                   AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
@@ -142,13 +142,13 @@ BEGIN
         RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
-        IF EXISTS (SELECT 1 FROM webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
-            PERFORM fb_webhooks_1(ends.ids);
+        IF EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
+            PERFORM forebay.fb_webhooks_1(ends.ids);
         END IF;
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN fb_left_3(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
+          LEFT JOIN forebay.fb_left_3(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $fn$;

@@ -4,37 +4,37 @@
 -- same slice while the slice has room; the rest is noted in retired_execution, and later slices finish it, also after a crash.
 
 -- Deletes at most p_rows rows that belong to these executions; answers how many more it could have deleted. 0: some may be left.
-CREATE OR REPLACE FUNCTION fb_retire_rows_1(p_ids uuid[], p_rows int) RETURNS int LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION forebay.fb_retire_rows_1(p_ids uuid[], p_rows int) RETURNS int LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 DECLARE
     v_left int := p_rows;
     v_gone int;
 BEGIN
-    DELETE FROM workflow_execution_node n
-     WHERE n.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_node m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_node n
+     WHERE n.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_node m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM workflow_execution_ask a
-     WHERE a.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_ask m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_ask a
+     WHERE a.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_ask m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM workflow_execution_token t
-     WHERE t.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_token m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_token t
+     WHERE t.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_token m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM workflow_execution_candidate c
-     WHERE c.ctid = ANY (ARRAY(SELECT m.ctid FROM workflow_execution_candidate m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_candidate c
+     WHERE c.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_candidate m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     RETURN v_left - v_gone;
 END $fn$;
 
 -- Whether anything is left of a deleted execution.
-CREATE OR REPLACE FUNCTION fb_retire_remains_1(p_id uuid) RETURNS boolean LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
-    SELECT EXISTS (SELECT 1 FROM workflow_execution_node n WHERE n.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM workflow_execution_ask a WHERE a.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM workflow_execution_token t WHERE t.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM workflow_execution_candidate c WHERE c.execution_id = p_id)
+CREATE OR REPLACE FUNCTION forebay.fb_retire_remains_1(p_id uuid) RETURNS boolean LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
+    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_ask a WHERE a.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_token t WHERE t.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate c WHERE c.execution_id = p_id)
 $fn$;
 
 -- Looks at the next p_scan executions by id behind p_from, and deletes those that ended more than p_age_s ago; at most p_rows rows of
@@ -43,21 +43,21 @@ $fn$;
 -- Ids begin with their time and nothing ends before it starts, so the walk ends at p_age_s ago: no index of ends is needed, which
 -- every end would have to pay for. Kept: what has not ended, what an idempotency key of the last p_keys_kept_s names, and a root with a
 -- descendant that is open. A descendant goes after its root, whenever it ended: its id is greater, so the same walk meets it.
-CREATE OR REPLACE FUNCTION fb_retire_1(p_age_s float8, p_keys_kept_s float8, p_from uuid, p_scan int, p_rows int)
+CREATE OR REPLACE FUNCTION forebay.fb_retire_1(p_age_s float8, p_keys_kept_s float8, p_from uuid, p_scan int, p_rows int)
 RETURNS TABLE (next uuid, retired bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
 DECLARE
     v_old timestamptz := clock_timestamp() - make_interval(secs => p_age_s);
     v_before uuid := (lpad(to_hex((extract(epoch FROM v_old) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid;
-    v_ids uuid[] := ARRAY(SELECT r.id FROM retired_execution r ORDER BY r.id LIMIT 100);
+    v_ids uuid[] := ARRAY(SELECT r.id FROM forebay.retired_execution r ORDER BY r.id LIMIT 100);
     v_roots uuid[];
     v_scanned uuid[];
     v_left int;
 BEGIN
     IF v_ids <> '{}' THEN
-        v_left := fb_retire_rows_1(v_ids, p_rows);
-        DELETE FROM retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT fb_retire_remains_1(r.id));
+        v_left := forebay.fb_retire_rows_1(v_ids, p_rows);
+        DELETE FROM forebay.retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay.fb_retire_remains_1(r.id));
         RETURN QUERY SELECT p_from, 0::bigint;
         RETURN;
     END IF;
@@ -65,7 +65,7 @@ BEGIN
     v_scanned := ARRAY(
         SELECT s.id FROM (
             SELECT w.id, sum(1 + w.descendants) OVER (ORDER BY w.id) - w.descendants AS looked_at
-              FROM (SELECT e.id, e.descendants FROM workflow_execution e
+              FROM (SELECT e.id, e.descendants FROM forebay.workflow_execution e
                      WHERE e.id > p_from AND e.id < v_before ORDER BY e.id LIMIT p_scan) w) s
          WHERE s.looked_at <= p_rows ORDER BY s.id);
     IF v_scanned = '{}' THEN
@@ -73,20 +73,20 @@ BEGIN
         RETURN;
     END IF;
     v_roots := ARRAY(
-        SELECT e.id FROM workflow_execution e
+        SELECT e.id FROM forebay.workflow_execution e
          WHERE e.id = ANY (v_scanned) AND e.parent IS NULL AND e.completed_at < v_old
            AND (e.idempotency_key IS NULL OR e.created_at < clock_timestamp() - make_interval(secs => p_keys_kept_s))
-           AND NOT EXISTS (SELECT 1 FROM workflow_execution d WHERE d.root = e.id AND d.completed_at IS NULL)
+           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution d WHERE d.root = e.id AND d.completed_at IS NULL)
          ORDER BY e.id FOR UPDATE SKIP LOCKED);
     v_ids := v_roots || ARRAY(
-        SELECT d.id FROM workflow_execution d
+        SELECT d.id FROM forebay.workflow_execution d
          WHERE d.id = ANY (v_scanned) AND d.parent IS NOT NULL AND d.completed_at IS NOT NULL
-           AND (d.root = ANY (v_roots) OR NOT EXISTS (SELECT 1 FROM workflow_execution r WHERE r.id = d.root))
+           AND (d.root = ANY (v_roots) OR NOT EXISTS (SELECT 1 FROM forebay.workflow_execution r WHERE r.id = d.root))
          ORDER BY d.id FOR UPDATE SKIP LOCKED);
-    DELETE FROM execution_queue q WHERE q.id = ANY (v_ids) AND q.status = 'FAILED';
-    DELETE FROM workflow_execution e WHERE e.id = ANY (v_ids);
-    IF fb_retire_rows_1(v_ids, p_rows) = 0 THEN
-        INSERT INTO retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE fb_retire_remains_1(t.id)
+    DELETE FROM forebay.execution_queue q WHERE q.id = ANY (v_ids) AND q.status = 'FAILED';
+    DELETE FROM forebay.workflow_execution e WHERE e.id = ANY (v_ids);
+    IF forebay.fb_retire_rows_1(v_ids, p_rows) = 0 THEN
+        INSERT INTO forebay.retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE forebay.fb_retire_remains_1(t.id)
         ON CONFLICT DO NOTHING;
     END IF;
     RETURN QUERY SELECT v_scanned[cardinality(v_scanned)], cardinality(v_ids)::bigint;
@@ -94,7 +94,7 @@ END $fn$;
 
 -- Looks at the next p_scan jobs of this status, oldest first, and deletes those that ended more than p_age_s ago and are not to be
 -- retried. Answers where to go on; no row: there are no more.
-CREATE OR REPLACE FUNCTION fb_jobs_retire_2(p_age_s float8, p_status text, p_from_at timestamptz, p_from_id uuid, p_scan int)
+CREATE OR REPLACE FUNCTION forebay.fb_jobs_retire_2(p_age_s float8, p_status text, p_from_at timestamptz, p_from_id uuid, p_scan int)
 RETURNS TABLE (at timestamptz, id uuid, retired bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
@@ -107,7 +107,7 @@ DECLARE
 BEGIN
     WITH scanned AS MATERIALIZED (
         SELECT p.id, p.created_at, coalesce(p.completed_at, p.failed_at) < v_old AND j.retry_from IS NULL AS due
-          FROM workflow_queue_projection p JOIN workflow_queue_job j ON j.id = p.id
+          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
          WHERE p.status = p_status AND p.created_at < v_old AND p.created_at >= p_from_at
            AND (p.created_at, p.id) > (p_from_at, p_from_id)
          ORDER BY p.created_at, p.id LIMIT p_scan)
@@ -118,9 +118,9 @@ BEGIN
     IF v_last.id IS NULL THEN
         RETURN;
     END IF;
-    v_ids := ARRAY(SELECT p.id FROM workflow_queue_projection p WHERE p.id = ANY (v_last.due) FOR UPDATE SKIP LOCKED);
+    v_ids := ARRAY(SELECT p.id FROM public.workflow_queue_projection p WHERE p.id = ANY (v_last.due) FOR UPDATE SKIP LOCKED);
     PERFORM set_config('forebay.projection', 'retention', true);
-    DELETE FROM workflow_queue_projection p WHERE p.id = ANY (v_ids) AND p.status = p_status;
+    DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (v_ids) AND p.status = p_status;
     GET DIAGNOSTICS v_retired = ROW_COUNT;
     PERFORM set_config('forebay.projection', '', true);
     RETURN QUERY SELECT v_last.at, v_last.id, v_retired;

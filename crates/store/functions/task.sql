@@ -4,7 +4,7 @@
 -- wanted at a time. A row a task with its claim, and a last one without: the workspace that was served last (null: none was). What it
 -- costs depends on what is wanted and on how many queues are named, not on how much is open. Claims touch no execution row: a task whose execution ends at
 -- this moment is closed behind it.
-CREATE OR REPLACE FUNCTION fb_tasks_claim_2(
+CREATE OR REPLACE FUNCTION forebay.fb_tasks_claim_2(
     p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit int, p_lease_s float8)
 RETURNS TABLE (task uuid, claim uuid, place uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -31,7 +31,7 @@ BEGIN
         EXIT WHEN v_left <= 0;
         v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
             SELECT n.id FROM unnest(p_queues) AS q(name)
-             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM workflow_execution_ask a
+             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM forebay.workflow_execution_ask a
                                   WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
                                   ORDER BY a.workspace_id LIMIT 1) n
              ORDER BY n.id LIMIT 1) END;
@@ -54,19 +54,19 @@ BEGIN
               INTO v_ids, v_at, v_id
               FROM (SELECT n.id, n.opened_at FROM (SELECT DISTINCT name FROM unnest(p_queues) AS q(name)) q
                      CROSS JOIN LATERAL (
-                           SELECT a.id, a.opened_at FROM workflow_execution_ask a
+                           SELECT a.id, a.opened_at FROM forebay.workflow_execution_ask a
                             WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
                               AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
                             ORDER BY a.opened_at, a.id LIMIT v_step) n
                      ORDER BY n.opened_at, n.id LIMIT v_step) n;
             EXIT WHEN v_ids IS NULL;
             RETURN QUERY
-            UPDATE workflow_execution_ask a
+            UPDATE forebay.workflow_execution_ask a
                SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
                    lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
                    deliveries = a.deliveries + 1, progress = NULL
              WHERE a.id = ANY (ARRAY(
-                   SELECT a.id FROM workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
+                   SELECT a.id FROM forebay.workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
                AND a.status = 'OPEN'
             RETURNING a.id, a.claim_id, NULL::uuid;
             GET DIAGNOSTICS v_taken = ROW_COUNT;
@@ -75,7 +75,7 @@ BEGIN
             v_left := v_left - v_taken;
             v_round := v_round + v_taken;
             v_bytes := v_bytes + coalesce((
-                SELECT sum(octet_length(a.input::text)) FROM workflow_execution_ask a
+                SELECT sum(octet_length(a.input::text)) FROM forebay.workflow_execution_ask a
                  WHERE a.id = ANY (v_ids) AND a.status = 'CLAIMED' AND a.worker = p_worker), 0);
             IF v_bytes > 1048576 THEN
                 v_want := 0;
@@ -89,25 +89,25 @@ END $fn$;
 
 -- Ends a task under its claim. told: 'accepted'; 'repeat' (this claim ended it so before); 'answered' (this claim ended it otherwise
 -- before); 'lost' (the claim is another's by now, or time is up, or the execution ended); 'missing'.
-CREATE OR REPLACE FUNCTION fb_task_end_1(
+CREATE OR REPLACE FUNCTION forebay.fb_task_end_1(
     p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb)
 RETURNS TABLE (told text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    a workflow_execution_ask;
+    a forebay.workflow_execution_ask;
     v_lives boolean;
     v_told text;
 BEGIN
-    SELECT * INTO a FROM workflow_execution_ask a
+    SELECT * INTO a FROM forebay.workflow_execution_ask a
      WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
-    v_lives := fb_lock_tree_1(a.execution_id);
-    SELECT * INTO a FROM workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
+    v_lives := forebay.fb_lock_tree_1(a.execution_id);
+    SELECT * INTO a FROM forebay.workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
     v_told := CASE WHEN a.id IS NULL THEN 'missing'
                    WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
                         AND coalesce(a.expires_at > clock_timestamp(), true) THEN 'accepted'
@@ -115,10 +115,10 @@ BEGIN
                         THEN CASE WHEN a.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
                    WHEN a.ended_claim = p_claim THEN 'repeat'
                    ELSE 'lost' END;
-    UPDATE workflow_execution_ask a
+    UPDATE forebay.workflow_execution_ask a
        SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
            answered_at = clock_timestamp(), lease_until = NULL
      WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
-    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN fb_call_1(a.holder) END, a.holder,
-                        (SELECT e.owner FROM workflow_execution e WHERE e.id = a.holder);
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay.fb_call_1(a.holder) END, a.holder,
+                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
 END $fn$;

@@ -2,13 +2,13 @@
 
 -- Adds a delivery for each of these executions and each live webhook of its workspace that asked for that end. Called by whatever
 -- ended them, in its transaction, and only if one of the workspaces has a live webhook. A child's end is told by its root's.
-CREATE OR REPLACE FUNCTION fb_webhooks_1(p_ended uuid[]) RETURNS void
+CREATE OR REPLACE FUNCTION forebay.fb_webhooks_1(p_ended uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
-    INSERT INTO webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
-    SELECT fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
+    INSERT INTO forebay.webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
+    SELECT forebay.fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
       FROM unnest(p_ended) AS t(id)
-     CROSS JOIN LATERAL (SELECT * FROM workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
-      JOIN webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
+     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
+      JOIN forebay.webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
        AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
     ON CONFLICT DO NOTHING
 $fn$;
@@ -18,7 +18,7 @@ $fn$;
 -- a sender whose time is up are due. A row a delivery, and a last one without: where to go on, null at the end.
 --
 -- A workspace that another claims for right now is passed over: that one's claim could not be counted yet.
-CREATE OR REPLACE FUNCTION fb_deliveries_claim_1(
+CREATE OR REPLACE FUNCTION forebay.fb_deliveries_claim_1(
     p_claim uuid, p_after uuid, p_each int, p_limit int, p_steps int, p_lease_s float8)
 RETURNS TABLE (delivery uuid, place uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -32,18 +32,18 @@ DECLARE
 BEGIN
     FOR step IN 1..p_steps LOOP
         EXIT WHEN v_left <= 0;
-        v_place := (SELECT d.workspace_id FROM webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
+        v_place := (SELECT d.workspace_id FROM forebay.webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
                      ORDER BY d.workspace_id LIMIT 1);
         EXIT WHEN v_place IS NULL;
         CONTINUE WHEN NOT pg_try_advisory_xact_lock(7004, hashtext(v_place::text));
-        v_sending := (SELECT count(*) FROM webhook_delivery d
+        v_sending := (SELECT count(*) FROM forebay.webhook_delivery d
                        WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
         RETURN QUERY
-        UPDATE webhook_delivery d
+        UPDATE forebay.webhook_delivery d
            SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
                due_at = clock_timestamp() + make_interval(secs => p_lease_s)
          WHERE d.id = ANY (ARRAY(
-               SELECT d.id FROM webhook_delivery d
+               SELECT d.id FROM forebay.webhook_delivery d
                 WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
                 ORDER BY d.due_at, d.id LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0) FOR UPDATE SKIP LOCKED))
            AND d.status IN ('PENDING', 'SENDING')

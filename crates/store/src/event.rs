@@ -4,7 +4,7 @@
 //! - An append is all or nothing, and repeatable by the events' ids. Dying before the commit leaves nothing; after it, the same call
 //!   again is answered as the first was.
 //! - Ids and streams are a workspace's: none of another's is met, taken or moved on. A derived id is known to nobody beforehand.
-//! - The job of a bound event is there when the append is: the fold is part of it (`functions/event.sql`). A transient error of the fold
+//! - The job of a bound event is there when the append is: the fold is part of it (`functions/shared/event.sql`). A transient error of the fold
 //!   undoes the append, and is `Unavailable`.
 //!
 //! Not here: which events make jobs (`binding`), the jobs themselves (`projection`).

@@ -17,14 +17,27 @@ mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
-/// The functions, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 23] = [
-    ("backlog", include_str!("../functions/backlog.sql")),
-    ("open", include_str!("../functions/open.sql")),
-    ("enqueue", include_str!("../functions/enqueue.sql")),
+/// The schema of what exists once: tables, trigger functions, and the functions that other programs call.
+pub const SCHEMA: &str = "forebay";
+
+/// Which migrations were applied.
+const HISTORY: &str = "forebay.refinery_schema_history";
+
+/// The functions of the schema, in the order in which they are applied.
+pub const SHARED: [(&str, &str); 7] = [
+    ("backlog", include_str!("../functions/shared/backlog.sql")),
+    ("open", include_str!("../functions/shared/open.sql")),
+    ("enqueue", include_str!("../functions/shared/enqueue.sql")),
+    ("limit", include_str!("../functions/shared/limit.sql")),
+    ("event", include_str!("../functions/shared/event.sql")),
+    ("job", include_str!("../functions/shared/job.sql")),
+    ("triggers", include_str!("../functions/shared/triggers.sql")),
+];
+
+/// The functions that only our own processes call, in the order in which they are applied.
+pub const FUNCTIONS: [(&str, &str); 18] = [
     ("rerun", include_str!("../functions/rerun.sql")),
-    ("event", include_str!("../functions/event.sql")),
-    ("job", include_str!("../functions/job.sql")),
+    ("append", include_str!("../functions/append.sql")),
     ("work", include_str!("../functions/work.sql")),
     ("retire", include_str!("../functions/retire.sql")),
     ("webhook", include_str!("../functions/webhook.sql")),
@@ -41,16 +54,13 @@ pub const FUNCTIONS: [(&str, &str); 23] = [
     ("beat", include_str!("../functions/beat.sql")),
     ("lists", include_str!("../functions/lists.sql")),
     ("sample", include_str!("../functions/sample.sql")),
-    // Last: it speaks of all the others.
-    ("rights", include_str!("../functions/rights.sql")),
 ];
 
-/// The path of functions that run with their owner's rights (`SET search_path FROM CURRENT`). Tables of a session come last: nobody puts one
-/// before ours.
-const PATH: &str = "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);";
+/// Who may call them.
+const RIGHTS: &str = include_str!("../functions/rights.sql");
 
 /// Serialises migrations over all processes of one database.
-const LOCK: i64 = 0x0f0e_ba40;
+const LOCK: &str = "hashtextextended('forebay.migrate', 0)";
 
 /// What a migration did.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,6 +88,11 @@ pub enum MigrateError {
          locked_by varchar(255), all not null and nothing else"
     )]
     Shedlock { found: String },
+    #[error(
+        "the database was made by a build from before the first release, whose tables cannot be carried over: \
+         it is left as it is. Create another database, and name it in database.url"
+    )]
+    BeforeRelease,
     #[error("a migration failed")]
     Failed(#[source] Box<refinery::Error>),
 }
@@ -87,10 +102,10 @@ pub async fn migrate(target: &Target) -> Result<Report, MigrateError> {
     let mut client = target.connect().await?;
     check_version(&client).await?;
     client.batch_execute("SET lock_timeout = 0; SET statement_timeout = 0").await.map_err(Error::from)?;
-    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(Error::from)?;
+    client.execute(&format!("SELECT pg_advisory_lock({LOCK})"), &[]).await.map_err(Error::from)?;
     let done = apply(&mut client).await;
     // The lock goes with the session; unlocking early only lets the others go on sooner.
-    drop(client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await);
+    drop(client.execute(&format!("SELECT pg_advisory_unlock({LOCK})"), &[]).await);
     done
 }
 
@@ -108,29 +123,55 @@ async fn check_version(client: &Client) -> Result<(), MigrateError> {
     Ok(())
 }
 
-/// Has a newer build been here? Two builds run side by side during an upgrade.
-async fn is_newer(client: &Client, newest: Option<i32>) -> Result<bool, MigrateError> {
-    let known = "SELECT to_regclass('refinery_schema_history') IS NOT NULL";
+/// The newest migration that was applied; none if there was none at all.
+async fn applied(client: &Client) -> Result<Option<i32>, MigrateError> {
+    let known = "SELECT to_regclass($1) IS NOT NULL";
+    if !client.query_one(known, &[&HISTORY]).await.map_err(Error::from)?.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let newest = format!("SELECT max(version) FROM {HISTORY}");
+    Ok(client.query_one(&newest, &[]).await.map_err(Error::from)?.get(0))
+}
+
+/// Was the database made by the migrations from before the first release? They are known by the name of their first.
+async fn is_before_release(client: &Client) -> Result<bool, MigrateError> {
+    let known = "SELECT to_regclass('public.refinery_schema_history') IS NOT NULL";
     if !client.query_one(known, &[]).await.map_err(Error::from)?.get::<_, bool>(0) {
         return Ok(false);
     }
-    let newer = "SELECT EXISTS (SELECT 1 FROM refinery_schema_history WHERE version > $1)";
-    Ok(client.query_one(newer, &[&newest]).await.map_err(Error::from)?.get(0))
+    let ours = "SELECT EXISTS (SELECT 1 FROM public.refinery_schema_history WHERE version = 1 AND name = 'spine')";
+    Ok(client.query_one(ours, &[]).await.map_err(Error::from)?.get(0))
+}
+
+fn runner() -> refinery::Runner {
+    let mut runner = embedded::migrations::runner().set_abort_missing(false);
+    runner.set_migration_table_name(HISTORY);
+    runner
+}
+
+fn newest() -> Option<i32> {
+    runner().get_migrations().iter().map(refinery::Migration::version).max()
 }
 
 /// Is the database one that this build can work with? For those who migrate apart from serving.
 pub async fn check(target: &Target) -> Result<(), MigrateError> {
     let client = target.connect().await?;
     check_version(&client).await?;
-    let newest = embedded::migrations::runner().get_migrations().iter().map(refinery::Migration::version).max();
-    let known = "SELECT to_regclass('refinery_schema_history') IS NOT NULL";
-    let migrated = client.query_one(known, &[]).await.map_err(Error::from)?.get::<_, bool>(0);
-    let at = "SELECT max(version) FROM refinery_schema_history";
-    let version: Option<i32> = match migrated {
-        true => client.query_one(at, &[]).await.map_err(Error::from)?.get(0),
-        false => None,
-    };
-    if version < newest { Err(MigrateError::Behind) } else { Ok(()) }
+    let applied = applied(&client).await?;
+    match applied {
+        None if is_before_release(&client).await? => Err(MigrateError::BeforeRelease),
+        _ if applied < newest() => Err(MigrateError::Behind),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the schema. Its owner may have made it already, for a role that may not.
+async fn make_schema(client: &Client) -> Result<(), MigrateError> {
+    let there = "SELECT to_regnamespace($1) IS NOT NULL";
+    if !client.query_one(there, &[&SCHEMA]).await.map_err(Error::from)?.get::<_, bool>(0) {
+        client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}")).await.map_err(Error::from)?;
+    }
+    Ok(())
 }
 
 async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
@@ -138,18 +179,22 @@ async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
     if let Some(found) = lease::misfit(client).await? {
         return Err(MigrateError::Shedlock { found });
     }
-    let runner = embedded::migrations::runner().set_abort_missing(false);
-    let newest = runner.get_migrations().iter().map(refinery::Migration::version).max();
-    if is_newer(client, newest).await? {
+    let applied = applied(client).await?;
+    if applied.is_none() && is_before_release(client).await? {
+        return Err(MigrateError::BeforeRelease);
+    }
+    // Two builds run side by side during an upgrade.
+    if applied > newest() {
         tracing::info!("The database was migrated by a newer build; this one leaves it as it is");
         return Ok(Report { applied: Vec::new() });
     }
-    let report = runner.run_async(client).await.map_err(|error| match error.kind() {
+    make_schema(client).await?;
+    let report = runner().run_async(client).await.map_err(|error| match error.kind() {
         refinery::error::Kind::DivergentVersion(ours, _) => MigrateError::Diverged(ours.to_string()),
         _ => MigrateError::Failed(Box::new(error)),
     })?;
-    let functions: String = FUNCTIONS.iter().map(|(_, text)| format!("{text}\n")).collect();
-    client.batch_execute(&format!("BEGIN;\n{PATH}\n{functions}COMMIT;")).await.map_err(Error::from)?;
+    let functions: String = SHARED.iter().chain(&FUNCTIONS).map(|(_, text)| format!("{text}\n")).collect();
+    client.batch_execute(&format!("BEGIN;\n{functions}{RIGHTS}COMMIT;")).await.map_err(Error::from)?;
     let applied = report.applied_migrations().iter().map(ToString::to_string).collect();
     Ok(Report { applied })
 }

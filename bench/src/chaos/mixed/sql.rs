@@ -69,6 +69,8 @@ impl Sql {
     pub(super) async fn new(order: &Order) -> anyhow::Result<Sql> {
         let url = format!("{}&application_name={}", order.database_url, order.worker);
         let client = Target::new(&url)?.connect().await?;
+        // As any other program has it.
+        client.batch_execute("SET search_path = public").await?;
         Ok(Sql { client, worker: order.worker.clone(), seen: VecDeque::new() })
     }
 

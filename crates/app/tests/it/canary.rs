@@ -141,8 +141,7 @@ fn check_told(name: &str, told: &str, canary: &Canary) {
 /// Every value of every table, as text; bytes in hexadecimal.
 pub(crate) async fn dump(database: &Database) -> String {
     let client = database.client().await;
-    let columns =
-        "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'";
+    let columns = "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema IN ('forebay', 'public')";
     let columns = client.query(columns, &[]).await.expect("a catalogue");
     assert!(columns.len() > 50, "there are tables");
     let mut all = String::new();

@@ -36,7 +36,7 @@ async fn cancel(tenant: &Tenant, id: &str) {
 
 /// Something starts without any process being told of it.
 async fn enqueue_in_sql(world: &World, tenant: &Tenant, definition: &str) -> String {
-    let sql = "SELECT forebay_enqueue($1::text::uuid, $2::text::uuid)::text";
+    let sql = "SELECT forebay.enqueue($1::text::uuid, $2::text::uuid)::text";
     let client = world.database.client().await;
     client.query_one(sql, &[&tenant.id, &definition]).await.expect("accepted").get(0)
 }

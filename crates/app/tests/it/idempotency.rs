@@ -92,7 +92,7 @@ async fn a_key_that_the_service_derives_cannot_be_taken_by_a_client() {
         let reply = start(&tenant, key, &json!({ "workflowDefinitionId": light })).await;
         assert_eq!(reply.problem(422), "validation_failed", "{key}");
         assert!(reply.text.contains("Idempotency-Key"), "{key}: {}", reply.text);
-        let call = format!("SELECT forebay_enqueue('{}', '{light}', idempotency_key => '{key}')", tenant.id);
+        let call = format!("SELECT forebay.enqueue('{}', '{light}', idempotency_key => '{key}')", tenant.id);
         let error = client.execute(&call, &[]).await.expect_err("refused");
         assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{key}: {error:?}");
     }

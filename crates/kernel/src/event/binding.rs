@@ -6,7 +6,7 @@
 //! - An event type ends in `.*` for every type below it, or holds no star; the queue's own facts cannot be bound.
 //! - A workflow id is text with `{…}` in it: `executionId`, `eventId`, `streamId`, `retryCount`, or a field of the event's data.
 //!
-//! Not here: which of several bindings holds (`store`'s `functions/event.sql`), doing it (`server::job::projector`).
+//! Not here: which of several bindings holds (`store`'s `functions/shared/event.sql`), doing it (`server::job::projector`).
 
 use std::sync::Arc;
 use std::time::Duration;

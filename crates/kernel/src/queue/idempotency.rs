@@ -5,7 +5,7 @@
 //!   lower case. A client's key of that form is refused, so neither can stand in the other's way.
 //!
 //! Not here: where they are derived: `server::http::hooks`, `store::schedule::fire`, a detached WORKFLOW of both engines, and
-//! `functions/work.sql` for jobs. `functions/enqueue.sql` refuses the same forms.
+//! `functions/work.sql` for jobs. `functions/shared/enqueue.sql` refuses the same forms.
 
 use uuid::Uuid;
 

@@ -73,7 +73,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     (
         "queue.max_backlog",
-        "executions that may wait in a workspace that has no limit of its own; not set: as many as its tier allows (FREE 10,000, PRO 100,000, ENTERPRISE 1,000,000), but for starts by `forebay_enqueue`",
+        "executions that may wait in a workspace that has no limit of its own; not set: as many as its tier allows (FREE 10,000, PRO 100,000, ENTERPRISE 1,000,000), but for starts by `forebay.enqueue`",
     ),
     ("dispatch.poll_interval_ms", "how long a lost hint can delay anything"),
     ("dispatch.batch_min", "items per claim when little is waiting"),

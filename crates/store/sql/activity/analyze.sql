@@ -1,2 +1,2 @@
 -- Tells the planner how large it is now; every session plans anew.
-ANALYZE (SKIP_LOCKED) activity
+ANALYZE (SKIP_LOCKED) forebay.activity

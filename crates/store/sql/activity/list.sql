@@ -6,19 +6,19 @@ FROM (
     SELECT f.*, f.actor = coalesce($3::text, f.actor) AS wanted,
            row_number() OVER (ORDER BY f.at DESC, f.id DESC) = $7::bigint AS last
     FROM (
-        (SELECT * FROM activity a
+        (SELECT * FROM forebay.activity a
          WHERE a.subject_id = $2::uuid AND a.workspace_id IS NOT DISTINCT FROM coalesce($1::uuid, a.workspace_id)
            AND a.at >= coalesce($4::timestamptz, '-infinity')
            AND (a.at, a.id) < (coalesce($5::timestamptz, 'infinity'), $6::bigint)
          ORDER BY a.at DESC, a.id DESC LIMIT $7::bigint)
         UNION ALL
-        (SELECT * FROM activity a
+        (SELECT * FROM forebay.activity a
          WHERE $2::uuid IS NULL AND a.workspace_id = $1::uuid
            AND a.at >= coalesce($4::timestamptz, '-infinity')
            AND (a.at, a.id) < (coalesce($5::timestamptz, 'infinity'), $6::bigint)
          ORDER BY a.at DESC, a.id DESC LIMIT $7::bigint)
         UNION ALL
-        (SELECT * FROM activity a
+        (SELECT * FROM forebay.activity a
          WHERE $2::uuid IS NULL AND $1::uuid IS NULL
            AND a.at >= coalesce($4::timestamptz, '-infinity')
            AND (a.at, a.id) < (coalesce($5::timestamptz, 'infinity'), $6::bigint)

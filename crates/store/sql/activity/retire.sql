@@ -2,12 +2,12 @@
 -- nearly. Answers where to go on; no row: none of those looked at was old enough.
 WITH scanned AS MATERIALIZED (
     SELECT a.id, a.at < clock_timestamp() - make_interval(secs => $1::float8) AS due
-    FROM activity a
+    FROM forebay.activity a
     WHERE a.id > $3::bigint
     ORDER BY a.id
     LIMIT $2::bigint),
 deleted AS (
-    DELETE FROM activity a
+    DELETE FROM forebay.activity a
     WHERE a.id = ANY (ARRAY(SELECT s.id FROM scanned s WHERE s.due))
     RETURNING a.id)
 SELECT max(s.id) AS id, (SELECT count(*) FROM deleted) AS retired

@@ -1,5 +1,5 @@
 -- Ends a key, once; in its workspace ($2 null: any).
-UPDATE api_key
+UPDATE forebay.api_key
 SET revoked_at = clock_timestamp()
 WHERE id = $1::uuid
   AND revoked_at IS NULL

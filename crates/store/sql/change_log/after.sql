@@ -3,7 +3,7 @@
 -- $9 bytes of rows are answered. There is always a first row, without a change if there is none for it; `last` is the last entry looked
 -- at, and `cut` says that there may be more. The cursor's own entry begins at $8.
 WITH found AS MATERIALIZED (
-    SELECT l.* FROM change_log l
+    SELECT l.* FROM forebay.change_log l
      WHERE (l.xid, l.seq) >= ($1::text::xid8, $8::bigint) AND l.xid < $3::text::xid8
      ORDER BY l.xid, l.seq
      LIMIT $7),

@@ -3,9 +3,9 @@
 -- lost. There is always a first row, without a change if nothing is new. `gone` is null after a crash emptied the log. `cut`: there may be
 -- more.
 WITH h AS MATERIALIZED (
-    SELECT pg_snapshot_xmin(pg_current_snapshot()) AS horizon, (SELECT k.gone FROM change_log_kept k LIMIT 1) AS gone),
+    SELECT pg_snapshot_xmin(pg_current_snapshot()) AS horizon, (SELECT k.gone FROM forebay.change_log_kept k LIMIT 1) AS gone),
 found AS MATERIALIZED (
-    SELECT l.* FROM change_log l
+    SELECT l.* FROM forebay.change_log l
      WHERE l.xid >= $1::text::xid8 AND l.seq <> ALL ($2::bigint[])
      ORDER BY l.xid, l.seq
      LIMIT $3),

@@ -3,7 +3,7 @@
 WITH s AS MATERIALIZED (
     SELECT pg_snapshot_xmax(pg_current_snapshot()) AS next, (pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1)::text::xid8 AS before),
 d AS (
-    DELETE FROM change_log l USING s WHERE l.xid >= s.next)
-INSERT INTO change_log_kept AS k (gone)
+    DELETE FROM forebay.change_log l USING s WHERE l.xid >= s.next)
+INSERT INTO forebay.change_log_kept AS k (gone)
 SELECT s.before FROM s
     ON CONFLICT (one) DO UPDATE SET gone = excluded.gone WHERE k.gone >= (SELECT s.next FROM s)

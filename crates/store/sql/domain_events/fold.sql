@@ -1,2 +1,2 @@
--- Folds again events whose stored error is transient: functions/event.sql.
-SELECT fb_events_fold_1($1::int)
+-- Folds again events whose stored error is transient: functions/append.sql.
+SELECT forebay.fb_events_fold_1($1::int)

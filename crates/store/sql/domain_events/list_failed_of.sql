@@ -1,7 +1,7 @@
 -- Events of one workspace ($7) whose handling failed, the newest first, before a sequence: of a type, or of a stream. $5 is true.
 SELECT e.id, e.sequence, e.workspace_id, e.stream_id, e.stream_type, e.stream_version, e.event_type, e.event_data, e.event_metadata,
        e.created_at, e.processing_error, e.processing_failed_at, e.bound
-FROM domain_events e
+FROM public.domain_events e
 WHERE e.workspace_id = $7::uuid
   AND e.processing_error IS NOT NULL
   AND e.sequence < $1::bigint

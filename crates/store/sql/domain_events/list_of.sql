@@ -2,7 +2,7 @@
 -- workspace is always compared, so that no plan passes the events of others.
 SELECT e.id, e.sequence, e.workspace_id, e.stream_id, e.stream_type, e.stream_version, e.event_type, e.event_data, e.event_metadata,
        e.created_at, e.processing_error, e.processing_failed_at, e.bound
-FROM domain_events e
+FROM public.domain_events e
 WHERE e.workspace_id = $7::uuid
   AND e.sequence < $1::bigint
   AND ($2::text IS NULL OR e.event_type = $2)

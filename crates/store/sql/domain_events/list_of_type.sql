@@ -2,7 +2,7 @@
 -- is always compared, so that no plan passes events of other types.
 SELECT e.id, e.sequence, e.workspace_id, e.stream_id, e.stream_type, e.stream_version, e.event_type, e.event_data, e.event_metadata,
        e.created_at, e.processing_error, e.processing_failed_at, e.bound
-FROM domain_events e
+FROM public.domain_events e
 WHERE e.workspace_id = $7::uuid
   AND e.event_type = $2::text
   AND e.sequence < $1::bigint

@@ -1,2 +1,2 @@
 -- A deleted definition binds nothing.
-DELETE FROM event_binding b WHERE b.workflow_definition_id = $1::uuid
+DELETE FROM forebay.event_binding b WHERE b.workflow_definition_id = $1::uuid

@@ -4,11 +4,11 @@ SELECT b.id, b.workspace_id, b.event_type, b.workflow_definition_id, d.name AS d
 FROM (
     SELECT own.id, own.workspace_id, own.event_type, own.workflow_definition_id, false AS built_in, own.by_definition, own.filter,
            own.input, own.workflow_id, own.lease_s, own.created_at, own.updated_at
-    FROM event_binding own
+    FROM forebay.event_binding own
     UNION ALL
     SELECT built.id, NULL, built.event_type, NULL, true, false, NULL, NULL, NULL, built.lease_s, 'epoch', 'epoch'
-    FROM fb_built_in_1() built) b
-LEFT JOIN workflow_definition d ON d.id = b.workflow_definition_id
+    FROM forebay.fb_built_in_1() built) b
+LEFT JOIN forebay.workflow_definition d ON d.id = b.workflow_definition_id
 WHERE b.id > $1::uuid
   AND ($2::uuid IS NULL OR b.workspace_id = $2)
   AND ($3::uuid IS NULL OR b.id = $3)

@@ -1,8 +1,8 @@
 -- What a claim of these shards took, when its answer was lost: items that wait to be started.
 SELECT q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_doubt,
        coalesce(d.deleted_at IS NOT NULL, true) AS gone
-FROM execution_queue q
-LEFT JOIN workflow_definition d ON d.id = q.workflow_definition_id
+FROM forebay.execution_queue q
+LEFT JOIN forebay.workflow_definition d ON d.id = q.workflow_definition_id
 WHERE q.shard = ANY ($1::smallint[])
   AND q.stage = 5
   AND q.status = 'CLAIMED'

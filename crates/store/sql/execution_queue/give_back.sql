@@ -1,5 +1,5 @@
 -- Claimed -> pending, when the start was certainly never sent: no attempt. $3 s of delay (0: ready now).
-UPDATE execution_queue
+UPDATE forebay.execution_queue
 SET status = 'PENDING', stage = CASE WHEN $3::float8 > 0 THEN 1 ELSE 0 END,
     available_at = clock_timestamp() + make_interval(secs => $3::float8),
     claim_id = NULL, claimed_at = NULL, claimed_by = NULL

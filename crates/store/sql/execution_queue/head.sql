@@ -1,4 +1,4 @@
 -- The end of a workspace's head: its $2-th ready item, none if fewer wait.
-SELECT q.rank, q.id FROM execution_queue q
- WHERE q.shard = (get_byte(uuid_send($1::uuid), 15) & 63)::smallint AND q.workspace_id = $1::uuid AND q.stage = 0
+SELECT q.rank, q.id FROM forebay.execution_queue q
+ WHERE q.shard = forebay.shard_of($1::uuid)::smallint AND q.workspace_id = $1::uuid AND q.stage = 0
  ORDER BY q.rank, q.id OFFSET $2::bigint LIMIT 1

@@ -4,19 +4,19 @@ SELECT q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.last_e
        e.status AS execution_status, e.error, e.completed_at
   FROM (
     -- One of three, each by its own index; the others are never read.
-    (SELECT * FROM execution_queue
+    (SELECT * FROM forebay.execution_queue
       WHERE stage = 9 AND $1::uuid IS NULL AND $2::uuid IS NULL AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
       ORDER BY id DESC LIMIT $4::bigint)
     UNION ALL
-    (SELECT * FROM execution_queue
+    (SELECT * FROM forebay.execution_queue
       WHERE stage = 9 AND workspace_id = $1::uuid AND $2::uuid IS NULL
         AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
       ORDER BY id DESC LIMIT $4::bigint)
     UNION ALL
-    (SELECT * FROM execution_queue
+    (SELECT * FROM forebay.execution_queue
       WHERE stage = 9 AND workflow_definition_id = $2::uuid AND workspace_id = coalesce($1::uuid, workspace_id)
         AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
       ORDER BY id DESC LIMIT $4::bigint)) q
-  LEFT JOIN workflow_execution e ON e.id = q.id
-  LEFT JOIN workflow_definition d ON d.id = q.workflow_definition_id
+  LEFT JOIN forebay.workflow_execution e ON e.id = q.id
+  LEFT JOIN forebay.workflow_definition d ON d.id = q.workflow_definition_id
  ORDER BY q.id DESC

@@ -1,6 +1,6 @@
 -- Claimed -> pending after the engine refused it: an attempt, and a pause of $4 s. Whether there is
 -- another attempt was decided by the kernel; the last one ends through `complete`.
-UPDATE execution_queue
+UPDATE forebay.execution_queue
 SET status = 'PENDING', stage = 1, attempt_count = attempt_count + 1, last_error = $3::text,
     available_at = clock_timestamp() + make_interval(secs => $4::float8),
     claim_id = NULL, claimed_at = NULL, claimed_by = NULL

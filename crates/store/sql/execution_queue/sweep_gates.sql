@@ -1,23 +1,23 @@
 -- Keys and definitions of a shard for which something waits, a bounded number from a place on; hops
 -- like the sweep. $2, $3: definitions after this one; $4 to $6: keys after this one.
 WITH RECURSIVE by_definition (ws, def) AS (
-    (SELECT workspace_id, workflow_definition_id FROM execution_queue
+    (SELECT workspace_id, workflow_definition_id FROM forebay.execution_queue
       WHERE shard = $1::smallint AND stage = 3 AND (workspace_id, workflow_definition_id) > ($2::uuid, $3::uuid)
       ORDER BY workspace_id, workflow_definition_id LIMIT 1)
     UNION ALL
     SELECT n.* FROM by_definition CROSS JOIN LATERAL (
-        SELECT q.workspace_id, q.workflow_definition_id FROM execution_queue q
+        SELECT q.workspace_id, q.workflow_definition_id FROM forebay.execution_queue q
          WHERE q.shard = $1::smallint AND q.stage = 3
            AND (q.workspace_id, q.workflow_definition_id) > (by_definition.ws, by_definition.def)
          ORDER BY q.workspace_id, q.workflow_definition_id LIMIT 1) n),
 by_key (ws, def, key) AS (
-    (SELECT workspace_id, workflow_definition_id, concurrency_key FROM execution_queue
+    (SELECT workspace_id, workflow_definition_id, concurrency_key FROM forebay.execution_queue
       WHERE shard = $1::smallint AND stage = 2
         AND (workspace_id, workflow_definition_id, concurrency_key) > ($4::uuid, $5::uuid, $6::text)
       ORDER BY workspace_id, workflow_definition_id, concurrency_key LIMIT 1)
     UNION ALL
     SELECT n.* FROM by_key CROSS JOIN LATERAL (
-        SELECT q.workspace_id, q.workflow_definition_id, q.concurrency_key FROM execution_queue q
+        SELECT q.workspace_id, q.workflow_definition_id, q.concurrency_key FROM forebay.execution_queue q
          WHERE q.shard = $1::smallint AND q.stage = 2
            AND (q.workspace_id, q.workflow_definition_id, q.concurrency_key) > (by_key.ws, by_key.def, by_key.key)
          ORDER BY q.workspace_id, q.workflow_definition_id, q.concurrency_key LIMIT 1) n)

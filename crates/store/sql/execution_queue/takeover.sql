@@ -4,14 +4,14 @@
 WITH s AS MATERIALIZED (
     SELECT q.id, p.ended_at IS NOT NULL
              OR ($6::boolean AND coalesce(p.seen_at < clock_timestamp() - make_interval(secs => $2::float8), true)) AS dead
-      FROM execution_queue q LEFT JOIN process p ON p.id = q.claimed_by
+      FROM forebay.execution_queue q LEFT JOIN forebay.process p ON p.id = q.claimed_by
      WHERE q.shard = ANY ($1::smallint[]) AND q.stage = 5 AND q.status = 'CLAIMED'
        AND (p.ended_at IS NOT NULL
             OR ($6::boolean AND (p.id IS NULL OR p.seen_at < clock_timestamp() - make_interval(secs => $2::float8))
                 AND q.claimed_at < clock_timestamp() - make_interval(secs => $2::float8))
             OR q.claimed_at < clock_timestamp() - make_interval(secs => $3::float8))
      ORDER BY q.id LIMIT 500 FOR UPDATE OF q SKIP LOCKED)
-UPDATE execution_queue q
+UPDATE forebay.execution_queue q
 SET claim_id = $4::uuid, claimed_by = $5::uuid, claimed_at = clock_timestamp(), in_doubt = true,
     takeover_count = takeover_count + CASE WHEN s.dead THEN 1 ELSE 0 END
 FROM s

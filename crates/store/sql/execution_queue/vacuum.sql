@@ -1,2 +1,2 @@
 -- Clears dead entries out of the queue's indexes now. TRUNCATE off: it would lock everybody out.
-VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) execution_queue
+VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) forebay.execution_queue

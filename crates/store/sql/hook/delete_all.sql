@@ -1,2 +1,2 @@
 -- Hooks go with their workspace.
-DELETE FROM hook WHERE workspace_id = $1::uuid
+DELETE FROM forebay.hook WHERE workspace_id = $1::uuid

@@ -1,2 +1,2 @@
 -- A deleted definition has no address.
-DELETE FROM hook WHERE workflow_definition_id = $1::uuid
+DELETE FROM forebay.hook WHERE workflow_definition_id = $1::uuid

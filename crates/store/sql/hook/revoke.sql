@@ -1,5 +1,5 @@
 -- No token opens it any more.
-UPDATE hook h
+UPDATE forebay.hook h
 SET token_hash = NULL, token_prefix = NULL, previous_hash = NULL, previous_until = NULL, updated_at = clock_timestamp()
 WHERE h.id = $1::uuid
   AND ($2::uuid IS NULL OR h.workspace_id = $2)

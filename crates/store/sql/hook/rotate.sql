@@ -1,5 +1,5 @@
 -- Another token; the one before opens for $5 s more. With $6 only a hook that has none gets one.
-UPDATE hook h
+UPDATE forebay.hook h
 SET token_hash = $3::bytea, token_prefix = $4::text, rotated_at = clock_timestamp(), updated_at = clock_timestamp(),
     previous_hash = CASE WHEN $5::float8 > 0 THEN h.token_hash END,
     previous_until = CASE WHEN $5 > 0 AND h.token_hash IS NOT NULL THEN clock_timestamp() + make_interval(secs => $5) END

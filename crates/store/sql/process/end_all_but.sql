@@ -1,2 +1,2 @@
 -- Whoever holds the data directory's lock knows that every other process on it is gone.
-UPDATE process SET ended_at = clock_timestamp(), died = true WHERE ended_at IS NULL AND id <> $1::uuid
+UPDATE forebay.process SET ended_at = clock_timestamp(), died = true WHERE ended_at IS NULL AND id <> $1::uuid

@@ -1,5 +1,5 @@
 -- Schedules that ended long ago go, a bounded number.
-DELETE FROM schedule s
-WHERE s.id IN (SELECT s.id FROM schedule s
+DELETE FROM forebay.schedule s
+WHERE s.id IN (SELECT s.id FROM forebay.schedule s
                 WHERE s.status = 'ENDED' AND s.updated_at < now() - make_interval(secs => $1::float8)
                 ORDER BY s.updated_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)

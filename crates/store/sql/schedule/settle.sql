@@ -1,5 +1,5 @@
 -- On to the next tick, from the one it left: whoever comes second changes no row. Without a next tick it has ended.
-UPDATE schedule s
+UPDATE forebay.schedule s
 SET next_at = $3::timestamptz, buffered_at = $4::timestamptz, retry_at = NULL, reason = $5::text,
     status = CASE WHEN $3::timestamptz IS NULL THEN 'ENDED' ELSE s.status END,
     updated_at = CASE WHEN $3::timestamptz IS NULL THEN clock_timestamp() ELSE s.updated_at END

@@ -1,1 +1,1 @@
-DELETE FROM secret WHERE workspace_id = $1::uuid AND name = $2::text RETURNING version
+DELETE FROM forebay.secret WHERE workspace_id = $1::uuid AND name = $2::text RETURNING version

@@ -1,2 +1,2 @@
 -- Secrets go with their workspace.
-DELETE FROM secret WHERE workspace_id = $1::uuid
+DELETE FROM forebay.secret WHERE workspace_id = $1::uuid

@@ -1,12 +1,12 @@
 -- The next version of a secret of a living workspace that has room for it. The workspace's row is held, so that a
 -- deletion comes before this or takes it along; a version that was overtaken changes no row, and neither does a name
 -- too many. $9 says whether the hosts it may be sent to change, $10 which they are then; null for any.
-INSERT INTO secret (workspace_id, name, version, value_sealed, key_sealed, key_id, created_by, hosts)
+INSERT INTO forebay.secret (workspace_id, name, version, value_sealed, key_sealed, key_id, created_by, hosts)
 SELECT w.id, $2::text, $3::int, $4::bytea, $5::bytea, $6::text, $7::text, $10::text[]
-FROM workspace w
+FROM forebay.workspace w
 WHERE w.id = $1::uuid
   AND w.deleted_at IS NULL
-  AND ($3::int > 1 OR (SELECT count(*) FROM secret s WHERE s.workspace_id = $1::uuid) < $8::bigint)
+  AND ($3::int > 1 OR (SELECT count(*) FROM forebay.secret s WHERE s.workspace_id = $1::uuid) < $8::bigint)
 FOR SHARE OF w
 ON CONFLICT (workspace_id, name) DO UPDATE
 SET version = EXCLUDED.version,

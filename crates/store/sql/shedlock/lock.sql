@@ -1,6 +1,6 @@
 -- Takes a lease that nobody holds, for at most $3 s. No row: it is taken. Each moment is the
 -- database's, in UTC, so that programs in any language and time zone agree.
-INSERT INTO shedlock AS s (name, lock_until, locked_at, locked_by)
+INSERT INTO public.shedlock AS s (name, lock_until, locked_at, locked_by)
 VALUES ($1::text, timezone('utc', clock_timestamp()) + make_interval(secs => $3::float8),
         timezone('utc', clock_timestamp()), $2::text)
 ON CONFLICT (name) DO UPDATE

@@ -1,5 +1,5 @@
 -- The holder gives its lease back, which stays taken until $3 s after it was locked.
-UPDATE shedlock
+UPDATE public.shedlock
 SET lock_until = greatest(locked_at + make_interval(secs => $3::float8), timezone('utc', clock_timestamp()))
 WHERE name = $1::text
   AND locked_by = $2::text

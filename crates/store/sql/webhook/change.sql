@@ -1,5 +1,5 @@
 -- A webhook as it is to be. Turned on, it begins anew; turned off, it says by whom.
-UPDATE webhook w
+UPDATE forebay.webhook w
 SET url = coalesce($3::text, w.url), events = coalesce($4::text[], w.events), description = coalesce($5::text, w.description),
     disabled_at = CASE $6::boolean WHEN true THEN NULL WHEN false THEN coalesce(w.disabled_at, clock_timestamp()) ELSE w.disabled_at END,
     disabled_reason = CASE $6 WHEN true THEN NULL WHEN false THEN coalesce(w.disabled_reason, $7::text) ELSE w.disabled_reason END,

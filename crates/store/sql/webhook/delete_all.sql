@@ -1,2 +1,2 @@
 -- Webhooks go with their workspace.
-DELETE FROM webhook WHERE workspace_id = $1::uuid
+DELETE FROM forebay.webhook WHERE workspace_id = $1::uuid

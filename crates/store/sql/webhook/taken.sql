@@ -1,2 +1,2 @@
 -- Something was taken: it is not failing.
-UPDATE webhook SET failing_since = NULL WHERE id = $1::uuid AND failing_since IS NOT NULL
+UPDATE forebay.webhook SET failing_since = NULL WHERE id = $1::uuid AND failing_since IS NOT NULL

@@ -6,10 +6,10 @@ SELECT d.id, d.webhook_id, d.workspace_id, d.execution_id, d.attempts,
        CASE WHEN octet_length(e.output::text) <= $3::int THEN e.output END AS output,
        CASE WHEN octet_length(e.error::text) <= $3::int THEN e.error END AS error,
        coalesce(octet_length(e.output::text) > $3::int, false) OR coalesce(octet_length(e.error::text) > $3::int, false) AS cut
-FROM webhook_delivery d
-LEFT JOIN webhook w ON w.id = d.webhook_id
-LEFT JOIN workflow_execution e ON e.id = d.execution_id
-LEFT JOIN workflow_definition f ON f.id = e.workflow_definition_id
+FROM forebay.webhook_delivery d
+LEFT JOIN forebay.webhook w ON w.id = d.webhook_id
+LEFT JOIN forebay.workflow_execution e ON e.id = d.execution_id
+LEFT JOIN forebay.workflow_definition f ON f.id = e.workflow_definition_id
 WHERE d.id = ANY ($1::uuid[])
   AND d.status = 'SENDING'
   AND d.claim_id = $2::uuid

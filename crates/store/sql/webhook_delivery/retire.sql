@@ -2,14 +2,14 @@
 -- Answers where to go on; no row: there are no more.
 WITH scanned AS MATERIALIZED (
     SELECT d.id, d.created_at, d.ended_at
-    FROM webhook_delivery d
+    FROM forebay.webhook_delivery d
     WHERE d.created_at < statement_timestamp() - make_interval(secs => $1::float8)
       AND d.created_at >= coalesce($3::timestamptz, '-infinity')
       AND (d.created_at, d.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
     ORDER BY d.created_at, d.id
     LIMIT $2::bigint),
 deleted AS (
-    DELETE FROM webhook_delivery d
+    DELETE FROM forebay.webhook_delivery d
     WHERE d.id = ANY (ARRAY(SELECT s.id FROM scanned s WHERE s.ended_at IS NOT NULL))
       AND d.ended_at IS NOT NULL
     RETURNING d.id)

@@ -1,5 +1,5 @@
 -- Sending -> delivered, failed, or pending again after so many seconds. Whoever lost the claim changes no row.
-UPDATE webhook_delivery d
+UPDATE forebay.webhook_delivery d
 SET status = $3::text,
     due_at = CASE WHEN $3 = 'PENDING' THEN clock_timestamp() + make_interval(secs => $4::float8) END,
     ended_at = CASE WHEN $3 <> 'PENDING' THEN clock_timestamp() END,

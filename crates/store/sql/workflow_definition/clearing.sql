@@ -1,8 +1,8 @@
 -- Deleted definitions of a shard whose ready items have not all been moved out of the way.
 SELECT id, workspace_id
-FROM workflow_definition
+FROM forebay.workflow_definition
 WHERE deleted_at IS NOT NULL
   AND cleared_at IS NULL
-  AND (get_byte(uuid_send(workspace_id), 15) & 63)::smallint = $1::smallint
+  AND forebay.shard_of(workspace_id)::smallint = $1::smallint
 ORDER BY workspace_id
 LIMIT 20

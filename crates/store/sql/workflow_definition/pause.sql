@@ -1,5 +1,5 @@
 -- ACTIVE -> PAUSED, or back: $3 the status it leaves, $4 the one it takes. No row: it is in neither, or there already.
-UPDATE workflow_definition
+UPDATE forebay.workflow_definition
 SET status = $4::text, updated_at = clock_timestamp()
 WHERE id = $1::uuid
   AND workspace_id = $2::uuid

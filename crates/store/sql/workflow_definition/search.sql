@@ -1,5 +1,5 @@
 -- The living definitions of a workspace whose name begins so.
-SELECT id FROM workflow_definition
+SELECT id FROM forebay.workflow_definition
 WHERE workspace_id = $1::uuid
   AND deleted_at IS NULL
   AND starts_with(name, $2::text)

@@ -1,7 +1,7 @@
 -- A version of a living, published definition of a workspace by its name: the numbered one, or the published one.
 SELECT v.id, v.workflow_definition_id, v.timeout_ms
-FROM workflow_definition d
-JOIN workflow_definition_version v ON v.workflow_definition_id = d.id
+FROM forebay.workflow_definition d
+JOIN forebay.workflow_definition_version v ON v.workflow_definition_id = d.id
 WHERE d.workspace_id = $1::uuid
   AND d.name = $2::text
   AND d.deleted_at IS NULL

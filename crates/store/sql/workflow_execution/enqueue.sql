@@ -1,4 +1,4 @@
--- Accepts starts, each answered on its own: functions/enqueue.sql.
+-- Accepts starts, each answered on its own: functions/shared/enqueue.sql.
 --
 -- $18 is what the caller takes for the published version, and has judged the input by: it is pinned. Where another
 -- is published by now the start is not accepted, and answered as moved, unless it was accepted before.
@@ -7,11 +7,11 @@ WITH t AS MATERIALIZED (
            t.expected IS NOT NULL AND d.published_version IS DISTINCT FROM t.expected AS moved
     FROM unnest($3::uuid[], $12::uuid[], $18::uuid[]) WITH ORDINALITY AS t(definition, version, expected, ord)
     LEFT JOIN LATERAL (
-        SELECT d.published_version FROM workflow_definition d WHERE d.id = t.definition AND t.expected IS NOT NULL LIMIT 1
+        SELECT d.published_version FROM forebay.workflow_definition d WHERE d.id = t.definition AND t.expected IS NOT NULL LIMIT 1
     ) d ON true)
 SELECT r.ord, CASE WHEN t.moved AND r.outcome = 'not_found' THEN 'moved' ELSE r.outcome END AS outcome, r.execution,
        r.workspace, r.stage
-FROM fb_enqueue_many_2($1::uuid[], $2::uuid[],
+FROM forebay.fb_enqueue_many_2($1::uuid[], $2::uuid[],
     -- No definition has this id, so nothing that moved is accepted.
     ARRAY(SELECT CASE WHEN t.moved THEN '00000000-0000-0000-0000-000000000000' ELSE t.definition END FROM t ORDER BY t.ord),
     $4::jsonb[], $5::smallint[], $6::timestamptz[], $7::text[],

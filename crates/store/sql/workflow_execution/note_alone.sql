@@ -1,6 +1,6 @@
 -- A suspect's turn to run alone has come: its owner's next death is its own. Stored before anything of it is
 -- performed; a repeat changes nothing.
-UPDATE workflow_execution
+UPDATE forebay.workflow_execution
 SET alone = true
 WHERE id = $1::uuid
   AND owner = $2::uuid

@@ -1,6 +1,6 @@
 -- The open descendants of a root.
 SELECT id
-FROM workflow_execution
+FROM forebay.workflow_execution
 WHERE root = $1::uuid
   AND parent IS NOT NULL
   AND completed_at IS NULL

@@ -1,9 +1,9 @@
 -- Runs in slots that name this process as owner: compared with those it holds, so that a lost answer
 -- leaves no run behind.
 SELECT e.id, e.owner_epoch
-FROM workflow_execution e
+FROM forebay.workflow_execution e
 WHERE e.engine = $2::text
   AND e.owner = $1::uuid
   AND e.status = 'RUNNING'
   -- A value, not EXISTS: a probe for each of these runs.
-  AND (SELECT q.stage = 5 FROM execution_queue q WHERE q.id = e.id)
+  AND (SELECT q.stage = 5 FROM forebay.execution_queue q WHERE q.id = e.id)

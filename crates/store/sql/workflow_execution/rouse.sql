@@ -1,5 +1,5 @@
 -- Wakes parked runs now.
-UPDATE workflow_execution
+UPDATE forebay.workflow_execution
 SET wake_at = clock_timestamp()
 WHERE id = ANY ($1::uuid[])
   AND status = 'RUNNING'

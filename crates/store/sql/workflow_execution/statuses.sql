@@ -1,2 +1,2 @@
 -- How some executions stand.
-SELECT id, status FROM workflow_execution WHERE id = ANY ($1::uuid[])
+SELECT id, status FROM forebay.workflow_execution WHERE id = ANY ($1::uuid[])

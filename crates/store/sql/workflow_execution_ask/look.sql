@@ -1,2 +1,2 @@
 -- The second look of waits for events: functions/ask.sql.
-SELECT fb_asks_looked_1($1::int) AS looked
+SELECT forebay.fb_asks_looked_1($1::int) AS looked

@@ -3,12 +3,12 @@
 WITH tree AS (
     SELECT $1::uuid AS id
     UNION
-    SELECT child.id FROM workflow_execution child WHERE child.root = $1::uuid AND child.completed_at IS NULL)
+    SELECT child.id FROM forebay.workflow_execution child WHERE child.root = $1::uuid AND child.completed_at IS NULL)
 SELECT ask.execution_id AS execution, ask.node, ask.iteration, ask.attempt, ask.status, ask.output, ask.error, ask.answered_by,
        ask.answered_at
 FROM tree
-JOIN workflow_execution_node node ON node.execution_id = tree.id AND node.status = 'RUNNING'
-JOIN workflow_execution_ask ask
+JOIN forebay.workflow_execution_node node ON node.execution_id = tree.id AND node.status = 'RUNNING'
+JOIN forebay.workflow_execution_ask ask
   ON ask.execution_id = node.execution_id AND ask.node = node.node AND ask.iteration = node.iteration
 WHERE ask.holder = $1::uuid
   AND ask.attempt = node.attempt

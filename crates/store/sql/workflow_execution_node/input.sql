@@ -1,6 +1,6 @@
 -- What a node was given.
 SELECT input
-FROM workflow_execution_node
+FROM forebay.workflow_execution_node
 WHERE execution_id = $1::uuid
   AND node = $2::text
   AND iteration = $3::int

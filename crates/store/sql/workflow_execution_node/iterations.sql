@@ -1,6 +1,6 @@
 -- How the iterations of a loop stand, a page of them in order, without what they produced.
 SELECT iteration, status, attempt, (extract(epoch FROM next_at - clock_timestamp()) * 1000)::bigint AS next_in_ms
-FROM workflow_execution_node
+FROM forebay.workflow_execution_node
 WHERE execution_id = $1::uuid
   AND node = $2::text
   AND iteration > $3::int

@@ -4,7 +4,7 @@
 SELECT node, iteration, status, attempt, label, CASE WHEN $2::boolean THEN input END AS input,
        CASE WHEN $2::boolean THEN output END AS output, error, earlier, next_at, started_at, completed_at, duration_ms,
        kept_from
-FROM workflow_execution_node
+FROM forebay.workflow_execution_node
 WHERE execution_id = $1::uuid
   AND iteration = 0
   AND ($3::text IS NULL OR node = $3)

@@ -2,7 +2,7 @@
 -- read when it is performed again.
 SELECT execution_id, node, iteration, status, attempt, label, output, error, seq,
        (extract(epoch FROM next_at - clock_timestamp()) * 1000)::bigint AS next_in_ms
-FROM workflow_execution_node
+FROM forebay.workflow_execution_node
 WHERE execution_id = ANY ($1::uuid[])
   AND iteration = 0
 ORDER BY execution_id, seq NULLS LAST, node, iteration

@@ -3,11 +3,11 @@
 SELECT n.node, n.iteration, n.attempt, CASE WHEN l.logs THEN n.output END AS said, n.earlier,
        -- One that waits for its next attempt shows an error that is among the earlier ones, and a loop's is that of an item.
        CASE WHEN n.completed_at IS NOT NULL AND NOT l.repeats THEN n.error END AS error, coalesce(n.completed_at, n.started_at) AS at
-FROM workflow_execution_node n
+FROM forebay.workflow_execution_node n
 CROSS JOIN LATERAL (
     SELECT n.node = ANY ($2::text[]) OR n.iteration > 0 AND n.node = ANY ($3::text[]) AS logs,
            n.iteration = 0 AND n.error IS NOT NULL AND EXISTS (
-               SELECT FROM workflow_execution_node i
+               SELECT FROM forebay.workflow_execution_node i
                WHERE i.execution_id = n.execution_id AND i.node = n.node AND i.iteration > 0
                  AND i.error ->> 'message' = regexp_replace(n.error ->> 'message', '^item [0-9]+: ', '')) AS repeats
 ) l

@@ -1,6 +1,6 @@
 -- What the iterations of a loop produced, a page of them in order.
 SELECT iteration, status, output, error
-FROM workflow_execution_node
+FROM forebay.workflow_execution_node
 WHERE execution_id = $1::uuid
   AND node = $2::text
   AND iteration > $3::int

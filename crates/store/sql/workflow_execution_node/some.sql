@@ -1,7 +1,7 @@
 -- Some nodes of a run, with what they produced.
 SELECT node, status, attempt, label, output, error,
        (extract(epoch FROM next_at - clock_timestamp()) * 1000)::bigint AS next_in_ms
-FROM workflow_execution_node
+FROM forebay.workflow_execution_node
 WHERE execution_id = $1::uuid
   AND node = ANY ($2::text[])
   AND iteration = 0

@@ -3,14 +3,14 @@
 -- there what was asked, made of known columns and of parameters, and for a root key, whose $1 is null, all workspaces.
 SELECT coalesce('[' || string_agg(l.line, ',' ORDER BY l.n) || ']', '[]') AS body, count(*) AS rows,
        CASE WHEN $4::boolean THEN (
-           SELECT count(*) FROM workflow_queue_projection p
-           WHERE /*whose*/p.id IN (SELECT j.id FROM workflow_queue_job j WHERE j.workspace_id = $1::uuid)/*end*/
+           SELECT count(*) FROM public.workflow_queue_projection p
+           WHERE /*whose*/p.id IN (SELECT j.id FROM forebay.workflow_queue_job j WHERE j.workspace_id = $1::uuid)/*end*/
              AND /*where*/p."status" = 'pending'/*end*/) END AS total
 FROM (SELECT r.line, r.n, sum(octet_length(r.line)) OVER (ORDER BY r.n) - octet_length(r.line) AS before
       FROM (SELECT row_to_json(c)::text AS line, row_number() OVER () AS n
             FROM (SELECT /*columns*/p."id", p."status"/*end*/
-                  FROM workflow_queue_projection p
-                  WHERE /*whose*/p.id IN (SELECT j.id FROM workflow_queue_job j WHERE j.workspace_id = $1::uuid)/*end*/
+                  FROM public.workflow_queue_projection p
+                  WHERE /*whose*/p.id IN (SELECT j.id FROM forebay.workflow_queue_job j WHERE j.workspace_id = $1::uuid)/*end*/
                     AND /*where*/p."status" = 'pending'/*end*/
                   ORDER BY /*order*/p."created_at", p."id"/*end*/
                   LIMIT $2::bigint OFFSET $3::bigint) c) r) l

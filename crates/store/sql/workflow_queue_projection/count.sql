@@ -1,2 +1,2 @@
 -- How many jobs there are.
-SELECT count(*) FROM workflow_queue_projection
+SELECT count(*) FROM public.workflow_queue_projection

@@ -4,15 +4,15 @@
 -- $2 is the body. If $4, the changed rows are told, and none that begins after 16 MiB. What stands between /*name*/ and /*end*/ is an
 -- example: store::job::table puts there what was asked, made of known columns and of parameters, and for a root key, whose $1 is null, all
 -- workspaces.
-WITH s AS (SELECT (jsonb_populate_record(NULL::workflow_queue_projection, $2::jsonb)).*),
+WITH s AS (SELECT (jsonb_populate_record(NULL::public.workflow_queue_projection, $2::jsonb)).*),
      c AS MATERIALIZED (
-         SELECT p.id FROM workflow_queue_projection p
-         WHERE /*whose*/p.id IN (SELECT j.id FROM workflow_queue_job j WHERE j.workspace_id = $1::uuid)/*end*/
+         SELECT p.id FROM public.workflow_queue_projection p
+         WHERE /*whose*/p.id IN (SELECT j.id FROM forebay.workflow_queue_job j WHERE j.workspace_id = $1::uuid)/*end*/
            AND /*where*/p."status" = 'pending'/*end*/
          LIMIT $3::bigint + 1
          FOR UPDATE OF p),
      n AS MATERIALIZED (SELECT count(*) AS found FROM c),
-     u AS (UPDATE workflow_queue_projection p
+     u AS (UPDATE public.workflow_queue_projection p
            SET /*set*/"status" = (SELECT s."status" FROM s)/*end*/
            WHERE p.id = ANY (ARRAY(SELECT c.id FROM c WHERE (SELECT n.found FROM n) <= $3))
              AND /*where*/p."status" = 'pending'/*end*/

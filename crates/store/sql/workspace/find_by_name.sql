@@ -1,1 +1,1 @@
-SELECT id FROM workspace WHERE name = $1::text AND deleted_at IS NULL
+SELECT id FROM forebay.workspace WHERE name = $1::text AND deleted_at IS NULL

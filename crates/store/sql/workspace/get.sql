@@ -1,9 +1,9 @@
 -- One living workspace with what it uses now.
 SELECT w.id, w.name, w.tier, w.limit_override, w.paused, w.weight, w.max_backlog, w.created_at,
        coalesce(w.limit_override, t.max_running) AS max_running,
-       (SELECT count(*)::int FROM execution_queue r
+       (SELECT count(*)::int FROM forebay.execution_queue r
          WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 5) AS running,
-       (SELECT count(*)::int FROM (SELECT 1 FROM execution_queue r
+       (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
          WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0 LIMIT 1001) x) AS ready
-  FROM workspace w JOIN tier t ON t.name = w.tier
+  FROM forebay.workspace w JOIN forebay.tier t ON t.name = w.tier
  WHERE w.deleted_at IS NULL AND w.id = $1::uuid

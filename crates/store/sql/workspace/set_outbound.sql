@@ -1,5 +1,5 @@
 -- Replaces the rules for outbound calls that a living workspace has of its own.
-UPDATE workspace
+UPDATE forebay.workspace
 SET outbound_allow = $2::text[], outbound_deny = $3::text[]
 WHERE id = $1::uuid
   AND deleted_at IS NULL

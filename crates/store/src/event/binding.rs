@@ -6,7 +6,7 @@
 //! - Built-in bindings hold where no other does, and are never changed or deleted.
 //! - Every accepted change leaves an audit row in its own transaction.
 //!
-//! Not here: what a rule means (`kernel::event::binding`), which of several holds (`functions/event.sql`).
+//! Not here: what a rule means (`kernel::event::binding`), which of several holds (`functions/shared/event.sql`).
 
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
@@ -28,7 +28,7 @@ pub struct Binding {
     pub workspace: Option<WorkspaceId>,
     pub definition: Option<DefinitionId>,
     pub definition_name: Option<String>,
-    /// Every service has it (`functions/event.sql`).
+    /// Every service has it (`functions/shared/event.sql`).
     pub built_in: bool,
     /// Made by the definition's `on: event`.
     pub by_definition: bool,

@@ -9,7 +9,7 @@
 //! - A change reads, locks and tells no more than a bound, however many rows its filters name.
 //! - A change that is refused after it was made is rolled back, and one that this process does not live to commit never was.
 //!
-//! Not here: what may be asked (`supabase::rest`), which changes are legal (`functions/job.sql`).
+//! Not here: what may be asked (`supabase::rest`), which changes are legal (`functions/shared/job.sql`).
 
 use kernel::ids::WorkspaceId;
 use kernel::job::query::{By, Comparison, MOST_ROWS, Query, Term, Test, Verdict};
@@ -124,7 +124,7 @@ fn parts(
 /// A condition without OR, so that whoever plans it can begin with the workspace's own.
 fn whose(workspace: Option<WorkspaceId>) -> String {
     match workspace {
-        Some(_) => "p.id IN (SELECT j.id FROM workflow_queue_job j WHERE j.workspace_id = $1::uuid)".to_owned(),
+        Some(_) => "p.id IN (SELECT j.id FROM forebay.workflow_queue_job j WHERE j.workspace_id = $1::uuid)".to_owned(),
         None => "$1::uuid IS NULL".to_owned(),
     }
 }

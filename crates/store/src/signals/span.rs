@@ -45,9 +45,11 @@ fn after_from(sql: &str) -> &str {
     found.unwrap_or_default()
 }
 
+/// The name at the start of a text, without its schema.
 fn word(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
-    &text[..end]
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.').unwrap_or(text.len());
+    let name = &text[..end];
+    name.split_once('.').map_or(name, |(_, name)| name)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ async fn what_is_over_the_limit_is_refused_and_nothing_of_it_is_stored() {
     for table in ["workflow_execution", "execution_queue", "activity WHERE action = 'execution.start'"] {
         assert_eq!(world.count(table).await, 3, "{table}");
     }
-    let told = world.client.query_one("SELECT forebay_enqueue($1, $2)", &[&workspace.0, &definition.0]).await;
+    let told = world.client.query_one("SELECT forebay.enqueue($1, $2)", &[&workspace.0, &definition.0]).await;
     let error = told.expect_err("it is full");
     assert_eq!(error.code().map(|code| code.code()), Some("53400"), "{error:?}");
 }
@@ -144,7 +144,7 @@ async fn a_workspace_that_says_nothing_has_the_backlog_of_its_tier() {
     world.run_sql("UPDATE tier SET max_backlog = 2 WHERE name = 'FREE'", &[]).await;
     let one = || start(workspace, definition);
     assert_eq!(offer(&world, &[one(), one(), one()]).await, 2);
-    let sql = "SELECT forebay_enqueue($1, $2)";
+    let sql = "SELECT forebay.enqueue($1, $2)";
     world
         .client
         .query_one(sql, &[&workspace.0, &definition.0])

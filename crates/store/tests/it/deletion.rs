@@ -96,7 +96,7 @@ async fn a_start_in_its_transaction_at_the_moment_of_the_deletion_is_found_later
         let (workspace, definition) = world.tenant("FREE").await;
         let mut other = world.database.client().await;
         let open = other.transaction().await.expect("a transaction");
-        let sql = "SELECT forebay_enqueue($1, $2)";
+        let sql = "SELECT forebay.enqueue($1, $2)";
         let id: uuid::Uuid = open.query_one(sql, &[&workspace.0, &definition.0]).await.expect("accepted").get(0);
         match by_workspace {
             true => world.store.delete_workspace(workspace, "me").await.expect("deleted"),

@@ -172,7 +172,7 @@ async fn a_key_whose_first_use_is_not_committed_yet_is_waited_for_and_then_given
     let (workspace, definition) = world.tenant("PRO").await;
     let mut first = world.database.client().await;
     let transaction = first.transaction().await.expect("begin");
-    let call = "SELECT forebay_enqueue($1, $2, idempotency_key => 'k')";
+    let call = "SELECT forebay.enqueue($1, $2, idempotency_key => 'k')";
     let row = transaction.query_one(call, &[&workspace.0, &definition.0]).await.expect("a start in flight");
     let hasty = format!("{}&options=-c%20lock_timeout%3D50ms", world.database.url);
     let hasty = Store::new(&Target::new(&hasty).expect("a URL"), 1).expect("a pool");

@@ -319,12 +319,12 @@ async fn a_table_of_a_session_is_not_taken_for_the_log() {
     let world = World::new().await;
     world
         .client
-        .batch_execute("CREATE TEMP TABLE change_log (LIKE public.change_log INCLUDING DEFAULTS)")
+        .batch_execute("CREATE TEMP TABLE change_log (LIKE forebay.change_log INCLUDING DEFAULTS)")
         .await
         .expect("a table");
     world.run_sql(INSERT, &[&new_id()]).await;
     let count = async |table: &str| -> i64 {
         world.client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.expect("a count").get(0)
     };
-    assert_eq!((count("pg_temp.change_log").await, count("public.change_log").await), (0, 1));
+    assert_eq!((count("pg_temp.change_log").await, count("forebay.change_log").await), (0, 1));
 }

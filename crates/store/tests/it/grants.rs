@@ -68,7 +68,7 @@ async fn a_program_that_starts_executions_needs_the_rights_of_the_page_and_no_ot
     let limited = world.definition(workspace, Limits { concurrency: Some(1), ..Limits::default() }).await;
     world.run_sql("UPDATE workspace SET max_backlog = 100 WHERE id = $1", &[&workspace.0]).await;
     let start = |definition: uuid::Uuid, more: &str| {
-        format!("SELECT forebay_enqueue('{workspace}', '{definition}', '{{}}'{more})")
+        format!("SELECT forebay.enqueue('{workspace}', '{definition}', '{{}}'{more})")
     };
     let statements = [
         start(definition.0, ""),
@@ -263,31 +263,60 @@ async fn tables_of_a_session_stand_before_none_of_ours() {
     ]
     .map(|table| format!("CREATE TEMP TABLE {table} (id uuid, workspace_id uuid, relowner oid, oid oid)"))
     .to_vec();
-    statements.push("SET LOCAL search_path = pg_temp, public, pg_catalog".to_owned());
+    statements.push("SET LOCAL search_path = pg_temp, forebay, public, pg_catalog".to_owned());
     statements.push(event(&workspace.to_string(), "placed"));
     statements.push(holds("(SELECT count(*) FROM workflow_queue_projection) = 1"));
     statements.push("UPDATE workflow_queue_projection SET status = 'processing', worker_id = 'w'".to_owned());
-    statements.push(format!("SELECT forebay_enqueue('{workspace}', '{definition}', '{{}}')"));
+    statements.push(format!("SELECT forebay.enqueue('{workspace}', '{definition}', '{{}}')"));
     for table in ["workflow_queue_job", "change_log", "activity", "workflow_execution"] {
         statements.push(holds(&format!("(SELECT count(*) FROM pg_temp.{table}) = 0")));
     }
     let mut client = world.database.client().await;
     assert_eq!(tried(&mut client, &role, &statements).await, Ok(()));
     // Committed this time: the audit row names the role.
-    let start = format!("SET ROLE {role}; SELECT forebay_enqueue('{workspace}', '{definition}', '{{}}'); RESET ROLE");
+    let start = format!("SET ROLE {role}; SELECT forebay.enqueue('{workspace}', '{definition}', '{{}}'); RESET ROLE");
     client.batch_execute(&start).await.expect("a start");
     assert_eq!(world.count(&format!("activity WHERE actor = 'sql:{role}' AND action = 'execution.start'")).await, 1);
+    client.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await.expect("no role");
+}
+
+/// A schema whose names are ours, and whose functions are not.
+const HOSTILE: &str = "
+    CREATE SCHEMA hostile;
+    CREATE TABLE hostile.workspace (id uuid, tier text);
+    CREATE TABLE hostile.workflow_definition (id uuid);
+    CREATE TABLE hostile.workflow_execution (id uuid);
+    CREATE FUNCTION hostile.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN RAISE ''called''; END';
+";
+
+#[tokio::test]
+async fn a_start_by_sql_depends_on_nobodys_search_path() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.client.batch_execute(HOSTILE).await.expect("a schema");
+    let role = format!("shop_{}", store::new_id().simple());
+    let right = format!(
+        "CREATE ROLE {role}; GRANT USAGE ON SCHEMA hostile TO {role}; GRANT EXECUTE ON FUNCTION forebay.enqueue TO {role}"
+    );
+    world.client.batch_execute(&right).await.expect("a role");
+    let mut client = world.database.client().await;
+    for path in ["''", "hostile", "hostile, pg_catalog, forebay, public", "pg_temp, hostile"] {
+        let keyed = format!("SELECT forebay.enqueue('{workspace}', '{definition}', '{{}}', concurrency_key => 'k')");
+        let statements = [format!("SET LOCAL search_path = {path}"), keyed];
+        assert_eq!(tried(&mut client, &role, &statements).await, Ok(()), "with the path {path}");
+    }
     client.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await.expect("no role");
 }
 
 #[tokio::test]
 async fn our_functions_are_nobodys_and_those_with_rights_have_a_fixed_path() {
     let world = World::new().await;
-    let ours = "pg_proc p WHERE p.pronamespace = 'public'::regnamespace AND p.proname ~ '^(fb_|forebay_)'";
+    let ours = "pg_proc p WHERE p.pronamespace = 'forebay'::regnamespace";
     let open = format!("{ours} AND has_function_privilege('public', p.oid, 'EXECUTE')");
     assert_eq!(world.count(&open).await, 0, "functions that anybody may call");
-    let loose =
-        format!("{ours} AND p.prosecdef AND NOT coalesce(p.proconfig @> ARRAY['search_path=public, pg_temp'], false)");
+    let loose = format!(
+        "{ours} AND p.prosecdef AND NOT coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)"
+    );
     assert_eq!(world.count(&loose).await, 0, "functions with rights and any path");
     assert!(world.count(&format!("{ours} AND p.prosecdef")).await >= 6);
 }

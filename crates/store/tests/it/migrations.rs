@@ -31,9 +31,9 @@ async fn a_second_run_applies_nothing_and_leaves_the_data() {
 #[tokio::test]
 async fn functions_are_applied_again_by_every_run() {
     let world = World::new().await;
-    world.client.batch_execute("DROP FUNCTION forebay_enqueue").await.expect("a function to drop");
+    world.client.batch_execute("DROP FUNCTION forebay.enqueue").await.expect("a function to drop");
     migrate(&world.database.target).await.expect("a migration");
-    assert_eq!(world.count("pg_proc WHERE proname = 'forebay_enqueue'").await, 1);
+    assert_eq!(world.count("pg_proc WHERE proname = 'enqueue'").await, 1);
 }
 
 #[tokio::test]
@@ -41,9 +41,55 @@ async fn a_build_older_than_the_database_runs_on_it() {
     let world = World::new().await;
     let newer = "INSERT INTO refinery_schema_history SELECT 999, 'of a newer build', applied_on, checksum FROM refinery_schema_history WHERE version = 1";
     world.run_sql(newer, &[]).await;
-    world.client.batch_execute("DROP FUNCTION forebay_enqueue").await.expect("a function to drop");
+    world.client.batch_execute("DROP FUNCTION forebay.enqueue").await.expect("a function to drop");
     assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });
-    assert_eq!(world.count("pg_proc WHERE proname = 'forebay_enqueue'").await, 0, "the newer build's functions stay");
+    assert_eq!(world.count("pg_proc WHERE proname = 'enqueue'").await, 0, "the newer build's functions stay");
+}
+
+/// As refinery keeps its history.
+const HISTORY: &str =
+    "CREATE TABLE public.refinery_schema_history (version int PRIMARY KEY, name text, applied_on text, checksum text);
+    INSERT INTO public.refinery_schema_history VALUES (1, 'NAME', 'long ago', '7')";
+
+#[tokio::test]
+async fn a_database_from_before_the_first_release_is_refused_and_left_as_it_is() {
+    let database = Database::empty().await;
+    let client = database.client().await;
+    client.batch_execute(&HISTORY.replace("NAME", "spine")).await.expect("a history");
+    for refused in [migrate(&database.target).await.map(drop), store::migrate::check(&database.target).await] {
+        let error = refused.expect_err("its tables cannot be carried over");
+        assert!(matches!(error, MigrateError::BeforeRelease), "{error:?}");
+        assert!(error.to_string().contains("Create another database"), "{error}");
+    }
+    let row = client.query_one("SELECT to_regnamespace('forebay') IS NULL", &[]).await.expect("a catalogue");
+    assert!(row.get::<_, bool>(0), "nothing was made");
+}
+
+/// Tables that a product has, under names that ours have too.
+const THEIRS: &str = "
+    CREATE TABLE public.workspace (id int, tier int);
+    CREATE TABLE public.webhook (id int, url int);
+    CREATE TABLE public.secret (name int);
+    CREATE TABLE public.process (id int);
+    CREATE FUNCTION public.enqueue(uuid, uuid, jsonb) RETURNS uuid LANGUAGE sql AS 'SELECT NULL::uuid';
+    INSERT INTO public.workspace VALUES (7, 7)";
+
+#[tokio::test]
+async fn a_products_own_tables_and_history_are_no_obstacle() {
+    let database = Database::empty().await;
+    let client = database.client().await;
+    client.batch_execute(THEIRS).await.expect("their tables");
+    client.batch_execute(&HISTORY.replace("NAME", "products")).await.expect("their history");
+    migrate(&database.target).await.expect("a migration");
+    let world = World::of(database).await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let execution = world.accept_many(workspace, definition, 1).await[0];
+    let start = "SELECT forebay.enqueue($1, $2, '{}')";
+    let _started: uuid::Uuid = world.get(start, &[&workspace.0, &definition.0]).await;
+    assert_eq!(world.run(workspace, 5).await.len(), 2);
+    world.finish(execution, kernel::execution::Status::Completed).await;
+    let theirs = client.query("SELECT id, tier FROM public.workspace", &[]).await.expect("their rows");
+    assert_eq!(theirs.iter().map(|row| (row.get(0), row.get(1))).collect::<Vec<(i32, i32)>>(), [(7, 7)]);
 }
 
 #[tokio::test]
@@ -79,7 +125,13 @@ async fn a_database_that_cannot_be_reached_is_unavailable() {
 async fn the_written_down_schema_is_what_the_migrations_make() {
     let database = Database::new().await;
     let dumped = Command::new(pg_dump())
-        .args(["--schema-only", "--no-owner", "--no-privileges", "--exclude-table=refinery_schema_history", "--dbname"])
+        .args([
+            "--schema-only",
+            "--no-owner",
+            "--no-privileges",
+            "--exclude-table=forebay.refinery_schema_history",
+            "--dbname",
+        ])
         .arg(&database.url)
         .output()
         .expect("pg_dump runs");
@@ -100,7 +152,7 @@ async fn the_written_down_schema_is_what_the_migrations_make() {
 /// Without what depends on the version of PostgreSQL or on the moment: its comments, the token that
 /// guards restoring, session settings, and empty lines in a row.
 fn normal(dump: &str) -> String {
-    let head = "-- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 writes it anew.\n";
+    let head = "-- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 regenerates it.\n";
     let mut text = head.to_owned();
     let mut blank = true;
     for line in dump.lines() {

@@ -118,7 +118,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             let buffers = touched(&world, sql, params).await;
             assert!(buffers < bound, "{what}: {buffers} buffers, analysed: {analysed}");
         };
-        let enqueue = "SELECT forebay_enqueue($1, $2, '{}', idempotency_key => $3)";
+        let enqueue = "SELECT forebay.enqueue($1, $2, '{}', idempotency_key => $3)";
         for key in [None, Some("7"), Some("new")] {
             let sql = format!("{enqueue} WHERE $3::text IS DISTINCT FROM '7'");
             check("enqueue", 200, &sql, &[&workspace.0, &definition.0, &key]).await;

@@ -34,7 +34,7 @@ async fn an_integer_of_sql_that_64_bits_do_not_hold_keeps_its_digits() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     let input = r#"'{"id": 123456789012345678901, "max": 18446744073709551615, "double": 1e20}'"#;
-    let id: Uuid = world.get(&format!("SELECT forebay_enqueue($1, $2, {input})"), &[&workspace.0, &definition.0]).await;
+    let id: Uuid = world.get(&format!("SELECT forebay.enqueue($1, $2, {input})"), &[&workspace.0, &definition.0]).await;
     let execution = world.store.execution(ExecutionId(id), Some(workspace)).await.expect("the execution");
     let kept = serde_json::json!({ "id": "123456789012345678901", "max": u64::MAX, "double": 1e20 });
     assert_eq!(execution.input, Some(kept));
@@ -48,7 +48,7 @@ async fn a_start_inside_another_programs_transaction_is_there_when_it_commits_an
     for commit in [false, true] {
         let transaction = client.transaction().await.expect("begin");
         let row = transaction
-            .query_one("SELECT forebay_enqueue($1, $2, '{\"order\": 7}')", &[&workspace.0, &definition.0])
+            .query_one("SELECT forebay.enqueue($1, $2, '{\"order\": 7}')", &[&workspace.0, &definition.0])
             .await
             .expect("an accepted start");
         let id: Uuid = row.get(0);
@@ -102,7 +102,7 @@ async fn what_cannot_be_started_is_refused_with_a_reason() {
     for (workspace, definition, priority, code, words) in table {
         let error = world
             .client
-            .query_one("SELECT forebay_enqueue($1, $2, NULL, $3)", &[&workspace.0, &definition.0, &priority])
+            .query_one("SELECT forebay.enqueue($1, $2, NULL, $3)", &[&workspace.0, &definition.0, &priority])
             .await
             .expect_err(words);
         let error = error.as_db_error().expect("the database's own error");
@@ -116,7 +116,7 @@ async fn what_cannot_be_started_is_refused_with_a_reason() {
 async fn its_idempotency_key_makes_one_start_of_many_calls() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
-    let call = "SELECT forebay_enqueue($1, $2, $3::text::jsonb, idempotency_key => 'order-7')";
+    let call = "SELECT forebay.enqueue($1, $2, $3::text::jsonb, idempotency_key => 'order-7')";
     let first: Uuid = world.get(call, &[&workspace.0, &definition.0, &"{\"a\": 1}"]).await;
     let again: Uuid = world.get(call, &[&workspace.0, &definition.0, &"{ \"a\":1 }"]).await;
     assert_eq!(first, again, "the same content, however it is spaced");
@@ -130,7 +130,7 @@ async fn its_idempotency_key_makes_one_start_of_many_calls() {
 async fn every_way_to_start_notes_the_same_rules_rank_and_deadline() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
-    let by_sql: Uuid = world.get("SELECT forebay_enqueue($1, $2, NULL, 1)", &[&workspace.0, &definition.0]).await;
+    let by_sql: Uuid = world.get("SELECT forebay.enqueue($1, $2, NULL, 1)", &[&workspace.0, &definition.0]).await;
     let by_us = world.accept(&[crate::support::start(workspace, definition)]).await[0];
     let semantics: Vec<i32> =
         world.get("SELECT array_agg(semantics ORDER BY created_at) FROM workflow_execution", &[]).await;

@@ -53,7 +53,11 @@ pub(crate) struct Limits {
 
 impl World {
     pub(crate) async fn new() -> World {
-        let database = Database::new().await;
+        World::of(Database::new().await).await
+    }
+
+    /// In a database that was migrated.
+    pub(crate) async fn of(database: Database) -> World {
         let store = Store::new(&database.target, 24).expect("a pool");
         let client = database.client().await;
         let me = ProcessId(new_id());
@@ -238,7 +242,7 @@ impl World {
 }
 
 const JUDGE: &str = "
-CREATE FUNCTION judge() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION judge() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE lim int; dlim int; klim int;
 BEGIN
     SELECT coalesce(w.limit_override, t.max_running) INTO lim FROM workspace w JOIN tier t ON t.name = w.tier WHERE w.id = NEW.workspace_id;

@@ -36,7 +36,7 @@ async fn crash(database: PrivatePostgres) {
 async fn insert(database: &PrivatePostgres) -> String {
     let client = Target::new(&database.url()).expect("a URL").connect().await.expect("a connection");
     let row = format!(
-        "INSERT INTO {TABLE} (event_id, event_type, event_data, stream_id, stream_type)
+        "INSERT INTO public.{TABLE} (event_id, event_type, event_data, stream_id, stream_type)
         VALUES (gen_random_uuid(), 'x', '{{}}', gen_random_uuid(), 's') RETURNING id::text"
     );
     client.query_one(&row, &[]).await.expect("a row").get(0)
@@ -68,7 +68,7 @@ async fn what_waits_for_one_transaction_in_masses_is_told_all_the_same() {
     let long = "SET idle_in_transaction_session_timeout = 0; BEGIN; SELECT pg_current_xact_id()";
     open.batch_execute(long).await.expect("a transaction");
     // As a burst of ends writes it.
-    let entry = "INSERT INTO change_log (topic, op, refs, workspaces, status)
+    let entry = "INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(gen_random_uuid()), array_agg(NULL::uuid), 'COMPLETED' FROM generate_series(1, 300)";
     for _ in 0..MANY / 300 {
         writer.execute(entry, &[]).await.expect("an entry");

@@ -211,7 +211,7 @@ async fn no_client_may_use_the_key_that_a_hook_derives() {
         let start = scene.tenant.api.request(Method::POST, "workflow/executions/start");
         let start = start.json(&json!({ "workflowDefinitionId": light })).header("idempotency-key", &key);
         assert_eq!(send(start).await.problem(422), "validation_failed", "{key}");
-        let call = format!("SELECT forebay_enqueue('{}', '{light}', idempotency_key => '{key}')", scene.tenant.id);
+        let call = format!("SELECT forebay.enqueue('{}', '{light}', idempotency_key => '{key}')", scene.tenant.id);
         let error = client.execute(&call, &[]).await.expect_err("refused");
         assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{key}: {error:?}");
     }

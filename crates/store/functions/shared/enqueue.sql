@@ -8,7 +8,7 @@
 -- p_max_backlog is the limit of workspaces that have none of their own; where it is null too, the tier's
 -- holds. The tier's limit is not checked without p_keep_count (`forebay_enqueue`): a large backlog is cheap to count only if
 -- the count is kept, and keeping it would lock a row until the caller's transaction ends.
-CREATE OR REPLACE FUNCTION fb_enqueue_many_2(
+CREATE OR REPLACE FUNCTION forebay.fb_enqueue_many_2(
     p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[],
     p_run_at timestamptz[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[],
     p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics int, p_step_ms bigint,
@@ -31,11 +31,11 @@ BEGIN
     WITH w AS MATERIALIZED (
         SELECT t.ws, l.lim, t.n
           FROM (SELECT t.ws, count(*)::int AS n FROM unnest(p_workspaces) AS t(ws) GROUP BY t.ws) t
-          JOIN workspace w ON w.id = t.ws
+          JOIN forebay.workspace w ON w.id = t.ws
          CROSS JOIN LATERAL (SELECT coalesce(w.max_backlog, p_max_backlog,
-                (SELECT r.max_backlog FROM tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
+                (SELECT r.max_backlog FROM forebay.tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
          WHERE l.lim IS NOT NULL),
-    r AS MATERIALIZED (SELECT w.ws, fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
+    r AS MATERIALIZED (SELECT w.ws, forebay.fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
     SELECT coalesce(array_agg(t.id), '{}') INTO refused
       FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
               FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
@@ -50,10 +50,10 @@ BEGIN
         SELECT t.ws, t.def, t.version, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
           FROM (SELECT DISTINCT t.ws, t.def, t.version FROM t) t
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM workflow_definition d
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition d
                               WHERE d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL LIMIT 1) d
-         CROSS JOIN LATERAL (SELECT 1 FROM workspace w WHERE w.id = t.ws AND w.deleted_at IS NULL LIMIT 1) w
-         CROSS JOIN LATERAL (SELECT * FROM workflow_definition_version v
+         CROSS JOIN LATERAL (SELECT 1 FROM forebay.workspace w WHERE w.id = t.ws AND w.deleted_at IS NULL LIMIT 1) w
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition_version v
                               WHERE v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id LIMIT 1) v
          WHERE d.status <> 'DRAFT'),
     d AS MATERIALIZED (
@@ -61,7 +61,7 @@ BEGIN
           FROM t JOIN v ON v.ws = t.ws AND v.def = t.def AND v.version IS NOT DISTINCT FROM t.version
          WHERE NOT t.id = ANY (refused)),
     e AS (
-        INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
             priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,
             rerun_of)
         SELECT d.id, d.ws, d.def, d.pinned, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
@@ -73,15 +73,15 @@ BEGIN
         RETURNING id),
     h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id = ANY (ARRAY(SELECT e.id FROM e))),
     a AS (
-        INSERT INTO activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
         SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
                CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
           FROM h),
     l AS (
-        INSERT INTO change_log (topic, op, refs, workspaces, status)
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'INSERT', array_agg(h.id), array_agg(h.ws), 'PENDING' FROM h HAVING count(*) > 0),
     q AS (
-        INSERT INTO execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
+        INSERT INTO forebay.execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
             available_at, rank, gated, stage, concurrency_key)
         SELECT h.id, h.ws, h.def, h.id, h.priority, v_now, coalesce(h.run_at, v_now),
                (extract(epoch FROM v_now) * 1000)::bigint + (h.priority - 3) * p_step_ms,
@@ -98,8 +98,8 @@ BEGIN
         SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
           INTO gates
           FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
-                  FROM execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
-        PERFORM fb_open_1(gates.ws, gates.def, gates.key);
+                  FROM forebay.execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
+        PERFORM forebay.fb_open_1(gates.ws, gates.def, gates.key);
     ELSIF cardinality(accepted) = cardinality(p_ids) AND queued.least = queued.most THEN
         -- Nothing was refused or there before: no answer has to be looked up.
         RETURN QUERY SELECT t.ord, 'accepted', t.id, t.ws, queued.least
@@ -117,30 +117,30 @@ BEGIN
                 WHEN t.id = ANY (refused) THEN 'full'
                 ELSE 'not_found' END,
            CASE WHEN t.id = ANY (accepted) THEN t.id ELSE o.id END, t.ws,
-           (SELECT q.stage FROM execution_queue q WHERE q.id = t.id)
+           (SELECT q.stage FROM forebay.execution_queue q WHERE q.id = t.id)
       FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
            AS t(id, ws, def, idempotency, fingerprint, ord)
       -- Two probes, never one condition with OR: that read every execution there ever was.
       LEFT JOIN LATERAL (
-            SELECT o.id, o.fingerprint FROM workflow_execution o
+            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
              WHERE o.id = t.id AND NOT t.id = ANY (accepted)
             UNION ALL
-            SELECT o.id, o.fingerprint FROM workflow_execution o
+            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
              WHERE o.workspace_id = t.ws AND o.idempotency_key = t.idempotency AND NOT t.id = ANY (accepted)
              LIMIT 1) o ON true
-      LEFT JOIN workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
+      LEFT JOIN forebay.workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
      ORDER BY t.ord;
 END $fn$;
 
 -- For other programs, inside their own transaction: one start. Returns the execution's id, which is
 -- also the queue item's. Ids are UUIDv7, made here from the database's clock. Runs with its owner's rights: whoever may call it needs no
 -- right on any table, and the audit row names who is connected.
-CREATE OR REPLACE FUNCTION forebay_enqueue(
+CREATE OR REPLACE FUNCTION forebay.enqueue(
     workspace uuid, definition uuid, input jsonb DEFAULT NULL, priority int DEFAULT 3,
     run_at timestamptz DEFAULT NULL, concurrency_key text DEFAULT NULL, idempotency_key text DEFAULT NULL)
-RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
+RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 DECLARE
-    new_id uuid := fb_uuid7();
+    new_id uuid := forebay.fb_uuid7();
     r record;
 BEGIN
     -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
@@ -151,12 +151,12 @@ BEGIN
     IF priority NOT BETWEEN 1 AND 5 THEN
         RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
     END IF;
-    SELECT * INTO r FROM fb_enqueue_many_2(
+    SELECT * INTO r FROM forebay.fb_enqueue_many_2(
         ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || fb_caller_1(), 3,
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || forebay.fb_caller_1(), 3,
         60000, NULL, false);
     IF r.outcome IN ('accepted', 'existing') THEN
         RETURN r.execution;
@@ -170,7 +170,7 @@ BEGIN
                                        ELSE 'no_data_found' END;
 END $fn$;
 
-CREATE OR REPLACE FUNCTION fb_uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fb_uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $fn$
     SELECT encode(
         set_bit(set_bit(
             overlay(uuid_send(gen_random_uuid()) PLACING
@@ -179,11 +179,11 @@ CREATE OR REPLACE FUNCTION fb_uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $fn$
 $fn$;
 
 -- Who is connected, as far as that role was allowed to say: current_user is the owner inside a function that runs with its owner's rights.
-CREATE OR REPLACE FUNCTION fb_caller_1() RETURNS text LANGUAGE sql STABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fb_caller_1() RETURNS text LANGUAGE sql STABLE AS $fn$
     SELECT CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END
 $fn$;
 
 -- Is who is connected one of ours: the owner of these tables, or a member of that role?
-CREATE OR REPLACE FUNCTION fb_is_ours_1() RETURNS boolean LANGUAGE sql STABLE AS $fn$
-    SELECT pg_has_role(fb_caller_1()::name, owned.relowner, 'MEMBER') FROM pg_class owned WHERE owned.oid = 'domain_events'::regclass
+CREATE OR REPLACE FUNCTION forebay.fb_is_ours_1() RETURNS boolean LANGUAGE sql STABLE AS $fn$
+    SELECT pg_has_role(forebay.fb_caller_1()::name, owned.relowner, 'MEMBER') FROM pg_catalog.pg_class owned WHERE owned.oid = 'public.domain_events'::regclass
 $fn$;

@@ -7,13 +7,13 @@
 --
 -- The triggers run with their owner's rights: who may update a row needs no right on what is beside it.
 
-CREATE OR REPLACE FUNCTION fb_job_refuse(p_message text, p_hint text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fb_job_refuse(p_message text, p_hint text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
     RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '') USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
 END $fn$;
 
 -- Why a job of one status cannot have another; null if it can. A status that there is not is the CHECK's to refuse.
-CREATE OR REPLACE FUNCTION fb_job_illegal(p_from text, p_to text, p_retries int) RETURNS text LANGUAGE sql IMMUTABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fb_job_illegal(p_from text, p_to text, p_retries int) RETURNS text LANGUAGE sql IMMUTABLE AS $fn$
     SELECT CASE
         WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
         WHEN p_from = p_to THEN NULL
@@ -29,63 +29,63 @@ CREATE OR REPLACE FUNCTION fb_job_illegal(p_from text, p_to text, p_retries int)
 $fn$;
 
 -- What kind of transaction of ours this is, if it is one.
-CREATE OR REPLACE FUNCTION fb_job_mode_1() RETURNS text LANGUAGE sql STABLE AS $fn$
-    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND fb_is_ours_1() THEN current_setting('forebay.projection', true) END
+CREATE OR REPLACE FUNCTION forebay.fb_job_mode_1() RETURNS text LANGUAGE sql STABLE AS $fn$
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.fb_is_ours_1() THEN current_setting('forebay.projection', true) END
 $fn$;
 
-CREATE OR REPLACE FUNCTION fb_job_guard() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fb_job_guard() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 DECLARE
-    v_mode text := fb_job_mode_1();
+    v_mode text := forebay.fb_job_mode_1();
     v_why text;
-    v_job workflow_queue_job;
+    v_job forebay.workflow_queue_job;
 BEGIN
     IF v_mode = 'rebuild' THEN
         RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
     END IF;
     IF TG_OP = 'INSERT' THEN
         IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
-            PERFORM fb_job_refuse('a job begins pending', 'insert an event, or a pending row');
+            PERFORM forebay.fb_job_refuse('a job begins pending', 'insert an event, or a pending row');
         END IF;
         RETURN NEW;
     END IF;
     IF TG_OP = 'DELETE' THEN
         IF v_mode IS DISTINCT FROM 'retention' THEN
-            PERFORM fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+            PERFORM forebay.fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
         END IF;
         RETURN OLD;
     END IF;
 
-    v_why := fb_job_illegal(OLD.status, NEW.status, OLD.retry_count);
+    v_why := forebay.fb_job_illegal(OLD.status, NEW.status, OLD.retry_count);
     IF v_why IS NOT NULL THEN
-        PERFORM fb_job_refuse(v_why);
+        PERFORM forebay.fb_job_refuse(v_why);
     END IF;
     IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
        IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type, NEW.created_at) THEN
-        PERFORM fb_job_refuse('a job''s event does not change');
+        PERFORM forebay.fb_job_refuse('a job''s event does not change');
     END IF;
     IF OLD.status = 'processing' THEN
-        SELECT * INTO v_job FROM workflow_queue_job j WHERE j.id = OLD.id;
+        SELECT * INTO v_job FROM forebay.workflow_queue_job j WHERE j.id = OLD.id;
         IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
-           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT fb_is_ours_1()) THEN
-            PERFORM fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
+           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT forebay.fb_is_ours_1()) THEN
+            PERFORM forebay.fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
         END IF;
     END IF;
-    RETURN fb_job_shaped(OLD, NEW);
+    RETURN forebay.fb_job_shaped(OLD, NEW);
 END $fn$;
 
 -- The row after a legal step: what belongs to its new status, and nothing else.
-CREATE OR REPLACE FUNCTION fb_job_shaped(p_old workflow_queue_projection, p_new workflow_queue_projection)
-RETURNS workflow_queue_projection LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fb_job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
+RETURNS public.workflow_queue_projection LANGUAGE plpgsql AS $fn$
 DECLARE
     v_given int := p_new.retry_count;
-    v_before workflow_queue_projection := p_old;
+    v_before public.workflow_queue_projection := p_old;
 BEGIN
     -- Somebody's clock may be ahead; a lease must not last longer for it.
     p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now() ELSE least(p_new.updated_at, now()) END;
     p_new.retry_count := p_old.retry_count;
     IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
         IF p_new.worker_id IS NULL THEN
-            PERFORM fb_job_refuse('a claim says whose it is', 'set worker_id');
+            PERFORM forebay.fb_job_refuse('a claim says whose it is', 'set worker_id');
         END IF;
         p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
     ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
@@ -110,7 +110,7 @@ BEGIN
         v_before.updated_at := p_new.updated_at;
         IF p_new.status = 'processing' THEN
             IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
-                PERFORM fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
+                PERFORM forebay.fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
             END IF;
             p_new.claimed_at := least(p_new.claimed_at, now());
             v_before.claimed_at := p_new.claimed_at;
@@ -118,22 +118,22 @@ BEGIN
             v_before.workflow_run_id := p_new.workflow_run_id;
         END IF;
         IF v_before IS DISTINCT FROM p_new THEN
-            PERFORM fb_job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
+            PERFORM forebay.fb_job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
         END IF;
     END IF;
     IF v_given <> p_old.retry_count THEN
-        PERFORM fb_job_refuse('retry_count counts failures', 'it cannot be set');
+        PERFORM forebay.fb_job_refuse('retry_count counts failures', 'it cannot be set');
     END IF;
     RETURN p_new;
 END $fn$;
 
 -- After a step: what is ours beside the row, and the fact.
-CREATE OR REPLACE FUNCTION fb_job_moved() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fb_job_moved() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 DECLARE
     v_fact text;
-    v_job workflow_queue_job;
+    v_job forebay.workflow_queue_job;
 BEGIN
-    IF fb_job_mode_1() = 'rebuild' THEN
+    IF forebay.fb_job_mode_1() = 'rebuild' THEN
         RETURN NULL;
     END IF;
     v_fact := CASE
@@ -144,50 +144,50 @@ BEGIN
         WHEN NEW.status = 'pending' THEN CASE OLD.status WHEN 'failed' THEN 'retried' ELSE 'recovered' END
         ELSE NEW.status END;
     IF TG_OP = 'DELETE' THEN
-        DELETE FROM workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
+        DELETE FROM forebay.workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
         v_job.version := coalesce(v_job.version, 0) + 1;
-        PERFORM fb_job_fact(OLD, v_fact, v_job);
+        PERFORM forebay.fb_job_fact(OLD, v_fact, v_job);
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
         -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
         -- the first with its id, stream and type.
-        INSERT INTO workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
+        INSERT INTO forebay.workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
         SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
           FROM (SELECT 1) one
-          LEFT JOIN fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
-          LEFT JOIN workspace ON workspace.id = event.workspace_id
+          LEFT JOIN forebay.fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
+          LEFT JOIN forebay.workspace ON workspace.id = event.workspace_id
         ON CONFLICT (id) DO UPDATE SET version = j.version + 1, event_type = excluded.event_type
         RETURNING * INTO v_job;
     ELSE
-        v_job := fb_job_beside(OLD, NEW);
+        v_job := forebay.fb_job_beside(OLD, NEW);
     END IF;
-    PERFORM fb_job_fact(NEW, v_fact, v_job);
+    PERFORM forebay.fb_job_fact(NEW, v_fact, v_job);
     RETURN NULL;
 END $fn$;
 
 -- What is ours beside a row that was changed. A claim is plain SQL's until a function of ours says otherwise.
-CREATE OR REPLACE FUNCTION fb_job_beside(p_old workflow_queue_projection, p_new workflow_queue_projection)
-RETURNS workflow_queue_job LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fb_job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
+RETURNS forebay.workflow_queue_job LANGUAGE plpgsql AS $fn$
 DECLARE
-    v_job workflow_queue_job;
+    v_job forebay.workflow_queue_job;
 BEGIN
     IF p_new.status = 'processing' THEN
-        UPDATE workflow_queue_job j
+        UPDATE forebay.workflow_queue_job j
            SET version = j.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(j.held, 'sql'),
                lease_until = CASE WHEN coalesce(j.held, 'sql') = 'sql'
                                   THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => j.lease_s)
                                   ELSE j.lease_until END
          WHERE j.id = p_new.id RETURNING * INTO v_job;
     ELSIF p_new.status = p_old.status THEN
-        UPDATE workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
     ELSIF p_new.status = 'pending' THEN
-        UPDATE workflow_queue_job j
+        UPDATE forebay.workflow_queue_job j
            SET version = j.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL, retry_from = NULL,
-               due_at = (SELECT now() FROM event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
+               due_at = (SELECT now() FROM forebay.event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
          WHERE j.id = p_new.id RETURNING * INTO v_job;
     ELSE
-        UPDATE workflow_queue_job j
+        UPDATE forebay.workflow_queue_job j
            SET version = j.version + 1, held = NULL, lease_until = NULL,
                retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < 3 THEN p_new.failed_at END
          WHERE j.id = p_new.id RETURNING * INTO v_job;
@@ -197,14 +197,14 @@ END $fn$;
 
 -- The fact of a step, with every column that can change. The first also has what cannot, but for the payload, which is its event's. An
 -- event's workspace that did not exist is not the fact's, and is noted beside.
-CREATE OR REPLACE FUNCTION fb_job_fact(p_row workflow_queue_projection, p_fact text, p_job workflow_queue_job)
+CREATE OR REPLACE FUNCTION forebay.fb_job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job)
 RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
-    INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
     SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
            CASE WHEN p_job.version > 1
                 THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
-                WHEN EXISTS (SELECT 1 FROM domain_events e
+                WHEN EXISTS (SELECT 1 FROM public.domain_events e
                               WHERE e.id = p_row.event_id AND e.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
                 THEN to_jsonb(p_row) - 'event_data'
                 ELSE to_jsonb(p_row) END,
@@ -214,23 +214,23 @@ END $fn$;
 
 -- Notes a change of the projection for whoever follows it. Its workspace is its job's: the id of an event alone does not tell whose it is. When
 -- the job is gone, its last fact tells; a row that was written without facts belongs to its event.
-CREATE OR REPLACE FUNCTION fb_log_projection_1() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET timezone = 'UTC'
+CREATE OR REPLACE FUNCTION forebay.fb_log_projection_1() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
 AS $fn$
 DECLARE
-    v_row workflow_queue_projection := coalesce(NEW, OLD);
+    v_row public.workflow_queue_projection := coalesce(NEW, OLD);
 BEGIN
-    INSERT INTO change_log (topic, op, refs, workspaces, record, old_record)
+    INSERT INTO forebay.change_log (topic, op, refs, workspaces, record, old_record)
     SELECT 'projection', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
            CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
       FROM (SELECT 1) one
       LEFT JOIN LATERAL (
-            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM workflow_queue_job job WHERE job.id = v_row.id
+            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM forebay.workflow_queue_job job WHERE job.id = v_row.id
             UNION ALL
-            (SELECT fact.workspace_id FROM domain_events fact
+            (SELECT fact.workspace_id FROM public.domain_events fact
               WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue' ORDER BY fact.stream_version DESC LIMIT 1)
             UNION ALL
-            SELECT event.workspace_id FROM fb_event_of_1(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
+            SELECT event.workspace_id FROM forebay.fb_event_of_1(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
             LIMIT 1) found ON true;
     -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
     IF pg_try_advisory_xact_lock(724001) THEN
@@ -239,30 +239,8 @@ BEGIN
     RETURN NULL;
 END $fn$;
 
-CREATE OR REPLACE FUNCTION fb_job_truncate() RETURNS trigger LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fb_job_truncate() RETURNS trigger LANGUAGE plpgsql AS $fn$
 BEGIN
-    PERFORM fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+    PERFORM forebay.fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
     RETURN NULL;
 END $fn$;
-
--- The triggers, once: they stay as they are when their functions are replaced.
-DO $do$
-BEGIN
-    IF EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'domain_events'::regclass AND tgname = 'forebay_fold') THEN
-        RETURN;
-    END IF;
-    CREATE TRIGGER forebay_fold AFTER INSERT ON domain_events
-        FOR EACH ROW WHEN (NEW.stream_type <> 'workflow_queue') EXECUTE FUNCTION fb_event_added();
-    CREATE TRIGGER forebay_facts BEFORE INSERT ON domain_events
-        FOR EACH ROW WHEN (NEW.stream_type = 'workflow_queue') EXECUTE FUNCTION fb_fact_guard();
-    CREATE TRIGGER forebay_guard BEFORE UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type,
-        event_data, event_metadata, created_at OR DELETE ON domain_events
-        FOR EACH ROW EXECUTE FUNCTION fb_event_guard();
-    CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON domain_events FOR EACH STATEMENT EXECUTE FUNCTION fb_event_guard();
-    CREATE TRIGGER forebay_guard BEFORE INSERT OR UPDATE OR DELETE ON workflow_queue_projection
-        FOR EACH ROW EXECUTE FUNCTION fb_job_guard();
-    CREATE TRIGGER forebay_moved AFTER INSERT OR UPDATE OR DELETE ON workflow_queue_projection
-        FOR EACH ROW EXECUTE FUNCTION fb_job_moved();
-    CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON workflow_queue_projection
-        FOR EACH STATEMENT EXECUTE FUNCTION fb_job_truncate();
-END $do$;

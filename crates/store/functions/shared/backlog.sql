@@ -10,12 +10,12 @@
 -- with the limit.
 --
 -- p_keep: note the count. Not from within another program's transaction: its lock would last.
-CREATE OR REPLACE FUNCTION fb_backlog_room_1(p_workspace uuid, p_limit int, p_arriving int, p_keep boolean)
+CREATE OR REPLACE FUNCTION forebay.fb_backlog_room_1(p_workspace uuid, p_limit int, p_arriving int, p_keep boolean)
 RETURNS int LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $fn$
 DECLARE
-    v_shard smallint := (get_byte(uuid_send(p_workspace), 15) & 63)::smallint;
+    v_shard smallint := forebay.shard_of(p_workspace)::smallint;
     v_first bigint;
     v_last bigint;
     v_counted int;
@@ -23,8 +23,8 @@ DECLARE
 BEGIN
     -- Before anything is read: what arrives later is counted by those who come later.
     SELECT min(n.n), max(n.n) INTO v_first, v_last
-      FROM (SELECT nextval('backlog_arrivals') AS n FROM generate_series(1, p_arriving)) n;
-    SELECT b.counted, b.arrivals, b.counted_at INTO known FROM backlog b WHERE b.workspace_id = p_workspace;
+      FROM (SELECT nextval('forebay.backlog_arrivals') AS n FROM generate_series(1, p_arriving)) n;
+    SELECT b.counted, b.arrivals, b.counted_at INTO known FROM forebay.backlog b WHERE b.workspace_id = p_workspace;
     IF known.counted_at > clock_timestamp() - interval '1 minute' AND known.counted + v_last - known.arrivals <= p_limit THEN
         RETURN p_arriving;
     ELSIF known.counted >= p_limit
@@ -33,28 +33,28 @@ BEGIN
     END IF;
     IF p_keep AND p_limit > 10000 THEN
         -- One counts a long line; the others go by what is known, so that it costs no more than one.
-        PERFORM 1 FROM backlog b WHERE b.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
+        PERFORM 1 FROM forebay.backlog b WHERE b.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
         IF NOT FOUND AND known.counted IS NOT NULL THEN
             RETURN CASE WHEN known.counted < p_limit THEN p_arriving ELSE 0 END;
         END IF;
     END IF;
     SELECT count(*) INTO v_counted FROM (
-        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 0
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 0
         UNION ALL
-        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 1
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 1
         UNION ALL
-        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 2
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 2
         UNION ALL
-        SELECT 1 FROM execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 3
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 3
         LIMIT p_limit) waiting;
     IF p_keep THEN
         -- This call's own are not among the counted yet. Where less than a thousandth of the limit
         -- is left, that thousandth may arrive all the same before the next count.
-        UPDATE backlog b
+        UPDATE forebay.backlog b
            SET counted = v_counted, counted_at = clock_timestamp(),
                arrivals = v_first - 1
                  + CASE WHEN v_counted < p_limit THEN greatest(p_limit / 1000 - (p_limit - v_counted), 0) ELSE 0 END
-         WHERE b.ctid = (SELECT l.ctid FROM backlog l WHERE l.workspace_id = p_workspace FOR UPDATE SKIP LOCKED);
+         WHERE b.ctid = (SELECT l.ctid FROM forebay.backlog l WHERE l.workspace_id = p_workspace FOR UPDATE SKIP LOCKED);
     END IF;
     RETURN least(greatest(p_limit - v_counted, 0), p_arriving);
 END $fn$;

@@ -1,0 +1,13 @@
+-- Whatever changes a limit waits for the claims of its shard, and they for it: a claim commits either before the new limit or having read
+-- it. OLD, not NEW: generated columns are null in a BEFORE trigger, and a lock on null locks nothing.
+CREATE OR REPLACE FUNCTION forebay.fb_fence() RETURNS trigger LANGUAGE plpgsql AS $fn$
+BEGIN
+    IF TG_TABLE_NAME = 'workspace' THEN
+        PERFORM pg_advisory_xact_lock(7001, OLD.shard::int);
+    ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
+        PERFORM pg_advisory_xact_lock(7001, forebay.shard_of(OLD.workspace_id));
+    ELSE
+        PERFORM pg_advisory_xact_lock(7001, shard) FROM generate_series(0, 63) AS shard;
+    END IF;
+    RETURN NEW;
+END $fn$;
