@@ -1,337 +1,9 @@
 -- The schema as the migrations make it, dumped by a test: UPDATE_EXPECT=1 regenerates it.
 CREATE SCHEMA forebay;
 
-CREATE FUNCTION forebay.enqueue(workspace uuid, definition uuid, input jsonb DEFAULT NULL::jsonb, priority integer DEFAULT 3, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, concurrency_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text) RETURNS uuid
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-DECLARE
-    new_id uuid := forebay.fb_uuid7();
-    r record;
-BEGIN
-    -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
-    IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
-        RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another', quote_literal(idempotency_key)
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF priority NOT BETWEEN 1 AND 5 THEN
-        RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
-    END IF;
-    SELECT * INTO r FROM forebay.fb_enqueue_many_2(
-        ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
-        ARRAY[concurrency_key], ARRAY[idempotency_key],
-        ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
-                   ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || forebay.fb_caller_1(), 3,
-        60000, NULL, false);
-    IF r.outcome IN ('accepted', 'existing') THEN
-        RETURN r.execution;
-    END IF;
-    RAISE EXCEPTION '%', CASE r.outcome
-        WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
-        WHEN 'draft' THEN format('definition %s is not published', definition)
-        WHEN 'full' THEN format('the backlog of workspace %s is full', workspace)
-        ELSE format('no definition %s in workspace %s', definition, workspace) END
-        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' WHEN 'full' THEN 'configuration_limit_exceeded'
-                                       ELSE 'no_data_found' END;
-END $$;
+CREATE SCHEMA forebay_r1;
 
-CREATE FUNCTION forebay.fb_answer_1(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    a forebay.workflow_execution_ask;
-    t forebay.workflow_execution_token;
-    v_lives boolean;
-    v_told text;
-    v_useless text;
-    v_workspace uuid;
-BEGIN
-    v_workspace := (SELECT e.workspace_id FROM forebay.workflow_execution e
-                     WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
-    IF v_workspace IS NULL THEN
-        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
-        RETURN;
-    END IF;
-    v_lives := forebay.fb_lock_tree_1(p_execution);
-    IF p_token IS NOT NULL THEN
-        SELECT * INTO t FROM forebay.workflow_execution_token t
-         WHERE t.hash = p_token AND t.execution_id = p_execution AND t.node = p_node AND t.iteration = p_iteration FOR UPDATE;
-        v_told := CASE WHEN t.hash IS NULL THEN 'missing' WHEN t.used_at IS NOT NULL THEN 'used'
-                       WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
-    END IF;
-    v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
-    v_useless := forebay.fb_answer_useless_1(p_execution, p_node, p_iteration);
-    IF v_told IS NULL AND NOT p_open AND v_useless IS NULL THEN
-        INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
-            answered_by, answered_at)
-        VALUES (p_execution, p_node, p_iteration, forebay.fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
-            clock_timestamp())
-        ON CONFLICT DO NOTHING;
-        v_told := CASE WHEN FOUND THEN 'early' END;
-    END IF;
-    IF v_told IS NULL THEN
-        SELECT * INTO a FROM forebay.workflow_execution_ask a
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
-        v_told := CASE WHEN a.id IS NULL AND NOT p_open AND v_useless IS NOT NULL THEN v_useless
-                       WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
-                       WHEN a.status = 'OPEN' AND a.expires_at <= clock_timestamp() THEN 'expired'
-                       WHEN a.status = 'OPEN' THEN coalesce(v_useless, 'accepted')
-                       WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
-                       WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
-        UPDATE forebay.workflow_execution_ask a
-           SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by, answered_at = clock_timestamp(), look = false
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';
-        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', look = false
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'expired';
-    END IF;
-    IF v_told IN ('accepted', 'early') THEN
-        UPDATE forebay.workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
-        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
-    END IF;
-    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN forebay.fb_call_1(a.holder) END, a.holder,
-                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
-END $$;
-
-CREATE FUNCTION forebay.fb_answer_useless_1(p_execution uuid, p_node text, p_iteration integer) RETURNS text
-    LANGUAGE sql STABLE
-    SET enable_seqscan TO 'off'
-    AS $$
-    SELECT CASE WHEN bool_or(n.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
-                WHEN bool_or(n.iteration = 0 AND jsonb_typeof(n.input -> 'items') = 'array'
-                             AND jsonb_array_length(n.input -> 'items') < p_iteration) THEN 'past' END
-      FROM forebay.workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration IN (0, p_iteration)
-$$;
-
-CREATE FUNCTION forebay.fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-BEGIN
-    UPDATE forebay.workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
-     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING';
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
-        RETURN;
-    END IF;
-    UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
-     WHERE a.holder = p_holder AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp();
-    RETURN QUERY
-    UPDATE forebay.workflow_execution_ask a
-       SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
-     WHERE a.holder = p_holder AND a.seen_at IS NULL AND a.status IN ('ANSWERED', 'EXPIRED')
-    RETURNING true, a.execution_id, a.node, a.iteration, a.attempt, a.status, a.outcome, a.output, a.error, a.answered_by, a.answered_at;
-    RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
-END $$;
-
-CREATE FUNCTION forebay.fb_append_2(p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, id uuid, added boolean, sequence bigint, version integer, created timestamp with time zone, bound boolean)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET lock_timeout TO '2s'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    t record;
-    v_id uuid;
-    v_old public.domain_events;
-    v_latest int;
-BEGIN
-    -- Streams are appended to one at a time, in one order for all calls.
-    PERFORM pg_advisory_xact_lock(7003, s.key) FROM (
-        SELECT DISTINCT hashtext(concat_ws('/', t.workspace, t.stream, t.type)) AS key
-          FROM unnest(p_workspaces, p_streams, p_stream_types) AS t(workspace, stream, type)
-         ORDER BY 1) s;
-    FOR t IN SELECT * FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
-                WITH ORDINALITY AS t(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
-    LOOP
-        v_id := CASE WHEN t.derived THEN forebay.fb_event_id_1(t.workspace, t.id) ELSE t.id END;
-        SELECT * INTO v_old FROM public.domain_events e WHERE e.id = v_id AND e.workspace_id IS NOT DISTINCT FROM t.workspace;
-        IF NOT FOUND AND t.derived THEN
-            -- A build before this one took the seed for the id; a crash since then must not repeat the event.
-            SELECT * INTO v_old FROM public.domain_events e
-             WHERE e.id = t.id AND e.workspace_id IS NOT DISTINCT FROM t.workspace AND e.stream_id = t.stream
-               AND e.stream_type = t.stream_type AND e.event_type = t.type AND e.event_data = t.data;
-        END IF;
-        IF FOUND THEN
-            IF (v_old.stream_id, v_old.stream_type, v_old.event_type, v_old.event_data)
-               IS DISTINCT FROM (t.stream, t.stream_type, t.type, t.data) THEN
-                RAISE EXCEPTION 'event %: this id was used with other content', t.ord - 1
-                    USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
-            END IF;
-            RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at, v_old.bound;
-            CONTINUE;
-        END IF;
-        v_latest := forebay.fb_stream_version_1(t.workspace, t.stream, t.stream_type);
-        IF t.expected <> v_latest THEN
-            RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, v_latest, t.expected
-                USING ERRCODE = 'unique_violation', CONSTRAINT = 'version_conflict';
-        END IF;
-        RETURN QUERY
-        INSERT INTO public.domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
-        VALUES (v_id, t.workspace, t.stream, t.stream_type, v_latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
-        RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at, e.bound;
-    END LOOP;
-END $$;
-
-CREATE FUNCTION forebay.fb_ask_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_attempt integer, p_kind text, p_event text, p_match text, p_queue text, p_lease_s double precision, p_input jsonb, p_expires_s double precision) RETURNS TABLE(held boolean, status text, attempt integer, expires_in_s double precision, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    a forebay.workflow_execution_ask;
-    opened boolean := false;
-BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e
-     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
-    IF FOUND AND p_execution <> p_holder THEN
-        PERFORM 1 FROM forebay.workflow_execution e
-         WHERE e.id = p_execution AND e.root = p_holder AND e.status = 'RUNNING' FOR UPDATE;
-    END IF;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
-        RETURN;
-    END IF;
-    INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
-        match, events_from, look, queue, lease_s, input, opened_at, expires_at)
-    SELECT p_execution, p_node, p_iteration, forebay.fb_uuid7(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
-           p_match, CASE WHEN p_event IS NOT NULL THEN e.created_at END, p_event IS NOT NULL, p_queue, p_lease_s, p_input,
-           clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
-      FROM forebay.workflow_execution e WHERE e.id = p_execution
-    ON CONFLICT DO NOTHING;
-    opened := FOUND;
-    SELECT * INTO a FROM forebay.workflow_execution_ask a
-     WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
-    IF a.attempt = 0 AND a.status = 'ANSWERED' THEN
-        UPDATE forebay.workflow_execution_ask a
-           SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input, opened_at = clock_timestamp()
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'ANSWERED'
-        RETURNING * INTO a;
-    ELSIF a.attempt < p_attempt AND a.status <> 'CLOSED' THEN
-        opened := true;
-        UPDATE forebay.workflow_execution_ask a
-           SET status = 'OPEN', holder = p_holder, attempt = p_attempt, event_type = p_event, match = p_match,
-               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM forebay.workflow_execution e WHERE e.id = p_execution) END,
-               look = p_event IS NOT NULL, look_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
-               opened_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => p_expires_s),
-               ended_claim = CASE WHEN a.outcome IS NOT NULL THEN a.claim_id END, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL,
-               progress = NULL, deliveries = 0, lost = 0, outcome = NULL, output = NULL, error = NULL, answered_by = NULL,
-               answered_at = NULL, seen_at = NULL
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.attempt < p_attempt
-           AND a.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
-        RETURNING * INTO a;
-    ELSIF a.attempt = p_attempt AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp() THEN
-        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('OPEN', 'CLAIMED')
-        RETURNING * INTO a;
-    ELSIF a.attempt = p_attempt AND a.status IN ('ANSWERED', 'EXPIRED') AND a.seen_at IS NULL THEN
-        UPDATE forebay.workflow_execution_ask a
-           SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('ANSWERED', 'EXPIRED')
-        RETURNING * INTO a;
-    END IF;
-    IF opened AND a.event_type IS NOT NULL THEN
-        PERFORM forebay.fb_events_noted_2(a);
-    ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
-        PERFORM pg_notify('forebay_change', '');
-    END IF;
-    RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
-                        a.error, a.answered_by, a.answered_at;
-END $$;
-
-CREATE FUNCTION forebay.fb_asks_closed_1(p_ids uuid[]) RETURNS void
-    LANGUAGE sql
-    SET enable_seqscan TO 'off'
-    AS $$
-    UPDATE forebay.workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
-     WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
-$$;
-
-CREATE FUNCTION forebay.fb_asks_looked_1(p_limit integer) RETURNS bigint
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    a forebay.workflow_execution_ask;
-    looked bigint := 0;
-BEGIN
-    FOR a IN
-        UPDATE forebay.workflow_execution_ask a SET look = false, look_xid = NULL
-         WHERE a.id = ANY (ARRAY(
-               SELECT a.id FROM forebay.workflow_execution_ask a
-                WHERE a.look AND a.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND a.status = 'OPEN'
-                ORDER BY a.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
-           AND a.status = 'OPEN'
-        RETURNING a.*
-    LOOP
-        PERFORM forebay.fb_events_noted_2(a);
-        looked := looked + 1;
-    END LOOP;
-    UPDATE forebay.workflow_execution_ask a SET look_xid = pg_current_xact_id()
-     WHERE a.id = ANY (ARRAY(
-           SELECT a.id FROM forebay.workflow_execution_ask a
-            WHERE a.look AND a.look_xid IS NULL AND a.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
-       AND a.status = 'OPEN';
-    RETURN looked;
-END $$;
-
-CREATE FUNCTION forebay.fb_asks_swept_1(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid, owner uuid)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_holders uuid[];
-BEGIN
-    RETURN QUERY
-    UPDATE forebay.workflow_execution_ask a
-       SET status = 'OPEN', lost = a.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL
-     WHERE a.id = ANY (ARRAY(
-           SELECT a.id FROM forebay.workflow_execution_ask a
-            WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
-            ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
-       AND a.status = 'CLAIMED'
-    RETURNING 'lost', NULL::text, NULL::uuid, NULL::uuid;
-
-    v_holders := ARRAY(
-        SELECT e.id FROM forebay.workflow_execution e
-         WHERE e.id = ANY (ARRAY(
-               SELECT a.holder FROM forebay.workflow_execution_ask a
-                WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
-                ORDER BY a.lease_until LIMIT p_limit) || ARRAY(
-               SELECT a.holder FROM forebay.workflow_execution_ask a
-                WHERE a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
-                ORDER BY a.expires_at LIMIT p_limit))
-         ORDER BY e.id FOR UPDATE SKIP LOCKED);
-    RETURN QUERY
-    WITH x AS (
-        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
-         WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
-        RETURNING 'expired' AS what, a.holder)
-    SELECT x.what, forebay.fb_call_1(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
-    RETURN QUERY
-    WITH x AS (
-        UPDATE forebay.workflow_execution_ask a
-           SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay', answered_at = clock_timestamp(),
-               lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
-         WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
-        RETURNING 'failed' AS what, a.holder)
-    SELECT x.what, forebay.fb_call_1(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
-END $$;
-
-CREATE FUNCTION forebay.fb_backlog_room_1(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
+CREATE FUNCTION forebay.backlog_room(p_workspace uuid, p_limit integer, p_arriving integer, p_keep boolean) RETURNS integer
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -382,72 +54,924 @@ BEGIN
     RETURN least(greatest(p_limit - v_counted, 0), p_arriving);
 END $$;
 
-CREATE FUNCTION forebay.fb_beat_3(p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting integer, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid, runs bigint)
-    LANGUAGE plpgsql
+CREATE FUNCTION forebay.binding_of(p_type text, p_workspace uuid) RETURNS uuid
+    LANGUAGE sql STABLE
     AS $$
-#variable_conflict use_column
+    SELECT b.id FROM forebay.event_binding b
+     WHERE b.event_type = ANY (forebay.types_of_event(p_type))
+       AND (b.workspace_id IS NULL
+            OR b.workspace_id = p_workspace
+               AND EXISTS (SELECT 1 FROM forebay.workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
+     ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
+$$;
+
+CREATE FUNCTION forebay.built_in_bindings() RETURNS TABLE(id uuid, event_type text, lease_s integer)
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', 900
+$$;
+
+CREATE FUNCTION forebay.caller() RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END
+$$;
+
+CREATE FUNCTION forebay.enqueue(workspace uuid, definition uuid, input jsonb DEFAULT NULL::jsonb, priority integer DEFAULT 3, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, concurrency_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    new_id uuid := forebay.new_id();
+    r record;
 BEGIN
-    UPDATE forebay.process p
-       SET seen_at = clock_timestamp(), dispatching = p_dispatches, has_room = p_has_room, waiting_runs = p_waiting
-     WHERE p.id = p_process AND p.ended_at IS NULL;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT 'gone', NULL::smallint, p_process, NULL::bigint;
-        RETURN;
+    -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
+    IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
+        RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another', quote_literal(idempotency_key)
+            USING ERRCODE = 'check_violation';
     END IF;
-    IF p_dispatches THEN
-        RETURN QUERY
-        WITH fair AS MATERIALIZED (
-            SELECT ceil(64.0 / greatest(1, (
-                SELECT count(*) FROM forebay.process p
-                 WHERE p.id <> p_process AND p.dispatching AND p.ended_at IS NULL
-                   AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
-        mine AS MATERIALIZED (
-            SELECT o.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY o.shard) AS place
-              FROM forebay.shard_owner o WHERE o.owner = p_process),
-        free AS MATERIALIZED (
-            SELECT o.shard FROM forebay.shard_owner o
-             WHERE o.until <= clock_timestamp() AND o.owner IS DISTINCT FROM p_process
-             ORDER BY random() LIMIT greatest((SELECT share FROM fair) - (SELECT count(*) FROM mine), 0)
-             FOR UPDATE SKIP LOCKED),
-        wanted AS (
-            SELECT mine.shard, mine.held <= fair.share OR mine.place > 1 AS keep FROM mine, fair
-            UNION ALL SELECT free.shard, true FROM free),
-        leased AS (
-            UPDATE forebay.shard_owner o
-               SET owner = CASE WHEN wanted.keep THEN p_process END,
-                   until = CASE WHEN wanted.keep THEN clock_timestamp() + make_interval(secs => p_lease_s) ELSE '-infinity' END
-              FROM wanted WHERE o.shard = wanted.shard AND (o.owner = p_process OR o.until <= clock_timestamp())
-            RETURNING o.shard, wanted.keep)
-        SELECT 'shard', leased.shard, NULL::uuid, NULL::bigint FROM leased WHERE leased.keep;
+    IF priority NOT BETWEEN 1 AND 5 THEN
+        RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
     END IF;
-    IF p_dispatches AND p_has_room THEN
-        RETURN QUERY
-        WITH with_room AS MATERIALIZED (
-            SELECT p.id, row_number() OVER (ORDER BY p.id) - 1 AS place, count(*) OVER () AS many FROM forebay.process p
-             WHERE p.dispatching AND p.has_room AND p.ended_at IS NULL
-               AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
-        SELECT 'claim', o.shard, NULL::uuid, NULL::bigint
-          FROM forebay.shard_owner o CROSS JOIN with_room me
-         WHERE me.id = p_process AND o.shard % me.many = me.place
-           AND NOT EXISTS (SELECT 1 FROM with_room w WHERE w.id = o.owner);
+    SELECT * INTO r FROM forebay.enqueue_many(
+        ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
+        ARRAY[concurrency_key], ARRAY[idempotency_key],
+        ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
+                   ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || forebay.caller(), 3,
+        60000, NULL, false);
+    IF r.outcome IN ('accepted', 'existing') THEN
+        RETURN r.execution;
     END IF;
-    RETURN QUERY
-    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(p.waiting_runs), 0)::bigint FROM forebay.process p
-     WHERE p.ended_at IS NULL AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
-    RETURN QUERY
-    SELECT 'cancel', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
-     WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
-    RETURN QUERY
-    SELECT 'wake', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
-     WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
-    RETURN QUERY
-    SELECT 'dead', NULL::smallint, p.id, NULL::bigint FROM forebay.process p
-     WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
-           OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
-     LIMIT 100;
+    RAISE EXCEPTION '%', CASE r.outcome
+        WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
+        WHEN 'draft' THEN format('definition %s is not published', definition)
+        WHEN 'full' THEN format('the backlog of workspace %s is full', workspace)
+        ELSE format('no definition %s in workspace %s', definition, workspace) END
+        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' WHEN 'full' THEN 'configuration_limit_exceeded'
+                                       ELSE 'no_data_found' END;
 END $$;
 
-CREATE FUNCTION forebay.fb_begin_3(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
+CREATE FUNCTION forebay.enqueue_many(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET lock_timeout TO '2s'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    accepted uuid[];
+    refused uuid[];
+    queued record;
+    gates record;
+    -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    -- Only workspaces with a limit pay for it.
+    WITH w AS MATERIALIZED (
+        SELECT t.ws, l.lim, t.n
+          FROM (SELECT t.ws, count(*)::int AS n FROM unnest(p_workspaces) AS t(ws) GROUP BY t.ws) t
+          JOIN forebay.workspace w ON w.id = t.ws
+         CROSS JOIN LATERAL (SELECT coalesce(w.max_backlog, p_max_backlog,
+                (SELECT r.max_backlog FROM forebay.tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
+         WHERE l.lim IS NOT NULL),
+    r AS MATERIALIZED (SELECT w.ws, forebay.backlog_room(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
+    SELECT coalesce(array_agg(t.id), '{}') INTO refused
+      FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
+              FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
+      JOIN r ON r.ws = t.ws AND t.rn > r.room;
+
+    WITH t AS MATERIALIZED (
+        SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
+                             p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
+            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version, rerun, ord)),
+    -- A batch is mostly of one definition: it is looked up once.
+    v AS MATERIALIZED (
+        SELECT t.ws, t.def, t.version, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
+          FROM (SELECT DISTINCT t.ws, t.def, t.version FROM t) t
+         -- LIMIT 1: always a primary-key probe, never a scan.
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition d
+                              WHERE d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL LIMIT 1) d
+         CROSS JOIN LATERAL (SELECT 1 FROM forebay.workspace w WHERE w.id = t.ws AND w.deleted_at IS NULL LIMIT 1) w
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition_version v
+                              WHERE v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id LIMIT 1) v
+         WHERE d.status <> 'DRAFT'),
+    d AS MATERIALIZED (
+        SELECT t.*, v.pinned, v.timeout_ms, v.limited
+          FROM t JOIN v ON v.ws = t.ws AND v.def = t.def AND v.version IS NOT DISTINCT FROM t.version
+         WHERE NOT t.id = ANY (refused)),
+    e AS (
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
+            priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,
+            rerun_of)
+        SELECT d.id, d.ws, d.def, d.pinned, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
+               d.idempotency, d.fingerprint, d.timeout_ms, v_now, greatest(coalesce(d.run_at, v_now), v_now) + interval '30 days',
+               d.trace, d.id, d.rerun
+          -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
+          FROM d ORDER BY d.ws, d.idempotency, d.ord
+        ON CONFLICT DO NOTHING
+        RETURNING id),
+    h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id = ANY (ARRAY(SELECT e.id FROM e))),
+    a AS (
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
+               CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
+          FROM h),
+    l AS (
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
+        SELECT 'execution', 'INSERT', array_agg(h.id), array_agg(h.ws), 'PENDING' FROM h HAVING count(*) > 0),
+    q AS (
+        INSERT INTO forebay.execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
+            available_at, rank, gated, stage, concurrency_key)
+        SELECT h.id, h.ws, h.def, h.id, h.priority, v_now, coalesce(h.run_at, v_now),
+               (extract(epoch FROM v_now) * 1000)::bigint + (h.priority - 3) * p_step_ms,
+               h.key IS NOT NULL OR h.limited,
+               CASE WHEN h.run_at > v_now THEN 1 WHEN h.key IS NOT NULL THEN 2 WHEN h.limited THEN 3 ELSE 0 END,
+               h.key
+          FROM h
+        RETURNING id, stage, gated)
+    SELECT coalesce(array_agg(q.id), '{}') AS ids, bool_or(q.gated) AS gated, min(q.stage) AS least, max(q.stage) AS most
+      INTO queued FROM q;
+    accepted := queued.ids;
+
+    IF queued.gated THEN
+        SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
+          INTO gates
+          FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
+                  FROM forebay.execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
+        PERFORM forebay.unblock(gates.ws, gates.def, gates.key);
+    ELSIF cardinality(accepted) = cardinality(p_ids) AND queued.least = queued.most THEN
+        -- Nothing was refused or there before: no answer has to be looked up.
+        RETURN QUERY SELECT t.ord, 'accepted', t.id, t.ws, queued.least
+          FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord);
+        RETURN;
+    END IF;
+
+    RETURN QUERY
+    SELECT t.ord,
+           CASE WHEN t.id = ANY (accepted) THEN 'accepted'
+                WHEN o.id IS NOT NULL AND o.fingerprint IS NOT DISTINCT FROM t.fingerprint THEN 'existing'
+                WHEN o.id IS NOT NULL THEN 'conflict'
+                WHEN d.id IS NULL THEN 'not_found'
+                WHEN d.status = 'DRAFT' THEN 'draft'
+                WHEN t.id = ANY (refused) THEN 'full'
+                ELSE 'not_found' END,
+           CASE WHEN t.id = ANY (accepted) THEN t.id ELSE o.id END, t.ws,
+           (SELECT q.stage FROM forebay.execution_queue q WHERE q.id = t.id)
+      FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
+           AS t(id, ws, def, idempotency, fingerprint, ord)
+      -- Two probes, never one condition with OR: that read every execution there ever was.
+      LEFT JOIN LATERAL (
+            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
+             WHERE o.id = t.id AND NOT t.id = ANY (accepted)
+            UNION ALL
+            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
+             WHERE o.workspace_id = t.ws AND o.idempotency_key = t.idempotency AND NOT t.id = ANY (accepted)
+             LIMIT 1) o ON true
+      LEFT JOIN forebay.workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
+     ORDER BY t.ord;
+END $$;
+
+CREATE FUNCTION forebay.event_added() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    IF NOT forebay.is_bound(NEW.event_type, NEW.workspace_id) THEN
+        RETURN NULL;
+    END IF;
+    -- The statement that inserted the event also made its binding: only now it is seen.
+    IF NEW.bound IS NOT TRUE THEN
+        UPDATE public.domain_events SET bound = true WHERE sequence = NEW.sequence;
+    END IF;
+    BEGIN
+        PERFORM forebay.make_job(NEW, forebay.binding_of(NEW.event_type, NEW.workspace_id));
+    EXCEPTION
+        WHEN OTHERS THEN
+            IF forebay.is_transient(SQLSTATE) THEN
+                RAISE;
+            END IF;
+            UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+             WHERE sequence = NEW.sequence;
+    END;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION forebay.event_bound() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    NEW.bound := forebay.is_bound(NEW.event_type, NEW.workspace_id);
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION forebay.event_guard() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'domain events are only ever appended: say what is new in another one'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
+END $$;
+
+CREATE TABLE public.domain_events (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    sequence bigint NOT NULL,
+    workspace_id uuid,
+    stream_id uuid NOT NULL,
+    stream_type text NOT NULL,
+    stream_version integer NOT NULL,
+    event_type text NOT NULL,
+    event_data jsonb NOT NULL,
+    event_metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    processing_error text,
+    processing_failed_at timestamp with time zone,
+    bound boolean,
+    CONSTRAINT domain_events_check CHECK (((processing_error IS NULL) = (processing_failed_at IS NULL))),
+    CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
+);
+
+CREATE FUNCTION forebay.event_of(p_id uuid, p_workspace uuid, p_stream uuid, p_stream_type text, p_type text) RETURNS SETOF public.domain_events
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT event.* FROM public.domain_events event
+     WHERE event.id = p_id AND (p_workspace IS NULL OR event.workspace_id = p_workspace)
+     ORDER BY event.workspace_id IS DISTINCT FROM p_workspace,
+              (event.stream_id, event.stream_type, event.event_type) IS DISTINCT FROM (p_stream, p_stream_type, p_type), event.sequence
+     LIMIT 1
+$$;
+
+CREATE FUNCTION forebay.event_waited() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged for those of then.
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
+        SELECT 1 FROM forebay.workflow_execution_ask a
+         WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
+        INSERT INTO forebay.workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
+        -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
+        IF pg_try_advisory_xact_lock(724001) THEN
+            PERFORM pg_notify('forebay_change', '');
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION forebay.fact_guard() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    IF pg_trigger_depth() < 2
+       OR NOT pg_has_role(current_user, (SELECT own.relowner FROM pg_catalog.pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
+        RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION forebay.fence() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_TABLE_NAME = 'workspace' THEN
+        PERFORM pg_advisory_xact_lock(7001, OLD.shard::int);
+    ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
+        PERFORM pg_advisory_xact_lock(7001, forebay.shard_of(OLD.workspace_id));
+    ELSE
+        PERFORM pg_advisory_xact_lock(7001, shard) FROM generate_series(0, 63) AS shard;
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION forebay.is_bound(p_type text, p_workspace uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT forebay.binding_of(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM forebay.built_in_bindings() built WHERE built.event_type = p_type)
+$$;
+
+CREATE FUNCTION forebay.is_ours() RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT pg_has_role(forebay.caller()::name, owned.relowner, 'MEMBER') FROM pg_catalog.pg_class owned WHERE owned.oid = 'public.domain_events'::regclass
+$$;
+
+CREATE FUNCTION forebay.is_transient(p_state text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT left(p_state, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
+$$;
+
+CREATE TABLE forebay.workflow_queue_job (
+    id uuid NOT NULL,
+    event_id uuid,
+    event_workspace_id uuid,
+    event_type text COLLATE pg_catalog."C",
+    workspace_id uuid,
+    binding_id uuid,
+    version integer NOT NULL,
+    lease_s integer DEFAULT 900 NOT NULL,
+    pending_since timestamp with time zone,
+    due_at timestamp with time zone,
+    held text,
+    claim_id uuid,
+    lease_until timestamp with time zone,
+    claim_lease_s integer,
+    retry_from timestamp with time zone,
+    CONSTRAINT workflow_queue_job_check CHECK (((held IS DISTINCT FROM 'sql'::text) OR (claim_id IS NULL))),
+    CONSTRAINT workflow_queue_job_check1 CHECK (((pending_since IS NULL) OR ((held IS NULL) AND (claim_id IS NULL) AND (retry_from IS NULL)))),
+    CONSTRAINT workflow_queue_job_held_check CHECK ((held = ANY (ARRAY['sql'::text, 'api'::text, 'ours'::text])))
+)
+WITH (fillfactor='70');
+
+CREATE TABLE public.workflow_queue_projection (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    event_id uuid NOT NULL,
+    event_type text NOT NULL,
+    event_data jsonb NOT NULL,
+    stream_id uuid NOT NULL,
+    stream_type text NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    worker_id text,
+    claimed_at timestamp with time zone,
+    workflow_id text,
+    workflow_run_id text,
+    completed_at timestamp with time zone,
+    failed_at timestamp with time zone,
+    error_message text,
+    error_stack text,
+    retry_count integer DEFAULT 0 NOT NULL,
+    result jsonb,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT workflow_queue_projection_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'completed'::text, 'failed'::text])))
+);
+
+CREATE FUNCTION forebay.job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS forebay.workflow_queue_job
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_job forebay.workflow_queue_job;
+BEGIN
+    IF p_new.status = 'processing' THEN
+        UPDATE forebay.workflow_queue_job j
+           SET version = j.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(j.held, 'sql'),
+               lease_until = CASE WHEN coalesce(j.held, 'sql') = 'sql'
+                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => j.lease_s)
+                                  ELSE j.lease_until END
+         WHERE j.id = p_new.id RETURNING * INTO v_job;
+    ELSIF p_new.status = p_old.status THEN
+        UPDATE forebay.workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
+    ELSIF p_new.status = 'pending' THEN
+        UPDATE forebay.workflow_queue_job j
+           SET version = j.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL, retry_from = NULL,
+               due_at = (SELECT now() FROM forebay.event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
+         WHERE j.id = p_new.id RETURNING * INTO v_job;
+    ELSE
+        UPDATE forebay.workflow_queue_job j
+           SET version = j.version + 1, held = NULL, lease_until = NULL,
+               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < 3 THEN p_new.failed_at END
+         WHERE j.id = p_new.id RETURNING * INTO v_job;
+    END IF;
+    RETURN v_job;
+END $$;
+
+CREATE FUNCTION forebay.job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+    SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
+           CASE WHEN p_job.version > 1
+                THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
+                WHEN EXISTS (SELECT 1 FROM public.domain_events e
+                              WHERE e.id = p_row.event_id AND e.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
+                THEN to_jsonb(p_row) - 'event_data'
+                ELSE to_jsonb(p_row) END,
+           jsonb_strip_nulls(jsonb_build_object('causation_id', p_row.event_id,
+               'event_workspace_id', CASE WHEN p_job.workspace_id IS NULL THEN p_job.event_workspace_id END));
+END $$;
+
+CREATE FUNCTION forebay.job_guard() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_mode text := forebay.job_mode();
+    v_why text;
+    v_job forebay.workflow_queue_job;
+BEGIN
+    IF v_mode = 'rebuild' THEN
+        RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
+            PERFORM forebay.job_refuse('a job begins pending', 'insert an event, or a pending row');
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        IF v_mode IS DISTINCT FROM 'retention' THEN
+            PERFORM forebay.job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+        END IF;
+        RETURN OLD;
+    END IF;
+
+    v_why := forebay.job_illegal(OLD.status, NEW.status, OLD.retry_count);
+    IF v_why IS NOT NULL THEN
+        PERFORM forebay.job_refuse(v_why);
+    END IF;
+    IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
+       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type, NEW.created_at) THEN
+        PERFORM forebay.job_refuse('a job''s event does not change');
+    END IF;
+    IF OLD.status = 'processing' THEN
+        SELECT * INTO v_job FROM forebay.workflow_queue_job j WHERE j.id = OLD.id;
+        IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
+           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT forebay.is_ours()) THEN
+            PERFORM forebay.job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
+        END IF;
+    END IF;
+    RETURN forebay.job_shaped(OLD, NEW);
+END $$;
+
+CREATE FUNCTION forebay.job_illegal(p_from text, p_to text, p_retries integer) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE
+        WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
+        WHEN p_from = p_to THEN NULL
+        WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
+        WHEN p_from = 'processing' THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < 3 THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending' THEN 'a job that failed ' || p_retries || ' times is not tried again'
+        WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
+        WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
+        WHEN p_from = 'completed' THEN 'a completed job is final: it cannot become ' || p_to
+        WHEN p_to = 'processing' THEN 'a failed job cannot be claimed: it is pending again when its retry is due'
+        ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
+$$;
+
+CREATE FUNCTION forebay.job_mode() RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_ours() THEN current_setting('forebay.projection', true) END
+$$;
+
+CREATE FUNCTION forebay.job_moved() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_fact text;
+    v_job forebay.workflow_queue_job;
+BEGIN
+    IF forebay.job_mode() = 'rebuild' THEN
+        RETURN NULL;
+    END IF;
+    v_fact := CASE
+        WHEN TG_OP = 'INSERT' THEN 'pending'
+        WHEN TG_OP = 'DELETE' THEN 'retired'
+        WHEN NEW.status = OLD.status THEN 'touched'
+        WHEN NEW.status = 'processing' THEN 'claimed'
+        WHEN NEW.status = 'pending' THEN CASE OLD.status WHEN 'failed' THEN 'retried' ELSE 'recovered' END
+        ELSE NEW.status END;
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM forebay.workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
+        v_job.version := coalesce(v_job.version, 0) + 1;
+        PERFORM forebay.job_fact(OLD, v_fact, v_job);
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
+        -- the first with its id, stream and type.
+        INSERT INTO forebay.workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
+        SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
+          FROM (SELECT 1) one
+          LEFT JOIN forebay.event_of(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
+          LEFT JOIN forebay.workspace ON workspace.id = event.workspace_id
+        ON CONFLICT (id) DO UPDATE SET version = j.version + 1, event_type = excluded.event_type
+        RETURNING * INTO v_job;
+    ELSE
+        v_job := forebay.job_beside(OLD, NEW);
+    END IF;
+    PERFORM forebay.job_fact(NEW, v_fact, v_job);
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION forebay.job_refuse(p_message text, p_hint text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '') USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
+END $$;
+
+CREATE FUNCTION forebay.job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_projection
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_given int := p_new.retry_count;
+    v_before public.workflow_queue_projection := p_old;
+BEGIN
+    -- Somebody's clock may be ahead; a lease must not last longer for it.
+    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now() ELSE least(p_new.updated_at, now()) END;
+    p_new.retry_count := p_old.retry_count;
+    IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
+        IF p_new.worker_id IS NULL THEN
+            PERFORM forebay.job_refuse('a claim says whose it is', 'set worker_id');
+        END IF;
+        p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
+    ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
+        p_new.worker_id := NULL;
+        p_new.claimed_at := NULL;
+        p_new.workflow_id := NULL;
+        p_new.workflow_run_id := NULL;
+        p_new.completed_at := NULL;
+        p_new.failed_at := NULL;
+        p_new.error_message := NULL;
+        p_new.error_stack := NULL;
+        p_new.result := NULL;
+        -- A retry that counts itself would count the failure twice: it is counted already.
+        RETURN p_new;
+    ELSIF p_new.status = 'completed' AND p_old.status = 'processing' THEN
+        p_new.completed_at := coalesce(p_new.completed_at, now());
+    ELSIF p_new.status = 'failed' AND p_old.status = 'processing' THEN
+        p_new.failed_at := coalesce(p_new.failed_at, now());
+        p_new.retry_count := p_old.retry_count + 1;
+        RETURN p_new;
+    ELSIF p_new.status = p_old.status THEN
+        v_before.updated_at := p_new.updated_at;
+        IF p_new.status = 'processing' THEN
+            IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
+                PERFORM forebay.job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
+            END IF;
+            p_new.claimed_at := least(p_new.claimed_at, now());
+            v_before.claimed_at := p_new.claimed_at;
+            v_before.workflow_id := p_new.workflow_id;
+            v_before.workflow_run_id := p_new.workflow_run_id;
+        END IF;
+        IF v_before IS DISTINCT FROM p_new THEN
+            PERFORM forebay.job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
+        END IF;
+    END IF;
+    IF v_given <> p_old.retry_count THEN
+        PERFORM forebay.job_refuse('retry_count counts failures', 'it cannot be set');
+    END IF;
+    RETURN p_new;
+END $$;
+
+CREATE FUNCTION forebay.job_truncate() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM forebay.job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION forebay.log_projection() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET "TimeZone" TO 'UTC'
+    AS $$
+DECLARE
+    v_row public.workflow_queue_projection := coalesce(NEW, OLD);
+BEGIN
+    INSERT INTO forebay.change_log (topic, op, refs, workspaces, record, old_record)
+    SELECT 'projection', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
+           CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
+      FROM (SELECT 1) one
+      LEFT JOIN LATERAL (
+            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM forebay.workflow_queue_job job WHERE job.id = v_row.id
+            UNION ALL
+            (SELECT fact.workspace_id FROM public.domain_events fact
+              WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue' ORDER BY fact.stream_version DESC LIMIT 1)
+            UNION ALL
+            SELECT event.workspace_id FROM forebay.event_of(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
+            LIMIT 1) found ON true;
+    -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
+    IF pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION forebay.make_job(p_event public.domain_events, p_binding uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    new_id uuid := gen_random_uuid();
+BEGIN
+    IF EXISTS (SELECT 1 FROM forebay.workflow_queue_job j
+                WHERE j.event_id = p_event.id AND j.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
+        RETURN;
+    END IF;
+    INSERT INTO forebay.workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
+    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM forebay.workspace w WHERE w.id = p_event.workspace_id), b.id, 0, coalesce(b.lease_s, 900), now(),
+           CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
+      FROM (SELECT 1) one LEFT JOIN forebay.event_binding b ON b.id = p_binding;
+    INSERT INTO public.workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
+    VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
+END $$;
+
+CREATE FUNCTION forebay.new_id() RETURNS uuid
+    LANGUAGE sql
+    AS $$
+    SELECT encode(
+        set_bit(set_bit(
+            overlay(uuid_send(gen_random_uuid()) PLACING
+                substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
+            52, 1), 53, 1), 'hex')::uuid
+$$;
+
+CREATE FUNCTION forebay.shard_of(p_workspace uuid) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT get_byte(uuid_send(p_workspace), 15) & 63 $$;
+
+CREATE FUNCTION forebay.types_of_event(p_type text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT p_type || coalesce(array_agg(array_to_string(parts[1:n], '.') || '.*'), '{}')
+      FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
+$$;
+
+CREATE FUNCTION forebay.unblock(p_workspaces uuid[], p_definitions uuid[], p_keys text[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+DECLARE
+    k record;
+BEGIN
+    WITH t AS MATERIALIZED (
+        SELECT DISTINCT u.ws, u.def, u.key, forebay.shard_of(u.ws)::smallint AS shard
+          FROM unnest(p_workspaces, p_definitions, p_keys) AS u(ws, def, key) WHERE u.key IS NOT NULL),
+    p AS MATERIALIZED (
+        SELECT j.id, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
+          FROM t JOIN forebay.workflow_definition d ON d.id = t.def AND d.deleted_at IS NULL
+         CROSS JOIN LATERAL (
+            SELECT q.id FROM forebay.execution_queue q
+             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def
+               AND q.concurrency_key = t.key AND q.stage = 2
+             ORDER BY q.rank, q.id
+             LIMIT greatest(d.key_concurrency - (
+                SELECT count(*) FROM forebay.execution_queue r
+                 WHERE r.stage IN (0, 3, 5) AND r.workspace_id = t.ws
+                   AND r.workflow_definition_id = t.def AND r.concurrency_key = t.key), 0)
+             FOR UPDATE SKIP LOCKED) j),
+    o AS (
+        UPDATE forebay.execution_queue q SET stage = CASE WHEN p.limited THEN 3 ELSE 0 END
+          FROM p WHERE q.id = p.id AND q.status = 'PENDING'
+        RETURNING q.workspace_id, q.workflow_definition_id, p.limited)
+    SELECT array_agg(DISTINCT o.workspace_id) FILTER (WHERE NOT o.limited) AS opened,
+           array_agg(o.workspace_id) FILTER (WHERE o.limited) AS ws,
+           array_agg(o.workflow_definition_id) FILTER (WHERE o.limited) AS def
+      INTO k FROM o;
+
+    RETURN QUERY
+    WITH t AS MATERIALIZED (
+        SELECT DISTINCT u.ws, u.def, forebay.shard_of(u.ws)::smallint AS shard
+          FROM (SELECT a.ws, a.def FROM unnest(p_workspaces, p_definitions, p_keys) AS a(ws, def, key) WHERE a.key IS NULL
+                UNION ALL SELECT b.ws, b.def FROM unnest(k.ws, k.def) AS b(ws, def)) u),
+    p AS MATERIALIZED (
+        SELECT j.id FROM t JOIN forebay.workflow_definition d ON d.id = t.def AND d.status = 'ACTIVE' AND d.deleted_at IS NULL
+         CROSS JOIN LATERAL (
+            SELECT q.id FROM forebay.execution_queue q
+             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def AND q.stage = 3
+             ORDER BY q.rank, q.id
+             LIMIT CASE WHEN d.concurrency IS NULL THEN 1000 ELSE greatest(d.concurrency - (
+                SELECT count(*) FROM forebay.execution_queue r
+                 WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
+                   AND r.workflow_definition_id = t.def) - (
+                -- Those that took their slot before the limit came.
+                SELECT count(*) FROM forebay.execution_queue r
+                 WHERE r.shard = t.shard AND r.workspace_id = t.ws AND r.stage = 5
+                   AND r.workflow_definition_id = t.def AND NOT r.gated), 0) END
+             FOR UPDATE SKIP LOCKED) j),
+    o AS (
+        UPDATE forebay.execution_queue q SET stage = 0 FROM p WHERE q.id = p.id AND q.status = 'PENDING'
+        RETURNING q.workspace_id)
+    SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
+END $$;
+
+CREATE FUNCTION forebay_r1.add_deliveries(p_ended uuid[]) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+    INSERT INTO forebay.webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
+    SELECT forebay.new_id(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
+      FROM unnest(p_ended) AS t(id)
+     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
+      JOIN forebay.webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
+       AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
+    ON CONFLICT DO NOTHING
+$$;
+
+CREATE FUNCTION forebay_r1.after_end(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    z record;
+BEGIN
+    IF p_of_trees IS NOT NULL THEN
+        PERFORM forebay_r1.end_descendants(p_of_trees, p_actor);
+    END IF;
+    -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
+    IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
+        PERFORM forebay_r1.close_waits(p_ids);
+        WITH o AS (
+            SELECT n.execution_id, n.node, n.iteration,
+                   e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq,
+                   -- What is below ended before: of a child, in its rows.
+                   n.status = 'RUNNING' AND (n.once OR EXISTS (
+                       SELECT 1 FROM forebay.workflow_execution c
+                        WHERE c.parent = n.execution_id AND c.parent_node = n.node AND c.parent_iteration = n.iteration
+                          AND c.parent_attempt = n.attempt AND forebay_r1.is_unknown(c.id))) AS lost
+              FROM forebay.workflow_execution_node n JOIN forebay.workflow_execution e ON e.id = n.execution_id
+             WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')),
+        l AS (
+            SELECT o.execution_id, o.node, o.iteration, o.seq,
+                   o.lost OR (o.iteration = 0 AND (
+                       bool_or(o.lost) OVER (PARTITION BY o.execution_id, o.node) OR EXISTS (
+                       SELECT 1 FROM forebay.workflow_execution_node i
+                        WHERE i.execution_id = o.execution_id AND i.node = o.node AND i.iteration > 0 AND i.status = 'UNKNOWN'))) AS lost
+              FROM o),
+        n AS (
+            UPDATE forebay.workflow_execution_node n
+               SET status = CASE WHEN l.lost THEN 'UNKNOWN' ELSE 'CANCELED' END,
+                   error = CASE WHEN l.lost THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', n.node, 'message',
+                       'its execution was ended while something was being performed that may be performed at most once: '
+                       'find out whether it took effect, then rerun with resolve done or repeat') ELSE n.error END,
+                   completed_at = clock_timestamp(), next_at = NULL, seq = l.seq,
+                   duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
+              FROM l
+             WHERE n.execution_id = l.execution_id AND n.node = l.node AND n.iteration = l.iteration
+               AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
+            RETURNING n.execution_id, n.seq)
+        UPDATE forebay.workflow_execution e SET last_seq = s.seq
+          FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
+         WHERE e.id = s.execution_id;
+    END IF;
+
+    WITH d AS (
+        DELETE FROM forebay.execution_queue q
+         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
+                                  WHERE t.outcome IN ('COMPLETED', 'CANCELED')))
+           AND q.status <> 'FAILED'
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
+    f AS (
+        UPDATE forebay.execution_queue q
+           SET status = 'FAILED', stage = 9,
+               last_error = (SELECT coalesce(t.error ->> 'message', t.outcome)
+                               FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error) WHERE t.id = q.id LIMIT 1)
+         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
+                                  WHERE t.outcome IN ('FAILED', 'TIMED_OUT')))
+           AND q.status <> 'FAILED'
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
+    a AS (
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, t.error
+          FROM f JOIN unnest(p_ids, p_errors) AS t(id, error) ON t.id = f.id),
+    y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
+          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
+    SELECT coalesce(array_agg(y.id), '{}') AS ids, array_agg(y.freed) AS freed,
+           array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
+           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
+           array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
+      INTO z FROM y;
+
+    IF z.ws IS NOT NULL THEN
+        PERFORM forebay.unblock(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    END IF;
+    IF p_of_events IS NOT NULL THEN
+        PERFORM forebay_r1.end_jobs_of(p_of_events);
+    END IF;
+
+    RETURN QUERY
+    SELECT t.id, y.id IS NOT NULL, coalesce(y.freed, false)
+      FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
+END $$;
+
+CREATE FUNCTION forebay_r1.answer_wait(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a forebay.workflow_execution_ask;
+    t forebay.workflow_execution_token;
+    v_lives boolean;
+    v_told text;
+    v_useless text;
+    v_workspace uuid;
+BEGIN
+    v_workspace := (SELECT e.workspace_id FROM forebay.workflow_execution e
+                     WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
+    IF v_workspace IS NULL THEN
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
+        RETURN;
+    END IF;
+    v_lives := forebay_r1.lock_tree(p_execution);
+    IF p_token IS NOT NULL THEN
+        SELECT * INTO t FROM forebay.workflow_execution_token t
+         WHERE t.hash = p_token AND t.execution_id = p_execution AND t.node = p_node AND t.iteration = p_iteration FOR UPDATE;
+        v_told := CASE WHEN t.hash IS NULL THEN 'missing' WHEN t.used_at IS NOT NULL THEN 'used'
+                       WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
+    END IF;
+    v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
+    v_useless := forebay_r1.useless_answer(p_execution, p_node, p_iteration);
+    IF v_told IS NULL AND NOT p_open AND v_useless IS NULL THEN
+        INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
+            answered_by, answered_at)
+        VALUES (p_execution, p_node, p_iteration, forebay.new_id(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
+            clock_timestamp())
+        ON CONFLICT DO NOTHING;
+        v_told := CASE WHEN FOUND THEN 'early' END;
+    END IF;
+    IF v_told IS NULL THEN
+        SELECT * INTO a FROM forebay.workflow_execution_ask a
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
+        v_told := CASE WHEN a.id IS NULL AND NOT p_open AND v_useless IS NOT NULL THEN v_useless
+                       WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
+                       WHEN a.status = 'OPEN' AND a.expires_at <= clock_timestamp() THEN 'expired'
+                       WHEN a.status = 'OPEN' THEN coalesce(v_useless, 'accepted')
+                       WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
+                       WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
+        UPDATE forebay.workflow_execution_ask a
+           SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by, answered_at = clock_timestamp(), look = false
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';
+        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', look = false
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'expired';
+    END IF;
+    IF v_told IN ('accepted', 'early') THEN
+        UPDATE forebay.workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
+    END IF;
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN forebay_r1.wake_run(a.holder) END, a.holder,
+                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
+END $$;
+
+CREATE FUNCTION forebay_r1.append_events(p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, id uuid, added boolean, sequence bigint, version integer, created timestamp with time zone, bound boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET lock_timeout TO '2s'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    t record;
+    v_id uuid;
+    v_old public.domain_events;
+    v_latest int;
+BEGIN
+    -- Streams are appended to one at a time, in one order for all calls.
+    PERFORM pg_advisory_xact_lock(7003, s.key) FROM (
+        SELECT DISTINCT hashtext(concat_ws('/', t.workspace, t.stream, t.type)) AS key
+          FROM unnest(p_workspaces, p_streams, p_stream_types) AS t(workspace, stream, type)
+         ORDER BY 1) s;
+    FOR t IN SELECT * FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
+                WITH ORDINALITY AS t(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
+    LOOP
+        v_id := CASE WHEN t.derived THEN forebay_r1.derived_event_id(t.workspace, t.id) ELSE t.id END;
+        SELECT * INTO v_old FROM public.domain_events e WHERE e.id = v_id AND e.workspace_id IS NOT DISTINCT FROM t.workspace;
+        IF NOT FOUND AND t.derived THEN
+            -- A build before this one took the seed for the id; a crash since then must not repeat the event.
+            SELECT * INTO v_old FROM public.domain_events e
+             WHERE e.id = t.id AND e.workspace_id IS NOT DISTINCT FROM t.workspace AND e.stream_id = t.stream
+               AND e.stream_type = t.stream_type AND e.event_type = t.type AND e.event_data = t.data;
+        END IF;
+        IF FOUND THEN
+            IF (v_old.stream_id, v_old.stream_type, v_old.event_type, v_old.event_data)
+               IS DISTINCT FROM (t.stream, t.stream_type, t.type, t.data) THEN
+                RAISE EXCEPTION 'event %: this id was used with other content', t.ord - 1
+                    USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
+            END IF;
+            RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at, v_old.bound;
+            CONTINUE;
+        END IF;
+        v_latest := forebay_r1.stream_version(t.workspace, t.stream, t.stream_type);
+        IF t.expected <> v_latest THEN
+            RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, v_latest, t.expected
+                USING ERRCODE = 'unique_violation', CONSTRAINT = 'version_conflict';
+        END IF;
+        RETURN QUERY
+        INSERT INTO public.domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+        VALUES (v_id, t.workspace, t.stream, t.stream_type, v_latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
+        RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at, e.bound;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION forebay_r1.begin_runs(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics integer) RETURNS TABLE(execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, trace text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -496,35 +1020,19 @@ BEGIN
       FROM unnest(p_ids) AS t(id) LEFT JOIN forebay.workflow_execution e ON e.id = t.id;
 END $$;
 
-CREATE FUNCTION forebay.fb_binding_1(p_type text, p_workspace uuid) RETURNS uuid
+CREATE FUNCTION forebay_r1.bindings_of_pending_jobs() RETURNS SETOF uuid
     LANGUAGE sql STABLE
-    AS $$
-    SELECT b.id FROM forebay.event_binding b
-     WHERE b.event_type = ANY (forebay.fb_event_types_1(p_type))
-       AND (b.workspace_id IS NULL
-            OR b.workspace_id = p_workspace
-               AND EXISTS (SELECT 1 FROM forebay.workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
-     ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
-$$;
-
-CREATE FUNCTION forebay.fb_built_in_1() RETURNS TABLE(id uuid, event_type text, lease_s integer)
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', 900
-$$;
-
-CREATE FUNCTION forebay.fb_call_1(p_holder uuid) RETURNS text
-    LANGUAGE sql
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
-    UPDATE forebay.workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
-     WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
-$$;
-
-CREATE FUNCTION forebay.fb_caller_1() RETURNS text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END
+    WITH RECURSIVE w AS (
+        (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id IS NOT NULL
+          ORDER BY j.binding_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id > w.binding_id
+                 ORDER BY j.binding_id LIMIT 1)
+          FROM w WHERE w.binding_id IS NOT NULL)
+    SELECT w.binding_id FROM w WHERE w.binding_id IS NOT NULL
 $$;
 
 CREATE TABLE forebay.workflow_execution_candidate (
@@ -549,7 +1057,7 @@ CREATE TABLE forebay.workflow_execution_candidate (
     CONSTRAINT workflow_execution_candidate_check3 CHECK (((taken_by IS NULL) = (taken_until IS NULL)))
 );
 
-CREATE FUNCTION forebay.fb_candidate_page_1(c forebay.workflow_execution_candidate, p_limit integer) RETURNS TABLE(wait uuid, at timestamp with time zone, sequence bigint, execution uuid, node text, iteration integer, match text, event uuid, fits boolean)
+CREATE FUNCTION forebay_r1.candidate_page(c forebay.workflow_execution_candidate, p_limit integer) RETURNS TABLE(wait uuid, at timestamp with time zone, sequence bigint, execution uuid, node text, iteration integer, match text, event uuid, fits boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -581,100 +1089,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION forebay.fb_candidates_judged_2(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
-    LANGUAGE sql
-    SET enable_seqscan TO 'off'
-    AS $$
-    UPDATE forebay.workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
-     WHERE c.taken_by = p_claim AND c.id > p_candidate;
-    -- Of an event the waits are read in order, of a wait the events.
-    UPDATE forebay.workflow_execution_candidate c
-       SET next_wait = p_wait, more = true,
-           next_at = (SELECT d.created_at FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL),
-           next_sequence = (SELECT d.sequence FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL)
-     WHERE c.taken_by = p_claim AND c.id = p_candidate;
-    DELETE FROM forebay.workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
-    UPDATE forebay.workflow_execution_candidate c
-       SET after_wait = c.next_wait, after_at = c.next_at, after_sequence = c.next_sequence, taken_by = NULL, taken_until = NULL, more = false
-     WHERE c.taken_by = p_claim AND c.more;
-$$;
-
-CREATE FUNCTION forebay.fb_candidates_taken_2(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid, candidate bigint, wait uuid)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_claim CONSTANT uuid := gen_random_uuid();
-    v_place uuid := forebay.fb_candidates_turn_1(p_after);
-    v_left int := p_limit;
-    v_seen int;
-    c forebay.workflow_execution_candidate;
-    r record;
-BEGIN
-    IF v_place IS NULL THEN
-        RETURN;
-    END IF;
-    FOR c IN SELECT * FROM forebay.workflow_execution_candidate c
-              WHERE c.workspace_id = v_place AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp())
-              ORDER BY c.id LIMIT p_limit FOR UPDATE SKIP LOCKED
-    LOOP
-        v_seen := 0;
-        FOR r IN SELECT * FROM forebay.fb_candidate_page_1(c, v_left) LOOP
-            v_seen := v_seen + 1;
-            c.next_wait := r.wait;
-            c.next_at := r.at;
-            c.next_sequence := r.sequence;
-            IF r.fits THEN
-                RETURN QUERY SELECT v_claim, v_place, r.execution, r.node, r.iteration, r.match, r.event, c.id, r.wait;
-            END IF;
-        END LOOP;
-        IF v_seen = 0 THEN
-            DELETE FROM forebay.workflow_execution_candidate d WHERE d.id = c.id;
-        ELSE
-            UPDATE forebay.workflow_execution_candidate u
-               SET taken_by = v_claim, taken_until = clock_timestamp() + make_interval(secs => p_lease_s),
-                   next_wait = c.next_wait, next_at = c.next_at, next_sequence = c.next_sequence, more = v_seen >= v_left
-             WHERE u.id = c.id;
-        END IF;
-        v_left := v_left - v_seen;
-        EXIT WHEN v_left <= 0;
-    END LOOP;
-    RETURN QUERY SELECT v_claim, v_place, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid, NULL::bigint, NULL::uuid;
-END $$;
-
-CREATE FUNCTION forebay.fb_candidates_turn_1(p_after uuid) RETURNS uuid
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-DECLARE
-    v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
-    v_place uuid := coalesce(p_after, v_nil);
-    v_round int := 1;
-    v_first bigint;
-BEGIN
-    FOR step IN 1..1000 LOOP
-        v_place := (SELECT c.workspace_id FROM forebay.workflow_execution_candidate c
-                     WHERE c.workspace_id > v_place ORDER BY c.workspace_id LIMIT 1);
-        IF v_place IS NULL THEN
-            EXIT WHEN v_round = 2;
-            v_place := v_nil;
-            v_round := 2;
-            CONTINUE;
-        END IF;
-        v_first := (SELECT c.id FROM forebay.workflow_execution_candidate c WHERE c.workspace_id = v_place ORDER BY c.id LIMIT 1);
-        PERFORM 1 FROM forebay.workflow_execution_candidate c
-          WHERE c.id = v_first AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
-        IF FOUND THEN
-            RETURN v_place;
-        END IF;
-    END LOOP;
-    RETURN NULL;
-END $$;
-
-CREATE FUNCTION forebay.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
+CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS TABLE(max_running integer, paused boolean, running integer, ready integer, waits_for_key integer, waits_for_definition integer, delayed integer, failed integer, oldest_s double precision)
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -702,63 +1117,7 @@ CREATE FUNCTION forebay.fb_capacity_1(p_workspace uuid, p_counted bigint) RETURN
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $$;
 
-CREATE FUNCTION forebay.fb_child_2(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb, unknown boolean)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    r record;
-    p record;
-    c record;
-    v_now timestamptz;
-    v_made boolean := false;
-BEGIN
-    SELECT e.id, e.descendants INTO r FROM forebay.workflow_execution e
-     WHERE e.id = (SELECT x.root FROM forebay.workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
-    SELECT e.* INTO p FROM forebay.workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
-    IF p.id IS NULL OR NOT p_holder IN (p.id, r.id) OR NOT EXISTS (
-        SELECT 1 FROM forebay.workflow_execution e
-         WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
-        RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
-        RETURN;
-    END IF;
-
-    SELECT e.* INTO c FROM forebay.workflow_execution e
-     WHERE e.parent = p_parent AND e.parent_node = p_node AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;
-    IF c.id IS NULL THEN
-        IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
-            RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
-                false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
-                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
-            RETURN;
-        END IF;
-        v_now := clock_timestamp();
-        v_made := true;
-        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
-            priority, timeout_ms, created_at, started_at, deadline_at, parent, root, parent_node, parent_iteration, parent_attempt,
-            depth, trace_context)
-        SELECT p_id, p.workspace_id, p_definition, p_version, CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics,
-               CASE WHEN p_begins THEN p_engine END, p_trigger, p_input, p.priority, p_timeout_ms, v_now,
-               CASE WHEN p_begins THEN v_now END,
-               least(p.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
-               p.id, r.id, p_node, p_iteration, p_attempt, p.depth + 1, p_trace;
-        UPDATE forebay.workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
-        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[p.workspace_id], CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
-        SELECT e.* INTO c FROM forebay.workflow_execution e WHERE e.id = p_id;
-    END IF;
-    RETURN QUERY
-    SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
-           c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
-           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
-           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error,
-           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay.fb_is_unknown_1(c.id);
-END $$;
-
-CREATE FUNCTION forebay.fb_claim_3(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
+CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -771,7 +1130,7 @@ DECLARE
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'fb_claim_3 needs READ COMMITTED';
+        RAISE EXCEPTION 'forebay_r1.claim needs READ COMMITTED';
     END IF;
     IF cardinality(v_shards) = 1 THEN
         PERFORM pg_advisory_xact_lock(7001, v_shards[1]);
@@ -883,7 +1242,178 @@ BEGIN
      WHERE NOT forebay.shard_of(t.id) = ANY (v_shards);
 END $$;
 
-CREATE FUNCTION forebay.fb_complete_1(p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text) RETURNS TABLE(execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
+CREATE FUNCTION forebay_r1.claim_deliveries(p_claim uuid, p_after uuid, p_each integer, p_limit integer, p_steps integer, p_lease_s double precision) RETURNS TABLE(delivery uuid, place uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_place uuid := p_after;
+    v_sending int;
+    v_left int := p_limit;
+    v_claimed int;
+BEGIN
+    FOR step IN 1..p_steps LOOP
+        EXIT WHEN v_left <= 0;
+        v_place := (SELECT d.workspace_id FROM forebay.webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
+                     ORDER BY d.workspace_id LIMIT 1);
+        EXIT WHEN v_place IS NULL;
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(7004, hashtext(v_place::text));
+        v_sending := (SELECT count(*) FROM forebay.webhook_delivery d
+                       WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
+        RETURN QUERY
+        UPDATE forebay.webhook_delivery d
+           SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
+               due_at = clock_timestamp() + make_interval(secs => p_lease_s)
+         WHERE d.id = ANY (ARRAY(
+               SELECT d.id FROM forebay.webhook_delivery d
+                WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
+                ORDER BY d.due_at, d.id LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0) FOR UPDATE SKIP LOCKED))
+           AND d.status IN ('PENDING', 'SENDING')
+        RETURNING d.id, NULL::uuid;
+        GET DIAGNOSTICS v_claimed = ROW_COUNT;
+        v_left := v_left - v_claimed;
+    END LOOP;
+    RETURN QUERY SELECT NULL::uuid, v_place;
+END $$;
+
+CREATE FUNCTION forebay_r1.claim_jobs(p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s integer, p_limit integer) RETURNS TABLE(job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamp with time zone)
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    t record;
+    -- More than are asked for: other workers may hold the first ones at this moment.
+    v_candidates uuid[] := CASE
+        WHEN p_id IS NOT NULL THEN ARRAY[p_id]
+        WHEN p_types IS NOT NULL THEN ARRAY(SELECT forebay_r1.pending_jobs_of_types(p_workspace, p_types, p_limit * 4 + 100)) END;
+    v_bytes bigint := 0;
+BEGIN
+    FOR t IN
+        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
+         WHERE v_candidates IS NULL AND j.pending_since IS NOT NULL AND p.status = 'pending'
+           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
+         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    LOOP
+        v_candidates := v_candidates || t.id;
+    END LOOP;
+    FOR t IN
+        SELECT p.id, octet_length(p.event_data::text) AS bytes
+          FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
+         WHERE j.id = ANY (v_candidates) AND j.pending_since IS NOT NULL AND p.status = 'pending'
+           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
+           AND (p_types IS NULL OR p.event_type = ANY (p_types)
+                OR EXISTS (SELECT 1 FROM unnest(p_types) AS t(type) WHERE t.type LIKE '%.*' AND starts_with(p.event_type, left(t.type, -1))))
+         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    LOOP
+        EXIT WHEN v_bytes > 1048576;
+        v_bytes := v_bytes + coalesce(t.bytes, 0);
+        UPDATE public.workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
+         WHERE p.id = t.id AND p.status = 'pending';
+        UPDATE forebay.workflow_queue_job j
+           SET held = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, j.lease_s),
+               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
+         WHERE j.id = t.id AND j.held = 'sql';
+        RETURN QUERY SELECT p, j.workspace_id, j.claim_id, j.lease_until
+          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id WHERE p.id = t.id;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION forebay_r1.claim_tasks(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, claim uuid, place uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+    v_place uuid := coalesce(p_workspace, p_after, v_nil);
+    v_served uuid;
+    v_next uuid;
+    v_ids uuid[];
+    v_want int;
+    v_at timestamptz;
+    v_id uuid;
+    v_left int := p_limit;
+    v_each int := CASE WHEN p_workspace IS NULL THEN greatest(p_limit / 8, 1) ELSE p_limit END;
+    v_taken int;
+    v_step int;
+    v_bytes bigint := 0;
+    -- What this round of the workspaces has brought; a round from the middle is followed by one from the start.
+    v_round int := 1;
+BEGIN
+    FOR step IN 1..1000 LOOP
+        EXIT WHEN v_left <= 0;
+        v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
+            SELECT n.id FROM unnest(p_queues) AS q(name)
+             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM forebay.workflow_execution_ask a
+                                  WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
+                                  ORDER BY a.workspace_id LIMIT 1) n
+             ORDER BY n.id LIMIT 1) END;
+        IF v_next IS NULL THEN
+            EXIT WHEN v_place = v_nil OR v_round = 0;
+            v_place := v_nil;
+            v_round := 0;
+            CONTINUE;
+        END IF;
+        v_place := v_next;
+        v_want := least(v_each, v_left);
+        v_at := '-infinity';
+        v_id := v_nil;
+        -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the next ones.
+        WHILE v_want > 0 LOOP
+            -- A few at a time, because the answer ends where it becomes large.
+            v_step := least(v_want, 8);
+            SELECT array_agg(n.id), (array_agg(n.opened_at ORDER BY n.opened_at DESC, n.id DESC))[1],
+                   (array_agg(n.id ORDER BY n.opened_at DESC, n.id DESC))[1]
+              INTO v_ids, v_at, v_id
+              FROM (SELECT n.id, n.opened_at FROM (SELECT DISTINCT name FROM unnest(p_queues) AS q(name)) q
+                     CROSS JOIN LATERAL (
+                           SELECT a.id, a.opened_at FROM forebay.workflow_execution_ask a
+                            WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
+                              AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
+                            ORDER BY a.opened_at, a.id LIMIT v_step) n
+                     ORDER BY n.opened_at, n.id LIMIT v_step) n;
+            EXIT WHEN v_ids IS NULL;
+            RETURN QUERY
+            UPDATE forebay.workflow_execution_ask a
+               SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
+                   lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
+                   deliveries = a.deliveries + 1, progress = NULL
+             WHERE a.id = ANY (ARRAY(
+                   SELECT a.id FROM forebay.workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
+               AND a.status = 'OPEN'
+            RETURNING a.id, a.claim_id, NULL::uuid;
+            GET DIAGNOSTICS v_taken = ROW_COUNT;
+            v_served := CASE WHEN v_taken > 0 THEN v_place ELSE v_served END;
+            v_want := v_want - v_taken;
+            v_left := v_left - v_taken;
+            v_round := v_round + v_taken;
+            v_bytes := v_bytes + coalesce((
+                SELECT sum(octet_length(a.input::text)) FROM forebay.workflow_execution_ask a
+                 WHERE a.id = ANY (v_ids) AND a.status = 'CLAIMED' AND a.worker = p_worker), 0);
+            IF v_bytes > 1048576 THEN
+                v_want := 0;
+                v_left := 0;
+            END IF;
+        END LOOP;
+        EXIT WHEN p_workspace IS NOT NULL;
+    END LOOP;
+    RETURN QUERY SELECT NULL::uuid, NULL::uuid, v_served;
+END $$;
+
+CREATE FUNCTION forebay_r1.close_waits(p_ids uuid[]) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    AS $$
+    UPDATE forebay.workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
+     WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
+$$;
+
+CREATE FUNCTION forebay_r1.complete(p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text) RETURNS TABLE(execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -920,54 +1450,70 @@ BEGIN
      WHERE e.status NOT IN ('PENDING', 'RUNNING');
 
     IF ended <> '{}' AND EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (over.workspaces) AND w.disabled_at IS NULL) THEN
-        PERFORM forebay.fb_webhooks_1(ended);
+        PERFORM forebay_r1.add_deliveries(ended);
     END IF;
 
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN forebay.fb_left_3(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
+      JOIN forebay_r1.after_end(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
     UNION ALL
-    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM forebay.fb_missing_2(p_ids, p_claims, p_actor) m;
+    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM forebay_r1.fail_items_of_missing(p_ids, p_claims, p_actor) m;
 END $$;
 
-CREATE FUNCTION forebay.fb_deliveries_claim_1(p_claim uuid, p_after uuid, p_each integer, p_limit integer, p_steps integer, p_lease_s double precision) RETURNS TABLE(delivery uuid, place uuid)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
+CREATE FUNCTION forebay_r1.derived_event_id(p_workspace uuid, p_seed uuid) RETURNS uuid
+    LANGUAGE sql STABLE
     AS $$
-#variable_conflict use_column
-DECLARE
-    v_place uuid := p_after;
-    v_sending int;
-    v_left int := p_limit;
-    v_claimed int;
-BEGIN
-    FOR step IN 1..p_steps LOOP
-        EXIT WHEN v_left <= 0;
-        v_place := (SELECT d.workspace_id FROM forebay.webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
-                     ORDER BY d.workspace_id LIMIT 1);
-        EXIT WHEN v_place IS NULL;
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(7004, hashtext(v_place::text));
-        v_sending := (SELECT count(*) FROM forebay.webhook_delivery d
-                       WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
-        RETURN QUERY
-        UPDATE forebay.webhook_delivery d
-           SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
-               due_at = clock_timestamp() + make_interval(secs => p_lease_s)
-         WHERE d.id = ANY (ARRAY(
-               SELECT d.id FROM forebay.webhook_delivery d
-                WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
-                ORDER BY d.due_at, d.id LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0) FOR UPDATE SKIP LOCKED))
-           AND d.status IN ('PENDING', 'SENDING')
-        RETURNING d.id, NULL::uuid;
-        GET DIAGNOSTICS v_claimed = ROW_COUNT;
-        v_left := v_left - v_claimed;
-    END LOOP;
-    RETURN QUERY SELECT NULL::uuid, v_place;
-END $$;
+    SELECT overlay(overlay(substr(encode(
+               sha256(s.secret || coalesce(uuid_send(p_workspace), '') || uuid_send(p_seed)), 'hex'), 1, 32)
+               PLACING '8' FROM 13) PLACING '8' FROM 17)::uuid
+      FROM forebay.event_secret s
+$$;
 
-CREATE FUNCTION forebay.fb_descendants_ended_1(p_ids uuid[], p_actor text) RETURNS void
+CREATE FUNCTION forebay_r1.differing_jobs() RETURNS TABLE(id uuid, how text)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT coalesce(f.id, p.id), CASE WHEN p.id IS NULL THEN 'missing' WHEN f.id IS NULL THEN 'extra' ELSE 'changed' END
+      FROM forebay_r1.folded_jobs() f FULL JOIN public.workflow_queue_projection p ON p.id = f.id
+     WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
+$$;
+
+CREATE FUNCTION forebay_r1.due_jobs(p_limit integer) RETURNS TABLE(id uuid, retries integer, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid, stream_type text, stream_version integer, created timestamp with time zone, workspace uuid, definition uuid, definition_workspace uuid, filter text, input jsonb, workflow_id text)
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    WITH b AS MATERIALIZED (
+        SELECT b.*, d.workspace_id AS definition_workspace
+          FROM forebay_r1.bindings_of_pending_jobs() AS w(id)
+         -- LIMIT 1: always a primary-key probe, never a scan.
+         CROSS JOIN LATERAL (SELECT * FROM forebay.event_binding b WHERE b.id = w.id LIMIT 1) b
+         CROSS JOIN LATERAL (SELECT d.workspace_id FROM forebay.workflow_definition d WHERE d.id = b.workflow_definition_id LIMIT 1) d
+         CROSS JOIN LATERAL (SELECT j.due_at FROM forebay.workflow_queue_job j
+                              WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
+                              ORDER BY j.due_at LIMIT 1) first
+         WHERE b.full_until IS NULL OR b.full_until <= now()
+         ORDER BY first.due_at, b.id LIMIT p_limit),
+    t AS MATERIALIZED (
+        SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at, b.id AS binding_id
+          FROM b
+         CROSS JOIN LATERAL (
+            SELECT j.*, row_number() OVER (ORDER BY j.due_at, j.id) AS turn
+              FROM (SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at FROM forebay.workflow_queue_job j
+                     WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
+                     ORDER BY j.due_at, j.id LIMIT p_limit) j) j
+         ORDER BY j.turn, j.due_at, j.id LIMIT p_limit)
+    SELECT p.id, p.retry_count, p.event_id, p.event_type, p.event_data, coalesce(e.event_metadata, '{}'), p.stream_id, p.stream_type,
+           e.stream_version, coalesce(e.created_at, p.created_at), t.workspace_id, b.workflow_definition_id, b.definition_workspace,
+           b.filter, b.input, b.workflow_id
+      FROM t
+      JOIN b ON b.id = t.binding_id
+      JOIN public.workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
+      LEFT JOIN public.domain_events e ON e.id = p.event_id AND e.workspace_id IS NOT DISTINCT FROM t.event_workspace_id
+     ORDER BY t.due_at, t.id
+$$;
+
+CREATE FUNCTION forebay_r1.end_descendants(p_ids uuid[], p_actor text) RETURNS void
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -995,213 +1541,258 @@ BEGIN
     SELECT array_agg(e.id) AS ids, array_agg(e.depth) AS depths INTO over FROM e;
     -- The deepest first: what is not known of a child is not known of the node that made it.
     FOR v_depth IN SELECT DISTINCT t.depth FROM unnest(over.depths) AS t(depth) ORDER BY t.depth DESC LOOP
-        PERFORM 1 FROM forebay.fb_left_3(
+        PERFORM 1 FROM forebay_r1.after_end(
             ARRAY(SELECT t.id FROM unnest(over.ids, over.depths) AS t(id, depth) WHERE t.depth = v_depth),
             ARRAY(SELECT 'CANCELED' FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth),
             ARRAY(SELECT NULL::jsonb FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth), NULL, NULL, true, p_actor);
     END LOOP;
 END $$;
 
-CREATE FUNCTION forebay.fb_enqueue_many_2(p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[], p_run_at timestamp with time zone[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[], p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_keep_count boolean) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+CREATE FUNCTION forebay_r1.end_job(p_id uuid, p_workspace uuid, p_claim uuid, p_result jsonb, p_error text, p_stack text) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    stands text := forebay_r1.job_standing(p_id, p_workspace, p_claim);
+BEGIN
+    IF stands = 'held' THEN
+        PERFORM forebay_r1.finish_job(p_id, p_result, p_error, p_stack, true);
+        RETURN 'ended';
+    END IF;
+    -- The same end, told again.
+    RETURN CASE WHEN stands = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END THEN 'ended'
+                WHEN stands IS NOT NULL THEN 'lost' END;
+END $$;
+
+CREATE FUNCTION forebay_r1.end_jobs_of(p_executions uuid[]) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    e record;
+    done int := 0;
+BEGIN
+    FOR e IN SELECT x.id, x.status, x.output, x.error, j.id AS job
+               FROM unnest(p_executions) AS t(id) JOIN forebay.workflow_execution x ON x.id = t.id
+               LEFT JOIN forebay.workflow_queue_job j ON j.claim_id = x.id AND j.held = 'ours'
+              WHERE x.completed_at IS NOT NULL ORDER BY x.id
+    LOOP
+        BEGIN
+            IF e.job IS NOT NULL AND forebay_r1.finish_job(e.job, coalesce(e.output, '{}'),
+                CASE WHEN e.status = 'COMPLETED' THEN NULL
+                     WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
+                     ELSE coalesce(e.error ->> 'message', 'the execution ended ' || e.status) END,
+                CASE WHEN e.status <> 'COMPLETED' THEN forebay_r1.failure_chain(e.id, e.error) END,
+                e.status <> 'CANCELED')
+            THEN
+                done := done + 1;
+            ELSE
+                RAISE WARNING 'execution % came from an event and its job is not processing', e.id;
+            END IF;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF forebay.is_transient(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
+        END;
+    END LOOP;
+    RETURN done;
+END $$;
+
+CREATE FUNCTION forebay_r1.end_task(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
-    SET lock_timeout TO '2s'
     AS $$
 #variable_conflict use_column
 DECLARE
-    accepted uuid[];
-    refused uuid[];
-    queued record;
-    gates record;
-    -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
-    v_now timestamptz := clock_timestamp();
+    a forebay.workflow_execution_ask;
+    v_lives boolean;
+    v_told text;
 BEGIN
-    -- Only workspaces with a limit pay for it.
-    WITH w AS MATERIALIZED (
-        SELECT t.ws, l.lim, t.n
-          FROM (SELECT t.ws, count(*)::int AS n FROM unnest(p_workspaces) AS t(ws) GROUP BY t.ws) t
-          JOIN forebay.workspace w ON w.id = t.ws
-         CROSS JOIN LATERAL (SELECT coalesce(w.max_backlog, p_max_backlog,
-                (SELECT r.max_backlog FROM forebay.tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
-         WHERE l.lim IS NOT NULL),
-    r AS MATERIALIZED (SELECT w.ws, forebay.fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
-    SELECT coalesce(array_agg(t.id), '{}') INTO refused
-      FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
-              FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
-      JOIN r ON r.ws = t.ws AND t.rn > r.room;
-
-    WITH t AS MATERIALIZED (
-        SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
-                             p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
-            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version, rerun, ord)),
-    -- A batch is mostly of one definition: it is looked up once.
-    v AS MATERIALIZED (
-        SELECT t.ws, t.def, t.version, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
-          FROM (SELECT DISTINCT t.ws, t.def, t.version FROM t) t
-         -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition d
-                              WHERE d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL LIMIT 1) d
-         CROSS JOIN LATERAL (SELECT 1 FROM forebay.workspace w WHERE w.id = t.ws AND w.deleted_at IS NULL LIMIT 1) w
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition_version v
-                              WHERE v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id LIMIT 1) v
-         WHERE d.status <> 'DRAFT'),
-    d AS MATERIALIZED (
-        SELECT t.*, v.pinned, v.timeout_ms, v.limited
-          FROM t JOIN v ON v.ws = t.ws AND v.def = t.def AND v.version IS NOT DISTINCT FROM t.version
-         WHERE NOT t.id = ANY (refused)),
-    e AS (
-        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
-            priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,
-            rerun_of)
-        SELECT d.id, d.ws, d.def, d.pinned, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
-               d.idempotency, d.fingerprint, d.timeout_ms, v_now, greatest(coalesce(d.run_at, v_now), v_now) + interval '30 days',
-               d.trace, d.id, d.rerun
-          -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
-          FROM d ORDER BY d.ws, d.idempotency, d.ord
-        ON CONFLICT DO NOTHING
-        RETURNING id),
-    h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id = ANY (ARRAY(SELECT e.id FROM e))),
-    a AS (
-        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
-               CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
-          FROM h),
-    l AS (
-        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'INSERT', array_agg(h.id), array_agg(h.ws), 'PENDING' FROM h HAVING count(*) > 0),
-    q AS (
-        INSERT INTO forebay.execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
-            available_at, rank, gated, stage, concurrency_key)
-        SELECT h.id, h.ws, h.def, h.id, h.priority, v_now, coalesce(h.run_at, v_now),
-               (extract(epoch FROM v_now) * 1000)::bigint + (h.priority - 3) * p_step_ms,
-               h.key IS NOT NULL OR h.limited,
-               CASE WHEN h.run_at > v_now THEN 1 WHEN h.key IS NOT NULL THEN 2 WHEN h.limited THEN 3 ELSE 0 END,
-               h.key
-          FROM h
-        RETURNING id, stage, gated)
-    SELECT coalesce(array_agg(q.id), '{}') AS ids, bool_or(q.gated) AS gated, min(q.stage) AS least, max(q.stage) AS most
-      INTO queued FROM q;
-    accepted := queued.ids;
-
-    IF queued.gated THEN
-        SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
-          INTO gates
-          FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
-                  FROM forebay.execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
-        PERFORM forebay.fb_open_1(gates.ws, gates.def, gates.key);
-    ELSIF cardinality(accepted) = cardinality(p_ids) AND queued.least = queued.most THEN
-        -- Nothing was refused or there before: no answer has to be looked up.
-        RETURN QUERY SELECT t.ord, 'accepted', t.id, t.ws, queued.least
-          FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord);
+    SELECT * INTO a FROM forebay.workflow_execution_ask a
+     WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
+    v_lives := forebay_r1.lock_tree(a.execution_id);
+    SELECT * INTO a FROM forebay.workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
+    v_told := CASE WHEN a.id IS NULL THEN 'missing'
+                   WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
+                        AND coalesce(a.expires_at > clock_timestamp(), true) THEN 'accepted'
+                   WHEN a.claim_id = p_claim AND a.status IN ('ANSWERED', 'TAKEN')
+                        THEN CASE WHEN a.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
+                   WHEN a.ended_claim = p_claim THEN 'repeat'
+                   ELSE 'lost' END;
+    UPDATE forebay.workflow_execution_ask a
+       SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
+           answered_at = clock_timestamp(), lease_until = NULL
+     WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay_r1.wake_run(a.holder) END, a.holder,
+                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
+END $$;
 
+CREATE FUNCTION forebay_r1.expire_waits(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid, owner uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_holders uuid[];
+BEGIN
     RETURN QUERY
-    SELECT t.ord,
-           CASE WHEN t.id = ANY (accepted) THEN 'accepted'
-                WHEN o.id IS NOT NULL AND o.fingerprint IS NOT DISTINCT FROM t.fingerprint THEN 'existing'
-                WHEN o.id IS NOT NULL THEN 'conflict'
-                WHEN d.id IS NULL THEN 'not_found'
-                WHEN d.status = 'DRAFT' THEN 'draft'
-                WHEN t.id = ANY (refused) THEN 'full'
-                ELSE 'not_found' END,
-           CASE WHEN t.id = ANY (accepted) THEN t.id ELSE o.id END, t.ws,
-           (SELECT q.stage FROM forebay.execution_queue q WHERE q.id = t.id)
-      FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
-           AS t(id, ws, def, idempotency, fingerprint, ord)
-      -- Two probes, never one condition with OR: that read every execution there ever was.
-      LEFT JOIN LATERAL (
-            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
-             WHERE o.id = t.id AND NOT t.id = ANY (accepted)
-            UNION ALL
-            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
-             WHERE o.workspace_id = t.ws AND o.idempotency_key = t.idempotency AND NOT t.id = ANY (accepted)
-             LIMIT 1) o ON true
-      LEFT JOIN forebay.workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
-     ORDER BY t.ord;
+    UPDATE forebay.workflow_execution_ask a
+       SET status = 'OPEN', lost = a.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL
+     WHERE a.id = ANY (ARRAY(
+           SELECT a.id FROM forebay.workflow_execution_ask a
+            WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
+            ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND a.status = 'CLAIMED'
+    RETURNING 'lost', NULL::text, NULL::uuid, NULL::uuid;
+
+    v_holders := ARRAY(
+        SELECT e.id FROM forebay.workflow_execution e
+         WHERE e.id = ANY (ARRAY(
+               SELECT a.holder FROM forebay.workflow_execution_ask a
+                WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
+                ORDER BY a.lease_until LIMIT p_limit) || ARRAY(
+               SELECT a.holder FROM forebay.workflow_execution_ask a
+                WHERE a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
+                ORDER BY a.expires_at LIMIT p_limit))
+         ORDER BY e.id FOR UPDATE SKIP LOCKED);
+    RETURN QUERY
+    WITH x AS (
+        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+         WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
+        RETURNING 'expired' AS what, a.holder)
+    SELECT x.what, forebay_r1.wake_run(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
+    RETURN QUERY
+    WITH x AS (
+        UPDATE forebay.workflow_execution_ask a
+           SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay', answered_at = clock_timestamp(),
+               lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
+         WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
+        RETURNING 'failed' AS what, a.holder)
+    SELECT x.what, forebay_r1.wake_run(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
 END $$;
 
-CREATE FUNCTION forebay.fb_event_added() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
+CREATE FUNCTION forebay_r1.fail_items_of_missing(p_ids uuid[], p_claims uuid[], p_actor text) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
+#variable_conflict use_column
+DECLARE
+    v_reason constant text := 'its execution row is missing: somebody deleted it';
+    failed record;
 BEGIN
-    IF NOT forebay.fb_is_bound_1(NEW.event_type, NEW.workspace_id) THEN
-        RETURN NULL;
+    WITH missing AS (
+        UPDATE forebay.execution_queue q SET status = 'FAILED', stage = 9, last_error = v_reason
+          FROM unnest(p_ids, p_claims) AS t(id, claim)
+         WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
+           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution e WHERE e.id = t.id)
+        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
+    audited AS (
+        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
+        SELECT m.workspace_id, p_actor, 'queue_item.fail', 'queue_item', m.id,
+               jsonb_build_object('type', 'EXECUTION_GONE', 'message', v_reason)
+          FROM missing m)
+    SELECT coalesce(array_agg(m.id), '{}') AS ids, array_agg(m.workspace_id) AS of, array_agg(m.freed) AS freed,
+           array_agg(m.workspace_id) FILTER (WHERE m.gated) AS workspaces,
+           array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS definitions,
+           array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS keys
+      INTO failed FROM missing m;
+    IF failed.ids = '{}' THEN
+        RETURN;
     END IF;
-    -- The statement that inserted the event also made its binding: only now it is seen.
-    IF NEW.bound IS NOT TRUE THEN
-        UPDATE public.domain_events SET bound = true WHERE sequence = NEW.sequence;
+    PERFORM forebay_r1.end_descendants(failed.ids, p_actor);
+    PERFORM forebay_r1.close_waits(failed.ids);
+    IF failed.workspaces IS NOT NULL THEN
+        PERFORM forebay.unblock(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
+                          failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
     END IF;
-    BEGIN
-        PERFORM forebay.fb_project_1(NEW, forebay.fb_binding_1(NEW.event_type, NEW.workspace_id));
-    EXCEPTION
-        WHEN OTHERS THEN
-            IF forebay.fb_is_transient_1(SQLSTATE) THEN
-                RAISE;
-            END IF;
-            UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
-             WHERE sequence = NEW.sequence;
-    END;
-    RETURN NULL;
+    PERFORM forebay_r1.fail_jobs_of_missing(failed.ids);
+    RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
 END $$;
 
-CREATE FUNCTION forebay.fb_event_bound_1() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-BEGIN
-    NEW.bound := forebay.fb_is_bound_1(NEW.event_type, NEW.workspace_id);
-    RETURN NEW;
-END $$;
-
-CREATE FUNCTION forebay.fb_event_guard() RETURNS trigger
+CREATE FUNCTION forebay_r1.fail_jobs_of_missing(p_executions uuid[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
+DECLARE
+    t record;
+    done int := 0;
 BEGIN
-    RAISE EXCEPTION 'domain events are only ever appended: say what is new in another one'
-        USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
+    FOR t IN SELECT j.id, j.claim_id FROM unnest(p_executions) AS missing(id)
+               JOIN forebay.workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours' ORDER BY j.id
+    LOOP
+        BEGIN
+            IF forebay_r1.finish_job(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
+                done := done + 1;
+            END IF;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF forebay.is_transient(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                RAISE WARNING 'the job of execution % could not be ended: %', t.claim_id, SQLERRM;
+        END;
+    END LOOP;
+    RETURN done;
 END $$;
 
-CREATE FUNCTION forebay.fb_event_id_1(p_workspace uuid, p_seed uuid) RETURNS uuid
+CREATE FUNCTION forebay_r1.failure_chain(p_execution uuid, p_error jsonb) RETURNS text
     LANGUAGE sql STABLE
     AS $$
-    SELECT overlay(overlay(substr(encode(
-               sha256(s.secret || coalesce(uuid_send(p_workspace), '') || uuid_send(p_seed)), 'hex'), 1, 32)
-               PLACING '8' FROM 13) PLACING '8' FROM 17)::uuid
-      FROM forebay.event_secret s
+    SELECT left(concat_ws(E'\n',
+        (p_error ->> 'type') || coalesce(' at ' || (p_error ->> 'node'), '') || ': ' || (p_error ->> 'message'),
+        (SELECT string_agg(
+            concat_ws(E'\n',
+                '  node ' || n.node || ', attempt ' || n.attempt || ': ' || concat_ws(': ', n.error ->> 'type', n.error ->> 'message'),
+                (SELECT string_agg('    attempt ' || (a ->> 'attempt') || ' at ' || (a ->> 'at') || ': '
+                                   || concat_ws(': ', a -> 'error' ->> 'type', a -> 'error' ->> 'message'), E'\n')
+                   FROM jsonb_array_elements(CASE jsonb_typeof(n.earlier) WHEN 'array' THEN n.earlier ELSE '[]' END) a)), E'\n' ORDER BY n.seq)
+           FROM forebay.workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
 $$;
 
-CREATE TABLE public.domain_events (
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
-    sequence bigint NOT NULL,
-    workspace_id uuid,
-    stream_id uuid NOT NULL,
-    stream_type text NOT NULL,
-    stream_version integer NOT NULL,
-    event_type text NOT NULL,
-    event_data jsonb NOT NULL,
-    event_metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    processing_error text,
-    processing_failed_at timestamp with time zone,
-    bound boolean,
-    CONSTRAINT domain_events_check CHECK (((processing_error IS NULL) = (processing_failed_at IS NULL))),
-    CONSTRAINT domain_events_stream_version_check CHECK ((stream_version >= 1))
-);
-
-CREATE FUNCTION forebay.fb_event_of_1(p_id uuid, p_workspace uuid, p_stream uuid, p_stream_type text, p_type text) RETURNS SETOF public.domain_events
-    LANGUAGE sql STABLE
+CREATE FUNCTION forebay_r1.finish_candidates(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
     AS $$
-    SELECT event.* FROM public.domain_events event
-     WHERE event.id = p_id AND (p_workspace IS NULL OR event.workspace_id = p_workspace)
-     ORDER BY event.workspace_id IS DISTINCT FROM p_workspace,
-              (event.stream_id, event.stream_type, event.event_type) IS DISTINCT FROM (p_stream, p_stream_type, p_type), event.sequence
-     LIMIT 1
+    UPDATE forebay.workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
+     WHERE c.taken_by = p_claim AND c.id > p_candidate;
+    -- Of an event the waits are read in order, of a wait the events.
+    UPDATE forebay.workflow_execution_candidate c
+       SET next_wait = p_wait, more = true,
+           next_at = (SELECT d.created_at FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL),
+           next_sequence = (SELECT d.sequence FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL)
+     WHERE c.taken_by = p_claim AND c.id = p_candidate;
+    DELETE FROM forebay.workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
+    UPDATE forebay.workflow_execution_candidate c
+       SET after_wait = c.next_wait, after_at = c.next_at, after_sequence = c.next_sequence, taken_by = NULL, taken_until = NULL, more = false
+     WHERE c.taken_by = p_claim AND c.more;
 $$;
 
-CREATE FUNCTION forebay.fb_event_retry_2(p_sequence bigint) RETURNS boolean
+CREATE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    ended boolean;
+BEGIN
+    PERFORM set_config('forebay.claim', (SELECT j.claim_id::text FROM forebay.workflow_queue_job j WHERE j.id = p_id), true);
+    UPDATE public.workflow_queue_projection p
+       SET status = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END,
+           result = CASE WHEN p_error IS NULL THEN p_result END, error_message = p_error, error_stack = p_stack
+     WHERE p.id = p_id AND p.status = 'processing';
+    ended := FOUND;
+    PERFORM set_config('forebay.claim', '', true);
+    IF NOT p_again THEN
+        UPDATE forebay.workflow_queue_job j SET retry_from = NULL WHERE j.id = p_id;
+    END IF;
+    RETURN ended;
+END $$;
+
+CREATE FUNCTION forebay_r1.fold_event(p_sequence bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -1212,12 +1803,12 @@ BEGIN
         RETURN NULL;
     END IF;
     BEGIN
-        IF forebay.fb_is_bound_1(e.event_type, e.workspace_id) THEN
-            PERFORM forebay.fb_project_1(e, forebay.fb_binding_1(e.event_type, e.workspace_id));
+        IF forebay.is_bound(e.event_type, e.workspace_id) THEN
+            PERFORM forebay.make_job(e, forebay.binding_of(e.event_type, e.workspace_id));
         END IF;
     EXCEPTION
         WHEN OTHERS THEN
-            IF forebay.fb_is_transient_1(SQLSTATE) THEN
+            IF forebay.is_transient(SQLSTATE) THEN
                 RAISE;
             END IF;
             UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
@@ -1228,33 +1819,7 @@ BEGIN
     RETURN true;
 END $$;
 
-CREATE FUNCTION forebay.fb_event_types_1(p_type text) RETURNS text[]
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT p_type || coalesce(array_agg(array_to_string(parts[1:n], '.') || '.*'), '{}')
-      FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
-$$;
-
-CREATE FUNCTION forebay.fb_event_waited_1() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-BEGIN
-    -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged for those of then.
-    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
-        SELECT 1 FROM forebay.workflow_execution_ask a
-         WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
-        INSERT INTO forebay.workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
-        -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
-        IF pg_try_advisory_xact_lock(724001) THEN
-            PERFORM pg_notify('forebay_change', '');
-        END IF;
-    END IF;
-    RETURN NULL;
-END $$;
-
-CREATE FUNCTION forebay.fb_events_fold_1(p_limit integer) RETURNS integer
+CREATE FUNCTION forebay_r1.fold_failed_events(p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET lock_timeout TO '2s'
@@ -1269,11 +1834,11 @@ BEGIN
                     ORDER BY e.processing_failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         BEGIN
-            PERFORM forebay.fb_event_retry_2(v_event.sequence);
+            PERFORM forebay_r1.fold_event(v_event.sequence);
             v_done := v_done + 1;
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT forebay.fb_is_transient_1(SQLSTATE) THEN
+                IF NOT forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
@@ -1282,6 +1847,339 @@ BEGIN
         END;
     END LOOP;
     RETURN v_done;
+END $$;
+
+CREATE FUNCTION forebay_r1.folded_jobs() RETURNS SETOF public.workflow_queue_projection
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT (jsonb_populate_record(NULL::public.workflow_queue_projection,
+        coalesce(jsonb_build_object('event_data', e.event_data), '{}') || a.event_data || z.event_data)).*
+      FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM public.domain_events f
+             WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
+      JOIN public.domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
+      LEFT JOIN LATERAL forebay.event_of((a.event_data ->> 'event_id')::uuid,
+           coalesce((a.event_metadata ->> 'event_workspace_id')::uuid, a.workspace_id),
+           (a.event_data ->> 'stream_id')::uuid, a.event_data ->> 'stream_type', a.event_data ->> 'event_type') e ON true
+     WHERE z.event_type <> 'workflow.queue.retired'
+$$;
+
+CREATE FUNCTION forebay_r1.gather_iterations(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text) RETURNS TABLE(held boolean, large boolean, output jsonb)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    made jsonb;
+BEGIN
+    PERFORM 1 FROM forebay.workflow_execution e
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, false, NULL::jsonb;
+        RETURN;
+    END IF;
+    IF (SELECT sum(octet_length(CASE n.status WHEN 'COMPLETED' THEN n.output::text WHEN 'FAILED' THEN n.error::text END))
+          FROM forebay.workflow_execution_node n
+         WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0) > p_most THEN
+        RETURN QUERY SELECT true, true, NULL::jsonb;
+        RETURN;
+    END IF;
+    SELECT jsonb_build_object('count', count(*), 'failed', count(*) FILTER (WHERE n.status = 'FAILED'), 'items',
+               coalesce(jsonb_agg(CASE WHEN n.status = 'COMPLETED' THEN n.output END ORDER BY n.iteration), '[]'))
+           || CASE WHEN p_collect THEN jsonb_build_object('errors', coalesce(
+                  jsonb_agg(jsonb_build_object('index', n.iteration - 1, 'error', n.error) ORDER BY n.iteration)
+                      FILTER (WHERE n.status = 'FAILED'), '[]')) ELSE '{}' END
+      INTO made
+      FROM forebay.workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0;
+    UPDATE forebay.workflow_execution_node n SET output = made
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
+    RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
+END $$;
+
+CREATE FUNCTION forebay_r1.heartbeat(p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting integer, p_lease_s double precision, p_dead_after_s double precision) RETURNS TABLE(what text, shard smallint, id uuid, runs bigint)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE forebay.process p
+       SET seen_at = clock_timestamp(), dispatching = p_dispatches, has_room = p_has_room, waiting_runs = p_waiting
+     WHERE p.id = p_process AND p.ended_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'gone', NULL::smallint, p_process, NULL::bigint;
+        RETURN;
+    END IF;
+    IF p_dispatches THEN
+        RETURN QUERY
+        WITH fair AS MATERIALIZED (
+            SELECT ceil(64.0 / greatest(1, (
+                SELECT count(*) FROM forebay.process p
+                 WHERE p.id <> p_process AND p.dispatching AND p.ended_at IS NULL
+                   AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
+        mine AS MATERIALIZED (
+            SELECT o.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY o.shard) AS place
+              FROM forebay.shard_owner o WHERE o.owner = p_process),
+        free AS MATERIALIZED (
+            SELECT o.shard FROM forebay.shard_owner o
+             WHERE o.until <= clock_timestamp() AND o.owner IS DISTINCT FROM p_process
+             ORDER BY random() LIMIT greatest((SELECT share FROM fair) - (SELECT count(*) FROM mine), 0)
+             FOR UPDATE SKIP LOCKED),
+        wanted AS (
+            SELECT mine.shard, mine.held <= fair.share OR mine.place > 1 AS keep FROM mine, fair
+            UNION ALL SELECT free.shard, true FROM free),
+        leased AS (
+            UPDATE forebay.shard_owner o
+               SET owner = CASE WHEN wanted.keep THEN p_process END,
+                   until = CASE WHEN wanted.keep THEN clock_timestamp() + make_interval(secs => p_lease_s) ELSE '-infinity' END
+              FROM wanted WHERE o.shard = wanted.shard AND (o.owner = p_process OR o.until <= clock_timestamp())
+            RETURNING o.shard, wanted.keep)
+        SELECT 'shard', leased.shard, NULL::uuid, NULL::bigint FROM leased WHERE leased.keep;
+    END IF;
+    IF p_dispatches AND p_has_room THEN
+        RETURN QUERY
+        WITH with_room AS MATERIALIZED (
+            SELECT p.id, row_number() OVER (ORDER BY p.id) - 1 AS place, count(*) OVER () AS many FROM forebay.process p
+             WHERE p.dispatching AND p.has_room AND p.ended_at IS NULL
+               AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
+        SELECT 'claim', o.shard, NULL::uuid, NULL::bigint
+          FROM forebay.shard_owner o CROSS JOIN with_room me
+         WHERE me.id = p_process AND o.shard % me.many = me.place
+           AND NOT EXISTS (SELECT 1 FROM with_room w WHERE w.id = o.owner);
+    END IF;
+    RETURN QUERY
+    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(p.waiting_runs), 0)::bigint FROM forebay.process p
+     WHERE p.ended_at IS NULL AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
+    RETURN QUERY
+    SELECT 'cancel', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
+     WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
+    RETURN QUERY
+    SELECT 'wake', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
+     WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
+    RETURN QUERY
+    SELECT 'dead', NULL::smallint, p.id, NULL::bigint FROM forebay.process p
+     WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
+           OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
+     LIMIT 100;
+END $$;
+
+CREATE FUNCTION forebay_r1.heartbeat_job(p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s integer, p_workflow_id text, p_run_id text) RETURNS TABLE(answer text, lease_until timestamp with time zone)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    stands text := forebay_r1.job_standing(p_id, p_workspace, p_claim);
+BEGIN
+    IF stands = 'held' THEN
+        IF p_workflow_id IS NOT NULL OR p_run_id IS NOT NULL THEN
+            UPDATE public.workflow_queue_projection p
+               SET workflow_id = coalesce(p_workflow_id, p.workflow_id), workflow_run_id = coalesce(p_run_id, p.workflow_run_id)
+             WHERE p.id = p_id AND p.status = 'processing';
+        END IF;
+        RETURN QUERY
+        UPDATE forebay.workflow_queue_job j
+           SET lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.claim_lease_s, j.lease_s))
+         WHERE j.id = p_id AND j.held = 'api' AND j.claim_id = p_claim RETURNING 'held', j.lease_until;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT stands, NULL::timestamptz;
+END $$;
+
+CREATE FUNCTION forebay_r1.is_unknown(p_id uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
+$$;
+
+CREATE FUNCTION forebay_r1.job_standing(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    t record;
+BEGIN
+    SELECT p.status, j.claim_id, j.held INTO t FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
+     WHERE p.id = p_id AND (p_workspace IS NULL OR j.workspace_id = p_workspace) FOR UPDATE OF p, j;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim OR t.held = 'ours' THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
+END $$;
+
+CREATE FUNCTION forebay_r1.list_executions(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.version_id, e.status, e.error, e.priority, e.concurrency_key,
+           e.created_at, e.started_at, e.completed_at, e.duration_ms, e.cancel_requested_at,
+           v.number AS version_number, d.name AS definition_name
+    FROM (
+        SELECT f.id, f.created_at FROM (
+            SELECT p.id, p.created_at
+            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
+                SELECT e.id, e.created_at FROM forebay.workflow_execution e
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND e.depth < 1
+                  AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
+                  AND e.created_at >= coalesce(p_from, '-infinity')
+                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            UNION ALL
+            SELECT p.id, p.created_at
+            FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
+                SELECT e.id, e.created_at FROM forebay.workflow_execution e
+                WHERE p_ids IS NULL AND e.depth < 1
+                  AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
+                  AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
+                  AND e.created_at >= coalesce(p_from, '-infinity')
+                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            UNION ALL
+            SELECT p.id, p.created_at
+            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
+                SELECT e.id, e.created_at FROM forebay.workflow_execution e
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND e.depth < 1
+                  AND e.status = s.status COLLATE "C"
+                  AND e.created_at >= coalesce(p_from, '-infinity')
+                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            UNION ALL
+            SELECT e.id, e.created_at
+            FROM forebay.workflow_execution e
+            WHERE e.id = ANY (p_ids)
+              AND e.workspace_id = coalesce(p_workspace, e.workspace_id) AND e.status = ANY (p_statuses)
+              AND e.created_at >= coalesce(p_from, '-infinity')
+              AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)) f
+        ORDER BY f.created_at DESC, f.id DESC LIMIT p_limit) p
+    JOIN forebay.workflow_execution e ON e.id = p.id
+    LEFT JOIN forebay.workflow_definition_version v ON v.id = e.version_id
+    LEFT JOIN forebay.workflow_definition d ON d.id = e.workflow_definition_id
+    ORDER BY p.created_at DESC, p.id DESC
+$$;
+
+CREATE FUNCTION forebay_r1.lock_tree(p_execution uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+BEGIN
+    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = (SELECT t.root FROM forebay.workflow_execution t WHERE t.id = p_execution) FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = p_execution FOR UPDATE;
+    RETURN (SELECT e.completed_at IS NULL FROM forebay.workflow_execution e WHERE e.id = p_execution);
+END $$;
+
+CREATE FUNCTION forebay_r1.look_again(p_limit integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    a forebay.workflow_execution_ask;
+    looked bigint := 0;
+BEGIN
+    FOR a IN
+        UPDATE forebay.workflow_execution_ask a SET look = false, look_xid = NULL
+         WHERE a.id = ANY (ARRAY(
+               SELECT a.id FROM forebay.workflow_execution_ask a
+                WHERE a.look AND a.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND a.status = 'OPEN'
+                ORDER BY a.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
+           AND a.status = 'OPEN'
+        RETURNING a.*
+    LOOP
+        PERFORM forebay_r1.note_wait(a);
+        looked := looked + 1;
+    END LOOP;
+    UPDATE forebay.workflow_execution_ask a SET look_xid = pg_current_xact_id()
+     WHERE a.id = ANY (ARRAY(
+           SELECT a.id FROM forebay.workflow_execution_ask a
+            WHERE a.look AND a.look_xid IS NULL AND a.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND a.status = 'OPEN';
+    RETURN looked;
+END $$;
+
+CREATE FUNCTION forebay_r1.make_child(p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration integer, p_attempt integer, p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint, p_engine text, p_begins boolean, p_semantics integer, p_max_depth integer, p_max_descendants integer) RETURNS TABLE(answer text, made boolean, execution uuid, workspace uuid, definition uuid, version uuid, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, inherits boolean, trace text, canceling boolean, status text, output jsonb, error jsonb, unknown boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    r record;
+    p record;
+    c record;
+    v_now timestamptz;
+    v_made boolean := false;
+BEGIN
+    SELECT e.id, e.descendants INTO r FROM forebay.workflow_execution e
+     WHERE e.id = (SELECT x.root FROM forebay.workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
+    SELECT e.* INTO p FROM forebay.workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
+    IF p.id IS NULL OR NOT p_holder IN (p.id, r.id) OR NOT EXISTS (
+        SELECT 1 FROM forebay.workflow_execution e
+         WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
+        RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+            NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
+        RETURN;
+    END IF;
+
+    SELECT e.* INTO c FROM forebay.workflow_execution e
+     WHERE e.parent = p_parent AND e.parent_node = p_node AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;
+    IF c.id IS NULL THEN
+        IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
+            RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
+                false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
+                NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
+            RETURN;
+        END IF;
+        v_now := clock_timestamp();
+        v_made := true;
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
+            priority, timeout_ms, created_at, started_at, deadline_at, parent, root, parent_node, parent_iteration, parent_attempt,
+            depth, trace_context)
+        SELECT p_id, p.workspace_id, p_definition, p_version, CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics,
+               CASE WHEN p_begins THEN p_engine END, p_trigger, p_input, p.priority, p_timeout_ms, v_now,
+               CASE WHEN p_begins THEN v_now END,
+               least(p.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
+               p.id, r.id, p_node, p_iteration, p_attempt, p.depth + 1, p_trace;
+        UPDATE forebay.workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
+        INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
+        VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[p.workspace_id], CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
+        SELECT e.* INTO c FROM forebay.workflow_execution e WHERE e.id = p_id;
+    END IF;
+    RETURN QUERY
+    SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
+           c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
+           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
+           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error,
+           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay_r1.is_unknown(c.id);
+END $$;
+
+CREATE FUNCTION forebay_r1.next_to_judge(p_after uuid) RETURNS uuid
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+    v_place uuid := coalesce(p_after, v_nil);
+    v_round int := 1;
+    v_first bigint;
+BEGIN
+    FOR step IN 1..1000 LOOP
+        v_place := (SELECT c.workspace_id FROM forebay.workflow_execution_candidate c
+                     WHERE c.workspace_id > v_place ORDER BY c.workspace_id LIMIT 1);
+        IF v_place IS NULL THEN
+            EXIT WHEN v_round = 2;
+            v_place := v_nil;
+            v_round := 2;
+            CONTINUE;
+        END IF;
+        v_first := (SELECT c.id FROM forebay.workflow_execution_candidate c WHERE c.workspace_id = v_place ORDER BY c.id LIMIT 1);
+        PERFORM 1 FROM forebay.workflow_execution_candidate c
+          WHERE c.id = v_first AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN v_place;
+        END IF;
+    END LOOP;
+    RETURN NULL;
 END $$;
 
 CREATE TABLE forebay.workflow_execution_ask (
@@ -1345,7 +2243,7 @@ END),
 )
 WITH (fillfactor='70');
 
-CREATE FUNCTION forebay.fb_events_noted_2(p_ask forebay.workflow_execution_ask) RETURNS void
+CREATE FUNCTION forebay_r1.note_wait(p_ask forebay.workflow_execution_ask) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
@@ -1356,504 +2254,100 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION forebay.fb_executions_1(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
-    LANGUAGE sql STABLE
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.version_id, e.status, e.error, e.priority, e.concurrency_key,
-           e.created_at, e.started_at, e.completed_at, e.duration_ms, e.cancel_requested_at,
-           v.number AS version_number, d.name AS definition_name
-    FROM (
-        SELECT f.id, f.created_at FROM (
-            SELECT p.id, p.created_at
-            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM forebay.workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND e.depth < 1
-                  AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
-                  AND e.created_at >= coalesce(p_from, '-infinity')
-                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
-            UNION ALL
-            SELECT p.id, p.created_at
-            FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM forebay.workflow_execution e
-                WHERE p_ids IS NULL AND e.depth < 1
-                  AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
-                  AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
-                  AND e.created_at >= coalesce(p_from, '-infinity')
-                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
-            UNION ALL
-            SELECT p.id, p.created_at
-            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM forebay.workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND e.depth < 1
-                  AND e.status = s.status COLLATE "C"
-                  AND e.created_at >= coalesce(p_from, '-infinity')
-                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
-            UNION ALL
-            SELECT e.id, e.created_at
-            FROM forebay.workflow_execution e
-            WHERE e.id = ANY (p_ids)
-              AND e.workspace_id = coalesce(p_workspace, e.workspace_id) AND e.status = ANY (p_statuses)
-              AND e.created_at >= coalesce(p_from, '-infinity')
-              AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)) f
-        ORDER BY f.created_at DESC, f.id DESC LIMIT p_limit) p
-    JOIN forebay.workflow_execution e ON e.id = p.id
-    LEFT JOIN forebay.workflow_definition_version v ON v.id = e.version_id
-    LEFT JOIN forebay.workflow_definition d ON d.id = e.workflow_definition_id
-    ORDER BY p.created_at DESC, p.id DESC
-$$;
-
-CREATE FUNCTION forebay.fb_fact_guard() RETURNS trigger
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-BEGIN
-    IF pg_trigger_depth() < 2
-       OR NOT pg_has_role(current_user, (SELECT own.relowner FROM pg_catalog.pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
-        RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
-    END IF;
-    RETURN NEW;
-END $$;
-
-CREATE FUNCTION forebay.fb_failures_1(p_execution uuid, p_error jsonb) RETURNS text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT left(concat_ws(E'\n',
-        (p_error ->> 'type') || coalesce(' at ' || (p_error ->> 'node'), '') || ': ' || (p_error ->> 'message'),
-        (SELECT string_agg(
-            concat_ws(E'\n',
-                '  node ' || n.node || ', attempt ' || n.attempt || ': ' || concat_ws(': ', n.error ->> 'type', n.error ->> 'message'),
-                (SELECT string_agg('    attempt ' || (a ->> 'attempt') || ' at ' || (a ->> 'at') || ': '
-                                   || concat_ws(': ', a -> 'error' ->> 'type', a -> 'error' ->> 'message'), E'\n')
-                   FROM jsonb_array_elements(CASE jsonb_typeof(n.earlier) WHEN 'array' THEN n.earlier ELSE '[]' END) a)), E'\n' ORDER BY n.seq)
-           FROM forebay.workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
-$$;
-
-CREATE FUNCTION forebay.fb_fence() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    IF TG_TABLE_NAME = 'workspace' THEN
-        PERFORM pg_advisory_xact_lock(7001, OLD.shard::int);
-    ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
-        PERFORM pg_advisory_xact_lock(7001, forebay.shard_of(OLD.workspace_id));
-    ELSE
-        PERFORM pg_advisory_xact_lock(7001, shard) FROM generate_series(0, 63) AS shard;
-    END IF;
-    RETURN NEW;
-END $$;
-
-CREATE FUNCTION forebay.fb_gather_1(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text) RETURNS TABLE(held boolean, large boolean, output jsonb)
+CREATE FUNCTION forebay_r1.open_wait(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_attempt integer, p_kind text, p_event text, p_match text, p_queue text, p_lease_s double precision, p_input jsonb, p_expires_s double precision) RETURNS TABLE(held boolean, status text, attempt integer, expires_in_s double precision, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
-    made jsonb;
+    a forebay.workflow_execution_ask;
+    opened boolean := false;
 BEGIN
     PERFORM 1 FROM forebay.workflow_execution e
      WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF FOUND AND p_execution <> p_holder THEN
+        PERFORM 1 FROM forebay.workflow_execution e
+         WHERE e.id = p_execution AND e.root = p_holder AND e.status = 'RUNNING' FOR UPDATE;
+    END IF;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT false, false, NULL::jsonb;
+        RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
         RETURN;
     END IF;
-    IF (SELECT sum(octet_length(CASE n.status WHEN 'COMPLETED' THEN n.output::text WHEN 'FAILED' THEN n.error::text END))
-          FROM forebay.workflow_execution_node n
-         WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0) > p_most THEN
-        RETURN QUERY SELECT true, true, NULL::jsonb;
-        RETURN;
+    INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
+        match, events_from, look, queue, lease_s, input, opened_at, expires_at)
+    SELECT p_execution, p_node, p_iteration, forebay.new_id(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
+           p_match, CASE WHEN p_event IS NOT NULL THEN e.created_at END, p_event IS NOT NULL, p_queue, p_lease_s, p_input,
+           clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
+      FROM forebay.workflow_execution e WHERE e.id = p_execution
+    ON CONFLICT DO NOTHING;
+    opened := FOUND;
+    SELECT * INTO a FROM forebay.workflow_execution_ask a
+     WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
+    IF a.attempt = 0 AND a.status = 'ANSWERED' THEN
+        UPDATE forebay.workflow_execution_ask a
+           SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input, opened_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'ANSWERED'
+        RETURNING * INTO a;
+    ELSIF a.attempt < p_attempt AND a.status <> 'CLOSED' THEN
+        opened := true;
+        UPDATE forebay.workflow_execution_ask a
+           SET status = 'OPEN', holder = p_holder, attempt = p_attempt, event_type = p_event, match = p_match,
+               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM forebay.workflow_execution e WHERE e.id = p_execution) END,
+               look = p_event IS NOT NULL, look_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
+               opened_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => p_expires_s),
+               ended_claim = CASE WHEN a.outcome IS NOT NULL THEN a.claim_id END, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL,
+               progress = NULL, deliveries = 0, lost = 0, outcome = NULL, output = NULL, error = NULL, answered_by = NULL,
+               answered_at = NULL, seen_at = NULL
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.attempt < p_attempt
+           AND a.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
+        RETURNING * INTO a;
+    ELSIF a.attempt = p_attempt AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp() THEN
+        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('OPEN', 'CLAIMED')
+        RETURNING * INTO a;
+    ELSIF a.attempt = p_attempt AND a.status IN ('ANSWERED', 'EXPIRED') AND a.seen_at IS NULL THEN
+        UPDATE forebay.workflow_execution_ask a
+           SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
+         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('ANSWERED', 'EXPIRED')
+        RETURNING * INTO a;
     END IF;
-    SELECT jsonb_build_object('count', count(*), 'failed', count(*) FILTER (WHERE n.status = 'FAILED'), 'items',
-               coalesce(jsonb_agg(CASE WHEN n.status = 'COMPLETED' THEN n.output END ORDER BY n.iteration), '[]'))
-           || CASE WHEN p_collect THEN jsonb_build_object('errors', coalesce(
-                  jsonb_agg(jsonb_build_object('index', n.iteration - 1, 'error', n.error) ORDER BY n.iteration)
-                      FILTER (WHERE n.status = 'FAILED'), '[]')) ELSE '{}' END
-      INTO made
-      FROM forebay.workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0;
-    UPDATE forebay.workflow_execution_node n SET output = made
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
-    RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
+    IF opened AND a.event_type IS NOT NULL THEN
+        PERFORM forebay_r1.note_wait(a);
+    ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+    RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
+                        a.error, a.answered_by, a.answered_at;
 END $$;
 
-CREATE FUNCTION forebay.fb_is_bound_1(p_type text, p_workspace uuid) RETURNS boolean
-    LANGUAGE sql STABLE
+CREATE FUNCTION forebay_r1.pending_jobs_of_types(p_workspace uuid, p_types text[], p_limit integer) RETURNS SETOF uuid
+    LANGUAGE plpgsql STABLE
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
-    SELECT forebay.fb_binding_1(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM forebay.fb_built_in_1() built WHERE built.event_type = p_type)
-$$;
-
-CREATE FUNCTION forebay.fb_is_ours_1() RETURNS boolean
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT pg_has_role(forebay.fb_caller_1()::name, owned.relowner, 'MEMBER') FROM pg_catalog.pg_class owned WHERE owned.oid = 'public.domain_events'::regclass
-$$;
-
-CREATE FUNCTION forebay.fb_is_transient_1(p_state text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT left(p_state, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
-$$;
-
-CREATE FUNCTION forebay.fb_is_unknown_1(p_id uuid) RETURNS boolean
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
-$$;
-
-CREATE FUNCTION forebay.fb_job_beat_1(p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s integer, p_workflow_id text, p_run_id text) RETURNS TABLE(answer text, lease_until timestamp with time zone)
-    LANGUAGE plpgsql
-    AS $$
-#variable_conflict use_column
-DECLARE
-    stands text := forebay.fb_job_held_1(p_id, p_workspace, p_claim);
 BEGIN
-    IF stands = 'held' THEN
-        IF p_workflow_id IS NOT NULL OR p_run_id IS NOT NULL THEN
-            UPDATE public.workflow_queue_projection p
-               SET workflow_id = coalesce(p_workflow_id, p.workflow_id), workflow_run_id = coalesce(p_run_id, p.workflow_run_id)
-             WHERE p.id = p_id AND p.status = 'processing';
-        END IF;
+    IF p_workspace IS NULL THEN
         RETURN QUERY
-        UPDATE forebay.workflow_queue_job j
-           SET lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.claim_lease_s, j.lease_s))
-         WHERE j.id = p_id AND j.held = 'api' AND j.claim_id = p_claim RETURNING 'held', j.lease_until;
-        RETURN;
-    END IF;
-    RETURN QUERY SELECT stands, NULL::timestamptz;
-END $$;
-
-CREATE TABLE forebay.workflow_queue_job (
-    id uuid NOT NULL,
-    event_id uuid,
-    event_workspace_id uuid,
-    event_type text COLLATE pg_catalog."C",
-    workspace_id uuid,
-    binding_id uuid,
-    version integer NOT NULL,
-    lease_s integer DEFAULT 900 NOT NULL,
-    pending_since timestamp with time zone,
-    due_at timestamp with time zone,
-    held text,
-    claim_id uuid,
-    lease_until timestamp with time zone,
-    claim_lease_s integer,
-    retry_from timestamp with time zone,
-    CONSTRAINT workflow_queue_job_check CHECK (((held IS DISTINCT FROM 'sql'::text) OR (claim_id IS NULL))),
-    CONSTRAINT workflow_queue_job_check1 CHECK (((pending_since IS NULL) OR ((held IS NULL) AND (claim_id IS NULL) AND (retry_from IS NULL)))),
-    CONSTRAINT workflow_queue_job_held_check CHECK ((held = ANY (ARRAY['sql'::text, 'api'::text, 'ours'::text])))
-)
-WITH (fillfactor='70');
-
-CREATE TABLE public.workflow_queue_projection (
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
-    event_id uuid NOT NULL,
-    event_type text NOT NULL,
-    event_data jsonb NOT NULL,
-    stream_id uuid NOT NULL,
-    stream_type text NOT NULL,
-    status text DEFAULT 'pending'::text NOT NULL,
-    worker_id text,
-    claimed_at timestamp with time zone,
-    workflow_id text,
-    workflow_run_id text,
-    completed_at timestamp with time zone,
-    failed_at timestamp with time zone,
-    error_message text,
-    error_stack text,
-    retry_count integer DEFAULT 0 NOT NULL,
-    result jsonb,
-    created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT workflow_queue_projection_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'completed'::text, 'failed'::text])))
-);
-
-CREATE FUNCTION forebay.fb_job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS forebay.workflow_queue_job
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    v_job forebay.workflow_queue_job;
-BEGIN
-    IF p_new.status = 'processing' THEN
-        UPDATE forebay.workflow_queue_job j
-           SET version = j.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(j.held, 'sql'),
-               lease_until = CASE WHEN coalesce(j.held, 'sql') = 'sql'
-                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => j.lease_s)
-                                  ELSE j.lease_until END
-         WHERE j.id = p_new.id RETURNING * INTO v_job;
-    ELSIF p_new.status = p_old.status THEN
-        UPDATE forebay.workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
-    ELSIF p_new.status = 'pending' THEN
-        UPDATE forebay.workflow_queue_job j
-           SET version = j.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL, retry_from = NULL,
-               due_at = (SELECT now() FROM forebay.event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
-         WHERE j.id = p_new.id RETURNING * INTO v_job;
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(NULL, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
+                              WHERE j.pending_since IS NOT NULL
+                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
+                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
+         ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     ELSE
-        UPDATE forebay.workflow_queue_job j
-           SET version = j.version + 1, held = NULL, lease_until = NULL,
-               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < 3 THEN p_new.failed_at END
-         WHERE j.id = p_new.id RETURNING * INTO v_job;
+        RETURN QUERY
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(p_workspace, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
+                              WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
+                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
+                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
+         ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     END IF;
-    RETURN v_job;
 END $$;
 
-CREATE FUNCTION forebay.fb_job_end_1(p_id uuid, p_workspace uuid, p_claim uuid, p_result jsonb, p_error text, p_stack text) RETURNS text
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    stands text := forebay.fb_job_held_1(p_id, p_workspace, p_claim);
-BEGIN
-    IF stands = 'held' THEN
-        PERFORM forebay.fb_job_finish_1(p_id, p_result, p_error, p_stack, true);
-        RETURN 'ended';
-    END IF;
-    -- The same end, told again.
-    RETURN CASE WHEN stands = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END THEN 'ended'
-                WHEN stands IS NOT NULL THEN 'lost' END;
-END $$;
-
-CREATE FUNCTION forebay.fb_job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
-    SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
-           CASE WHEN p_job.version > 1
-                THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
-                WHEN EXISTS (SELECT 1 FROM public.domain_events e
-                              WHERE e.id = p_row.event_id AND e.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
-                THEN to_jsonb(p_row) - 'event_data'
-                ELSE to_jsonb(p_row) END,
-           jsonb_strip_nulls(jsonb_build_object('causation_id', p_row.event_id,
-               'event_workspace_id', CASE WHEN p_job.workspace_id IS NULL THEN p_job.event_workspace_id END));
-END $$;
-
-CREATE FUNCTION forebay.fb_job_finish_1(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    ended boolean;
-BEGIN
-    PERFORM set_config('forebay.claim', (SELECT j.claim_id::text FROM forebay.workflow_queue_job j WHERE j.id = p_id), true);
-    UPDATE public.workflow_queue_projection p
-       SET status = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END,
-           result = CASE WHEN p_error IS NULL THEN p_result END, error_message = p_error, error_stack = p_stack
-     WHERE p.id = p_id AND p.status = 'processing';
-    ended := FOUND;
-    PERFORM set_config('forebay.claim', '', true);
-    IF NOT p_again THEN
-        UPDATE forebay.workflow_queue_job j SET retry_from = NULL WHERE j.id = p_id;
-    END IF;
-    RETURN ended;
-END $$;
-
-CREATE FUNCTION forebay.fb_job_guard() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-DECLARE
-    v_mode text := forebay.fb_job_mode_1();
-    v_why text;
-    v_job forebay.workflow_queue_job;
-BEGIN
-    IF v_mode = 'rebuild' THEN
-        RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
-    END IF;
-    IF TG_OP = 'INSERT' THEN
-        IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
-            PERFORM forebay.fb_job_refuse('a job begins pending', 'insert an event, or a pending row');
-        END IF;
-        RETURN NEW;
-    END IF;
-    IF TG_OP = 'DELETE' THEN
-        IF v_mode IS DISTINCT FROM 'retention' THEN
-            PERFORM forebay.fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
-        END IF;
-        RETURN OLD;
-    END IF;
-
-    v_why := forebay.fb_job_illegal(OLD.status, NEW.status, OLD.retry_count);
-    IF v_why IS NOT NULL THEN
-        PERFORM forebay.fb_job_refuse(v_why);
-    END IF;
-    IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
-       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type, NEW.created_at) THEN
-        PERFORM forebay.fb_job_refuse('a job''s event does not change');
-    END IF;
-    IF OLD.status = 'processing' THEN
-        SELECT * INTO v_job FROM forebay.workflow_queue_job j WHERE j.id = OLD.id;
-        IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
-           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT forebay.fb_is_ours_1()) THEN
-            PERFORM forebay.fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
-        END IF;
-    END IF;
-    RETURN forebay.fb_job_shaped(OLD, NEW);
-END $$;
-
-CREATE FUNCTION forebay.fb_job_held_1(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    t record;
-BEGIN
-    SELECT p.status, j.claim_id, j.held INTO t FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
-     WHERE p.id = p_id AND (p_workspace IS NULL OR j.workspace_id = p_workspace) FOR UPDATE OF p, j;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim OR t.held = 'ours' THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
-END $$;
-
-CREATE FUNCTION forebay.fb_job_illegal(p_from text, p_to text, p_retries integer) RETURNS text
-    LANGUAGE sql IMMUTABLE
-    AS $$
-    SELECT CASE
-        WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
-        WHEN p_from = p_to THEN NULL
-        WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
-        WHEN p_from = 'processing' THEN NULL
-        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < 3 THEN NULL
-        WHEN p_from = 'failed' AND p_to = 'pending' THEN 'a job that failed ' || p_retries || ' times is not tried again'
-        WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
-        WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
-        WHEN p_from = 'completed' THEN 'a completed job is final: it cannot become ' || p_to
-        WHEN p_to = 'processing' THEN 'a failed job cannot be claimed: it is pending again when its retry is due'
-        ELSE 'a failed job cannot be completed: it is pending again when its retry is due' END
-$$;
-
-CREATE FUNCTION forebay.fb_job_mode_1() RETURNS text
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.fb_is_ours_1() THEN current_setting('forebay.projection', true) END
-$$;
-
-CREATE FUNCTION forebay.fb_job_moved() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-DECLARE
-    v_fact text;
-    v_job forebay.workflow_queue_job;
-BEGIN
-    IF forebay.fb_job_mode_1() = 'rebuild' THEN
-        RETURN NULL;
-    END IF;
-    v_fact := CASE
-        WHEN TG_OP = 'INSERT' THEN 'pending'
-        WHEN TG_OP = 'DELETE' THEN 'retired'
-        WHEN NEW.status = OLD.status THEN 'touched'
-        WHEN NEW.status = 'processing' THEN 'claimed'
-        WHEN NEW.status = 'pending' THEN CASE OLD.status WHEN 'failed' THEN 'retried' ELSE 'recovered' END
-        ELSE NEW.status END;
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM forebay.workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
-        v_job.version := coalesce(v_job.version, 0) + 1;
-        PERFORM forebay.fb_job_fact(OLD, v_fact, v_job);
-        RETURN NULL;
-    END IF;
-    IF TG_OP = 'INSERT' THEN
-        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
-        -- the first with its id, stream and type.
-        INSERT INTO forebay.workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
-        SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
-          FROM (SELECT 1) one
-          LEFT JOIN forebay.fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
-          LEFT JOIN forebay.workspace ON workspace.id = event.workspace_id
-        ON CONFLICT (id) DO UPDATE SET version = j.version + 1, event_type = excluded.event_type
-        RETURNING * INTO v_job;
-    ELSE
-        v_job := forebay.fb_job_beside(OLD, NEW);
-    END IF;
-    PERFORM forebay.fb_job_fact(NEW, v_fact, v_job);
-    RETURN NULL;
-END $$;
-
-CREATE FUNCTION forebay.fb_job_refuse(p_message text, p_hint text DEFAULT NULL::text) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '') USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
-END $$;
-
-CREATE FUNCTION forebay.fb_job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_projection
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    v_given int := p_new.retry_count;
-    v_before public.workflow_queue_projection := p_old;
-BEGIN
-    -- Somebody's clock may be ahead; a lease must not last longer for it.
-    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now() ELSE least(p_new.updated_at, now()) END;
-    p_new.retry_count := p_old.retry_count;
-    IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
-        IF p_new.worker_id IS NULL THEN
-            PERFORM forebay.fb_job_refuse('a claim says whose it is', 'set worker_id');
-        END IF;
-        p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
-    ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
-        p_new.worker_id := NULL;
-        p_new.claimed_at := NULL;
-        p_new.workflow_id := NULL;
-        p_new.workflow_run_id := NULL;
-        p_new.completed_at := NULL;
-        p_new.failed_at := NULL;
-        p_new.error_message := NULL;
-        p_new.error_stack := NULL;
-        p_new.result := NULL;
-        -- A retry that counts itself would count the failure twice: it is counted already.
-        RETURN p_new;
-    ELSIF p_new.status = 'completed' AND p_old.status = 'processing' THEN
-        p_new.completed_at := coalesce(p_new.completed_at, now());
-    ELSIF p_new.status = 'failed' AND p_old.status = 'processing' THEN
-        p_new.failed_at := coalesce(p_new.failed_at, now());
-        p_new.retry_count := p_old.retry_count + 1;
-        RETURN p_new;
-    ELSIF p_new.status = p_old.status THEN
-        v_before.updated_at := p_new.updated_at;
-        IF p_new.status = 'processing' THEN
-            IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
-                PERFORM forebay.fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
-            END IF;
-            p_new.claimed_at := least(p_new.claimed_at, now());
-            v_before.claimed_at := p_new.claimed_at;
-            v_before.workflow_id := p_new.workflow_id;
-            v_before.workflow_run_id := p_new.workflow_run_id;
-        END IF;
-        IF v_before IS DISTINCT FROM p_new THEN
-            PERFORM forebay.fb_job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
-        END IF;
-    END IF;
-    IF v_given <> p_old.retry_count THEN
-        PERFORM forebay.fb_job_refuse('retry_count counts failures', 'it cannot be set');
-    END IF;
-    RETURN p_new;
-END $$;
-
-CREATE FUNCTION forebay.fb_job_take_1(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    UPDATE public.workflow_queue_projection p
-       SET status = 'processing', worker_id = p_worker, claimed_at = now(), workflow_id = p_workflow_id,
-           workflow_run_id = CASE WHEN p_workflow_id IS NOT NULL THEN p_claim::text END
-     WHERE p.id = p_id AND p.status = 'pending';
-    UPDATE forebay.workflow_queue_job j SET held = 'ours', claim_id = p_claim, lease_until = NULL WHERE j.id = p_id AND j.held = 'sql';
-END $$;
-
-CREATE FUNCTION forebay.fb_job_truncate() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
-BEGIN
-    PERFORM forebay.fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
-    RETURN NULL;
-END $$;
-
-CREATE FUNCTION forebay.fb_job_types_1(p_workspace uuid, p_types text[], p_most integer) RETURNS SETOF text
+CREATE FUNCTION forebay_r1.pending_types(p_workspace uuid, p_types text[], p_most integer) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1886,209 +2380,28 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION forebay.fb_jobs_bindings_1() RETURNS SETOF uuid
-    LANGUAGE sql STABLE
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-    WITH RECURSIVE w AS (
-        (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id IS NOT NULL
-          ORDER BY j.binding_id LIMIT 1)
-        UNION ALL
-        SELECT (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id > w.binding_id
-                 ORDER BY j.binding_id LIMIT 1)
-          FROM w WHERE w.binding_id IS NOT NULL)
-    SELECT w.binding_id FROM w WHERE w.binding_id IS NOT NULL
-$$;
-
-CREATE FUNCTION forebay.fb_jobs_claim_2(p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s integer, p_limit integer) RETURNS TABLE(job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamp with time zone)
+CREATE FUNCTION forebay_r1.put_aside_unbound_jobs(p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-#variable_conflict use_column
 DECLARE
-    t record;
-    -- More than are asked for: other workers may hold the first ones at this moment.
-    v_candidates uuid[] := CASE
-        WHEN p_id IS NOT NULL THEN ARRAY[p_id]
-        WHEN p_types IS NOT NULL THEN ARRAY(SELECT forebay.fb_jobs_of_types_1(p_workspace, p_types, p_limit * 4 + 100)) END;
-    v_bytes bigint := 0;
+    done int;
 BEGIN
-    FOR t IN
-        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE v_candidates IS NULL AND j.pending_since IS NOT NULL AND p.status = 'pending'
-           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
-         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
-    LOOP
-        v_candidates := v_candidates || t.id;
-    END LOOP;
-    FOR t IN
-        SELECT p.id, octet_length(p.event_data::text) AS bytes
-          FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE j.id = ANY (v_candidates) AND j.pending_since IS NOT NULL AND p.status = 'pending'
-           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
-           AND (p_types IS NULL OR p.event_type = ANY (p_types)
-                OR EXISTS (SELECT 1 FROM unnest(p_types) AS t(type) WHERE t.type LIKE '%.*' AND starts_with(p.event_type, left(t.type, -1))))
-         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
-    LOOP
-        EXIT WHEN v_bytes > 1048576;
-        v_bytes := v_bytes + coalesce(t.bytes, 0);
-        UPDATE public.workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
-         WHERE p.id = t.id AND p.status = 'pending';
-        UPDATE forebay.workflow_queue_job j
-           SET held = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, j.lease_s),
-               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
-         WHERE j.id = t.id AND j.held = 'sql';
-        RETURN QUERY SELECT p, j.workspace_id, j.claim_id, j.lease_until
-          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id WHERE p.id = t.id;
-    END LOOP;
-END $$;
-
-CREATE FUNCTION forebay.fb_jobs_differ_1() RETURNS TABLE(id uuid, how text)
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT coalesce(f.id, p.id), CASE WHEN p.id IS NULL THEN 'missing' WHEN f.id IS NULL THEN 'extra' ELSE 'changed' END
-      FROM forebay.fb_jobs_folded_1() f FULL JOIN public.workflow_queue_projection p ON p.id = f.id
-     WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
-$$;
-
-CREATE FUNCTION forebay.fb_jobs_due_1(p_limit integer) RETURNS TABLE(id uuid, retries integer, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid, stream_type text, stream_version integer, created timestamp with time zone, workspace uuid, definition uuid, definition_workspace uuid, filter text, input jsonb, workflow_id text)
-    LANGUAGE sql STABLE
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-    WITH b AS MATERIALIZED (
-        SELECT b.*, d.workspace_id AS definition_workspace
-          FROM forebay.fb_jobs_bindings_1() AS w(id)
-         -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.event_binding b WHERE b.id = w.id LIMIT 1) b
-         CROSS JOIN LATERAL (SELECT d.workspace_id FROM forebay.workflow_definition d WHERE d.id = b.workflow_definition_id LIMIT 1) d
-         CROSS JOIN LATERAL (SELECT j.due_at FROM forebay.workflow_queue_job j
-                              WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
-                              ORDER BY j.due_at LIMIT 1) first
-         WHERE b.full_until IS NULL OR b.full_until <= now()
-         ORDER BY first.due_at, b.id LIMIT p_limit),
+    WITH gone AS MATERIALIZED (
+        SELECT w.id FROM forebay_r1.bindings_of_pending_jobs() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding b WHERE b.id = w.id)),
     t AS MATERIALIZED (
-        SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at, b.id AS binding_id
-          FROM b
-         CROSS JOIN LATERAL (
-            SELECT j.*, row_number() OVER (ORDER BY j.due_at, j.id) AS turn
-              FROM (SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at FROM forebay.workflow_queue_job j
-                     WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
-                     ORDER BY j.due_at, j.id LIMIT p_limit) j) j
-         ORDER BY j.turn, j.due_at, j.id LIMIT p_limit)
-    SELECT p.id, p.retry_count, p.event_id, p.event_type, p.event_data, coalesce(e.event_metadata, '{}'), p.stream_id, p.stream_type,
-           e.stream_version, coalesce(e.created_at, p.created_at), t.workspace_id, b.workflow_definition_id, b.definition_workspace,
-           b.filter, b.input, b.workflow_id
-      FROM t
-      JOIN b ON b.id = t.binding_id
-      JOIN public.workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
-      LEFT JOIN public.domain_events e ON e.id = p.event_id AND e.workspace_id IS NOT DISTINCT FROM t.event_workspace_id
-     ORDER BY t.due_at, t.id
-$$;
-
-CREATE FUNCTION forebay.fb_jobs_ended_1(p_executions uuid[]) RETURNS integer
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    e record;
-    done int := 0;
-BEGIN
-    FOR e IN SELECT x.id, x.status, x.output, x.error, j.id AS job
-               FROM unnest(p_executions) AS t(id) JOIN forebay.workflow_execution x ON x.id = t.id
-               LEFT JOIN forebay.workflow_queue_job j ON j.claim_id = x.id AND j.held = 'ours'
-              WHERE x.completed_at IS NOT NULL ORDER BY x.id
-    LOOP
-        BEGIN
-            IF e.job IS NOT NULL AND forebay.fb_job_finish_1(e.job, coalesce(e.output, '{}'),
-                CASE WHEN e.status = 'COMPLETED' THEN NULL
-                     WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
-                     ELSE coalesce(e.error ->> 'message', 'the execution ended ' || e.status) END,
-                CASE WHEN e.status <> 'COMPLETED' THEN forebay.fb_failures_1(e.id, e.error) END,
-                e.status <> 'CANCELED')
-            THEN
-                done := done + 1;
-            ELSE
-                RAISE WARNING 'execution % came from an event and its job is not processing', e.id;
-            END IF;
-        EXCEPTION
-            WHEN OTHERS THEN
-                IF forebay.fb_is_transient_1(SQLSTATE) THEN
-                    RAISE;
-                END IF;
-                RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
-        END;
-    END LOOP;
+        SELECT j.id FROM gone
+         CROSS JOIN LATERAL (SELECT j.id FROM forebay.workflow_queue_job j
+                              WHERE j.binding_id = gone.id AND j.pending_since IS NOT NULL AND j.due_at IS NOT NULL
+                              LIMIT p_limit FOR UPDATE SKIP LOCKED) j
+         LIMIT p_limit)
+    UPDATE forebay.workflow_queue_job j SET due_at = NULL WHERE j.id = ANY (ARRAY(SELECT t.id FROM t)) AND j.due_at IS NOT NULL;
+    GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $$;
 
-CREATE FUNCTION forebay.fb_jobs_folded_1() RETURNS SETOF public.workflow_queue_projection
-    LANGUAGE sql STABLE
-    AS $$
-    SELECT (jsonb_populate_record(NULL::public.workflow_queue_projection,
-        coalesce(jsonb_build_object('event_data', e.event_data), '{}') || a.event_data || z.event_data)).*
-      FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM public.domain_events f
-             WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
-      JOIN public.domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
-      LEFT JOIN LATERAL forebay.fb_event_of_1((a.event_data ->> 'event_id')::uuid,
-           coalesce((a.event_metadata ->> 'event_workspace_id')::uuid, a.workspace_id),
-           (a.event_data ->> 'stream_id')::uuid, a.event_data ->> 'stream_type', a.event_data ->> 'event_type') e ON true
-     WHERE z.event_type <> 'workflow.queue.retired'
-$$;
-
-CREATE FUNCTION forebay.fb_jobs_missing_1(p_executions uuid[]) RETURNS integer
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    t record;
-    done int := 0;
-BEGIN
-    FOR t IN SELECT j.id, j.claim_id FROM unnest(p_executions) AS missing(id)
-               JOIN forebay.workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours' ORDER BY j.id
-    LOOP
-        BEGIN
-            IF forebay.fb_job_finish_1(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
-                done := done + 1;
-            END IF;
-        EXCEPTION
-            WHEN OTHERS THEN
-                IF forebay.fb_is_transient_1(SQLSTATE) THEN
-                    RAISE;
-                END IF;
-                RAISE WARNING 'the job of execution % could not be ended: %', t.claim_id, SQLERRM;
-        END;
-    END LOOP;
-    RETURN done;
-END $$;
-
-CREATE FUNCTION forebay.fb_jobs_of_types_1(p_workspace uuid, p_types text[], p_limit integer) RETURNS SETOF uuid
-    LANGUAGE plpgsql STABLE
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-BEGIN
-    IF p_workspace IS NULL THEN
-        RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay.fb_job_types_1(NULL, p_types, 1000) AS asked(type)) asked
-         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
-                              WHERE j.pending_since IS NOT NULL
-                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
-                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
-         ORDER BY pending.pending_since, pending.id LIMIT p_limit;
-    ELSE
-        RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay.fb_job_types_1(p_workspace, p_types, 1000) AS asked(type)) asked
-         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
-                              WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
-                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
-                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
-         ORDER BY pending.pending_since, pending.id LIMIT p_limit;
-    END IF;
-END $$;
-
-CREATE FUNCTION forebay.fb_jobs_rebuild_1() RETURNS TABLE(id uuid, how text)
+CREATE FUNCTION forebay_r1.rebuild_jobs() RETURNS TABLE(id uuid, how text)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -2097,9 +2410,9 @@ DECLARE
 BEGIN
     LOCK TABLE public.workflow_queue_projection IN SHARE ROW EXCLUSIVE MODE;
     PERFORM set_config('forebay.projection', 'rebuild', true);
-    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM forebay.fb_jobs_differ_1() d;
+    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM forebay_r1.differing_jobs() d;
     DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (found.ids);
-    INSERT INTO public.workflow_queue_projection SELECT f.* FROM forebay.fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
+    INSERT INTO public.workflow_queue_projection SELECT f.* FROM forebay_r1.folded_jobs() f WHERE f.id = ANY (found.ids);
     DELETE FROM forebay.workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM public.workflow_queue_projection p WHERE p.id = j.id);
     -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
     INSERT INTO forebay.workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
@@ -2110,7 +2423,7 @@ BEGIN
       FROM public.workflow_queue_projection p
      CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM public.domain_events f
                           WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
-      LEFT JOIN LATERAL forebay.fb_event_of_1(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
+      LEFT JOIN LATERAL forebay.event_of(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
            p.stream_id, p.stream_type, p.event_type) e ON true
      WHERE p.id = ANY (found.ids)
     ON CONFLICT (id) DO NOTHING;
@@ -2118,7 +2431,7 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(found.ids, found.hows);
 END $$;
 
-CREATE FUNCTION forebay.fb_jobs_reconcile_1(p_limit integer) RETURNS integer
+CREATE FUNCTION forebay_r1.reconcile_jobs(p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -2136,9 +2449,9 @@ BEGIN
               ORDER BY j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
         IF t.execution IS NOT NULL THEN
-            done := done + forebay.fb_jobs_ended_1(ARRAY[t.execution]);
+            done := done + forebay_r1.end_jobs_of(ARRAY[t.execution]);
         ELSIF t.ticket = 'FAILED' THEN
-            done := done + forebay.fb_jobs_missing_1(ARRAY[t.claim_id]);
+            done := done + forebay_r1.fail_jobs_of_missing(ARRAY[t.claim_id]);
         ELSE
             PERFORM set_config('forebay.claim', t.claim_id::text, true);
             UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
@@ -2149,419 +2462,7 @@ BEGIN
     RETURN done;
 END $$;
 
-CREATE FUNCTION forebay.fb_jobs_recover_1(p_limit integer) RETURNS integer
-    LANGUAGE plpgsql
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-DECLARE
-    t record;
-    done int := 0;
-BEGIN
-    FOR t IN SELECT p.id, j.claim_id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-              WHERE j.lease_until < clock_timestamp() AND p.status = 'processing'
-              ORDER BY j.lease_until LIMIT p_limit FOR UPDATE OF p, j SKIP LOCKED
-    LOOP
-        PERFORM set_config('forebay.claim', coalesce(t.claim_id::text, ''), true);
-        UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
-        done := done + 1;
-    END LOOP;
-    PERFORM set_config('forebay.claim', '', true);
-    RETURN done;
-END $$;
-
-CREATE FUNCTION forebay.fb_jobs_retire_2(p_age_s double precision, p_status text, p_from_at timestamp with time zone, p_from_id uuid, p_scan integer) RETURNS TABLE(at timestamp with time zone, id uuid, retired bigint)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_old timestamptz := clock_timestamp() - make_interval(secs => p_age_s);
-    v_ids uuid[];
-    v_last record;
-    v_retired bigint;
-BEGIN
-    WITH scanned AS MATERIALIZED (
-        SELECT p.id, p.created_at, coalesce(p.completed_at, p.failed_at) < v_old AND j.retry_from IS NULL AS due
-          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
-         WHERE p.status = p_status AND p.created_at < v_old AND p.created_at >= p_from_at
-           AND (p.created_at, p.id) > (p_from_at, p_from_id)
-         ORDER BY p.created_at, p.id LIMIT p_scan)
-    SELECT (array_agg(s.created_at ORDER BY s.created_at DESC, s.id DESC))[1] AS at,
-           (array_agg(s.id ORDER BY s.created_at DESC, s.id DESC))[1] AS id,
-           coalesce(array_agg(s.id) FILTER (WHERE s.due), '{}') AS due
-      INTO v_last FROM scanned s;
-    IF v_last.id IS NULL THEN
-        RETURN;
-    END IF;
-    v_ids := ARRAY(SELECT p.id FROM public.workflow_queue_projection p WHERE p.id = ANY (v_last.due) FOR UPDATE SKIP LOCKED);
-    PERFORM set_config('forebay.projection', 'retention', true);
-    DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (v_ids) AND p.status = p_status;
-    GET DIAGNOSTICS v_retired = ROW_COUNT;
-    PERFORM set_config('forebay.projection', '', true);
-    RETURN QUERY SELECT v_last.at, v_last.id, v_retired;
-END $$;
-
-CREATE FUNCTION forebay.fb_jobs_retry_1(p_waits double precision[], p_limit integer) RETURNS integer
-    LANGUAGE plpgsql
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-DECLARE
-    done int;
-BEGIN
-    WITH t AS MATERIALIZED (
-        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < 3
-           AND j.retry_from + make_interval(secs => p_waits[p.retry_count]) <= now()
-         ORDER BY j.retry_from LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
-    UPDATE public.workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
-    GET DIAGNOSTICS done = ROW_COUNT;
-    RETURN done;
-END $$;
-
-CREATE FUNCTION forebay.fb_jobs_start_2(p_ids uuid[], p_retries integer[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(id uuid, answer text, execution uuid)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    t record;
-    taken uuid[];
-    moved uuid[];
-    begun uuid[];
-    later uuid[] := '{}';
-BEGIN
-    SELECT coalesce(array_agg(p.id), '{}') INTO taken FROM (
-        SELECT p.id FROM public.workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
-         WHERE p.status = 'pending' AND p.retry_count = t.retries
-         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED) p;
-    -- What was judged by a version that is published no more stays as it is.
-    SELECT coalesce(array_agg(t.id), '{}') INTO moved FROM unnest(p_ids, p_definitions, p_versions) AS t(id, definition, version)
-      JOIN forebay.workflow_definition d ON d.id = t.definition
-     WHERE t.id = ANY (taken) AND t.version IS NOT NULL AND d.published_version IS DISTINCT FROM t.version;
-    taken := ARRAY(SELECT t.id FROM unnest(taken) AS t(id) WHERE NOT t.id = ANY (moved));
-    -- Only what begins has an execution.
-    SELECT coalesce(array_agg(t.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS t(id, skip, error)
-     WHERE t.id = ANY (taken) AND NOT t.skip AND t.error IS NULL;
-
-    FOR t IN
-        WITH s AS MATERIALIZED (
-            -- By the job's id: an event's may be another workspace's too, and a platform's workflow runs for both.
-            SELECT u.*, 'event:' || p.id || '/' || u.retries AS key
-              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers, p_workflow_ids)
-                   AS u(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
-              JOIN public.workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
-        a AS MATERIALIZED (
-            SELECT array_agg(s.id) AS ids, array_agg(s.execution) AS executions, array_agg(s.workspace) AS workspaces,
-                   array_agg(s.definition) AS definitions, array_agg(s.input) AS inputs, array_agg(3::smallint) AS priorities,
-                   array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(s.key) AS keys,
-                   array_agg(sha256(convert_to(s.key, 'UTF8'))) AS prints, array_agg(s.trig) AS triggers,
-                   array_agg(s.version) AS versions, array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
-              FROM s HAVING count(*) > 0)
-        SELECT a.ids[e.ord] AS id, e.outcome, e.execution, a.workflow_ids[e.ord] AS workflow_id
-          FROM a CROSS JOIN LATERAL forebay.fb_enqueue_many_2(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
-               a.none, a.keys, a.prints, a.triggers, a.none, a.versions, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
-    LOOP
-        IF t.outcome IN ('accepted', 'existing') THEN
-            PERFORM forebay.fb_job_take_1(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
-            RETURN QUERY SELECT t.id, 'started', t.execution;
-        ELSIF t.outcome = 'full' THEN
-            later := later || t.id;
-            RETURN QUERY SELECT t.id, 'later', NULL::uuid;
-        ELSE
-            PERFORM forebay.fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
-            PERFORM forebay.fb_job_finish_1(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
-                                                              ELSE 'the definition or its workspace is gone' END, NULL, true);
-            RETURN QUERY SELECT t.id, 'failed', NULL::uuid;
-        END IF;
-    END LOOP;
-
-    FOR t IN SELECT u.id, u.error FROM unnest(p_ids, p_errors) AS u(id, error) WHERE u.id = ANY (taken) AND NOT u.id = ANY (begun) LOOP
-        PERFORM forebay.fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
-        PERFORM forebay.fb_job_finish_1(t.id, '{"skipped": true}', t.error, t.error, true);
-        RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
-    END LOOP;
-    RETURN QUERY SELECT u.id, CASE WHEN u.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid FROM unnest(p_ids) AS u(id)
-     WHERE NOT u.id = ANY (taken);
-    -- One row, however many jobs wait behind it. Last, and of what nobody else has: it waits for no lock.
-    UPDATE forebay.event_binding b SET full_until = now() + interval '5 seconds'
-     WHERE b.id = ANY (ARRAY(
-        SELECT b.id FROM forebay.event_binding b
-         WHERE b.id = ANY (ARRAY(SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.id = ANY (later)))
-           FOR UPDATE SKIP LOCKED));
-END $$;
-
-CREATE FUNCTION forebay.fb_jobs_unbound_1(p_limit integer) RETURNS integer
-    LANGUAGE plpgsql
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    AS $$
-DECLARE
-    done int;
-BEGIN
-    WITH gone AS MATERIALIZED (
-        SELECT w.id FROM forebay.fb_jobs_bindings_1() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding b WHERE b.id = w.id)),
-    t AS MATERIALIZED (
-        SELECT j.id FROM gone
-         CROSS JOIN LATERAL (SELECT j.id FROM forebay.workflow_queue_job j
-                              WHERE j.binding_id = gone.id AND j.pending_since IS NOT NULL AND j.due_at IS NOT NULL
-                              LIMIT p_limit FOR UPDATE SKIP LOCKED) j
-         LIMIT p_limit)
-    UPDATE forebay.workflow_queue_job j SET due_at = NULL WHERE j.id = ANY (ARRAY(SELECT t.id FROM t)) AND j.due_at IS NOT NULL;
-    GET DIAGNOSTICS done = ROW_COUNT;
-    RETURN done;
-END $$;
-
-CREATE FUNCTION forebay.fb_left_3(p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text) RETURNS TABLE(execution uuid, ticket boolean, freed boolean)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    z record;
-BEGIN
-    IF p_of_trees IS NOT NULL THEN
-        PERFORM forebay.fb_descendants_ended_1(p_of_trees, p_actor);
-    END IF;
-    -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
-    IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
-        PERFORM forebay.fb_asks_closed_1(p_ids);
-        WITH o AS (
-            SELECT n.execution_id, n.node, n.iteration,
-                   e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq,
-                   -- What is below ended before: of a child, in its rows.
-                   n.status = 'RUNNING' AND (n.once OR EXISTS (
-                       SELECT 1 FROM forebay.workflow_execution c
-                        WHERE c.parent = n.execution_id AND c.parent_node = n.node AND c.parent_iteration = n.iteration
-                          AND c.parent_attempt = n.attempt AND forebay.fb_is_unknown_1(c.id))) AS lost
-              FROM forebay.workflow_execution_node n JOIN forebay.workflow_execution e ON e.id = n.execution_id
-             WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')),
-        l AS (
-            SELECT o.execution_id, o.node, o.iteration, o.seq,
-                   o.lost OR (o.iteration = 0 AND (
-                       bool_or(o.lost) OVER (PARTITION BY o.execution_id, o.node) OR EXISTS (
-                       SELECT 1 FROM forebay.workflow_execution_node i
-                        WHERE i.execution_id = o.execution_id AND i.node = o.node AND i.iteration > 0 AND i.status = 'UNKNOWN'))) AS lost
-              FROM o),
-        n AS (
-            UPDATE forebay.workflow_execution_node n
-               SET status = CASE WHEN l.lost THEN 'UNKNOWN' ELSE 'CANCELED' END,
-                   error = CASE WHEN l.lost THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', n.node, 'message',
-                       'its execution was ended while something was being performed that may be performed at most once: '
-                       'find out whether it took effect, then rerun with resolve done or repeat') ELSE n.error END,
-                   completed_at = clock_timestamp(), next_at = NULL, seq = l.seq,
-                   duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
-              FROM l
-             WHERE n.execution_id = l.execution_id AND n.node = l.node AND n.iteration = l.iteration
-               AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
-            RETURNING n.execution_id, n.seq)
-        UPDATE forebay.workflow_execution e SET last_seq = s.seq
-          FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
-         WHERE e.id = s.execution_id;
-    END IF;
-
-    WITH d AS (
-        DELETE FROM forebay.execution_queue q
-         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
-                                  WHERE t.outcome IN ('COMPLETED', 'CANCELED')))
-           AND q.status <> 'FAILED'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
-    f AS (
-        UPDATE forebay.execution_queue q
-           SET status = 'FAILED', stage = 9,
-               last_error = (SELECT coalesce(t.error ->> 'message', t.outcome)
-                               FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error) WHERE t.id = q.id LIMIT 1)
-         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
-                                  WHERE t.outcome IN ('FAILED', 'TIMED_OUT')))
-           AND q.status <> 'FAILED'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
-    a AS (
-        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, t.error
-          FROM f JOIN unnest(p_ids, p_errors) AS t(id, error) ON t.id = f.id),
-    y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
-          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
-    SELECT coalesce(array_agg(y.id), '{}') AS ids, array_agg(y.freed) AS freed,
-           array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
-           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
-           array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
-      INTO z FROM y;
-
-    IF z.ws IS NOT NULL THEN
-        PERFORM forebay.fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
-    END IF;
-    IF p_of_events IS NOT NULL THEN
-        PERFORM forebay.fb_jobs_ended_1(p_of_events);
-    END IF;
-
-    RETURN QUERY
-    SELECT t.id, y.id IS NOT NULL, coalesce(y.freed, false)
-      FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
-END $$;
-
-CREATE FUNCTION forebay.fb_lock_tree_1(p_execution uuid) RETURNS boolean
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = (SELECT t.root FROM forebay.workflow_execution t WHERE t.id = p_execution) FOR UPDATE;
-    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = p_execution FOR UPDATE;
-    RETURN (SELECT e.completed_at IS NULL FROM forebay.workflow_execution e WHERE e.id = p_execution);
-END $$;
-
-CREATE FUNCTION forebay.fb_log_projection_1() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET "TimeZone" TO 'UTC'
-    AS $$
-DECLARE
-    v_row public.workflow_queue_projection := coalesce(NEW, OLD);
-BEGIN
-    INSERT INTO forebay.change_log (topic, op, refs, workspaces, record, old_record)
-    SELECT 'projection', TG_OP, ARRAY[v_row.id], ARRAY[found.workspace_id],
-           CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
-      FROM (SELECT 1) one
-      LEFT JOIN LATERAL (
-            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM forebay.workflow_queue_job job WHERE job.id = v_row.id
-            UNION ALL
-            (SELECT fact.workspace_id FROM public.domain_events fact
-              WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue' ORDER BY fact.stream_version DESC LIMIT 1)
-            UNION ALL
-            SELECT event.workspace_id FROM forebay.fb_event_of_1(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
-            LIMIT 1) found ON true;
-    -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
-    IF pg_try_advisory_xact_lock(724001) THEN
-        PERFORM pg_notify('forebay_change', '');
-    END IF;
-    RETURN NULL;
-END $$;
-
-CREATE FUNCTION forebay.fb_missing_2(p_ids uuid[], p_claims uuid[], p_actor text) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_reason constant text := 'its execution row is missing: somebody deleted it';
-    failed record;
-BEGIN
-    WITH missing AS (
-        UPDATE forebay.execution_queue q SET status = 'FAILED', stage = 9, last_error = v_reason
-          FROM unnest(p_ids, p_claims) AS t(id, claim)
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
-           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution e WHERE e.id = t.id)
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
-    audited AS (
-        INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT m.workspace_id, p_actor, 'queue_item.fail', 'queue_item', m.id,
-               jsonb_build_object('type', 'EXECUTION_GONE', 'message', v_reason)
-          FROM missing m)
-    SELECT coalesce(array_agg(m.id), '{}') AS ids, array_agg(m.workspace_id) AS of, array_agg(m.freed) AS freed,
-           array_agg(m.workspace_id) FILTER (WHERE m.gated) AS workspaces,
-           array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS definitions,
-           array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS keys
-      INTO failed FROM missing m;
-    IF failed.ids = '{}' THEN
-        RETURN;
-    END IF;
-    PERFORM forebay.fb_descendants_ended_1(failed.ids, p_actor);
-    PERFORM forebay.fb_asks_closed_1(failed.ids);
-    IF failed.workspaces IS NOT NULL THEN
-        PERFORM forebay.fb_open_1(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
-                          failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
-    END IF;
-    PERFORM forebay.fb_jobs_missing_1(failed.ids);
-    RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
-END $$;
-
-CREATE FUNCTION forebay.fb_open_1(p_workspaces uuid[], p_definitions uuid[], p_keys text[]) RETURNS SETOF uuid
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    AS $$
-DECLARE
-    k record;
-BEGIN
-    WITH t AS MATERIALIZED (
-        SELECT DISTINCT u.ws, u.def, u.key, forebay.shard_of(u.ws)::smallint AS shard
-          FROM unnest(p_workspaces, p_definitions, p_keys) AS u(ws, def, key) WHERE u.key IS NOT NULL),
-    p AS MATERIALIZED (
-        SELECT j.id, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
-          FROM t JOIN forebay.workflow_definition d ON d.id = t.def AND d.deleted_at IS NULL
-         CROSS JOIN LATERAL (
-            SELECT q.id FROM forebay.execution_queue q
-             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def
-               AND q.concurrency_key = t.key AND q.stage = 2
-             ORDER BY q.rank, q.id
-             LIMIT greatest(d.key_concurrency - (
-                SELECT count(*) FROM forebay.execution_queue r
-                 WHERE r.stage IN (0, 3, 5) AND r.workspace_id = t.ws
-                   AND r.workflow_definition_id = t.def AND r.concurrency_key = t.key), 0)
-             FOR UPDATE SKIP LOCKED) j),
-    o AS (
-        UPDATE forebay.execution_queue q SET stage = CASE WHEN p.limited THEN 3 ELSE 0 END
-          FROM p WHERE q.id = p.id AND q.status = 'PENDING'
-        RETURNING q.workspace_id, q.workflow_definition_id, p.limited)
-    SELECT array_agg(DISTINCT o.workspace_id) FILTER (WHERE NOT o.limited) AS opened,
-           array_agg(o.workspace_id) FILTER (WHERE o.limited) AS ws,
-           array_agg(o.workflow_definition_id) FILTER (WHERE o.limited) AS def
-      INTO k FROM o;
-
-    RETURN QUERY
-    WITH t AS MATERIALIZED (
-        SELECT DISTINCT u.ws, u.def, forebay.shard_of(u.ws)::smallint AS shard
-          FROM (SELECT a.ws, a.def FROM unnest(p_workspaces, p_definitions, p_keys) AS a(ws, def, key) WHERE a.key IS NULL
-                UNION ALL SELECT b.ws, b.def FROM unnest(k.ws, k.def) AS b(ws, def)) u),
-    p AS MATERIALIZED (
-        SELECT j.id FROM t JOIN forebay.workflow_definition d ON d.id = t.def AND d.status = 'ACTIVE' AND d.deleted_at IS NULL
-         CROSS JOIN LATERAL (
-            SELECT q.id FROM forebay.execution_queue q
-             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def AND q.stage = 3
-             ORDER BY q.rank, q.id
-             LIMIT CASE WHEN d.concurrency IS NULL THEN 1000 ELSE greatest(d.concurrency - (
-                SELECT count(*) FROM forebay.execution_queue r
-                 WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
-                   AND r.workflow_definition_id = t.def) - (
-                -- Those that took their slot before the limit came.
-                SELECT count(*) FROM forebay.execution_queue r
-                 WHERE r.shard = t.shard AND r.workspace_id = t.ws AND r.stage = 5
-                   AND r.workflow_definition_id = t.def AND NOT r.gated), 0) END
-             FOR UPDATE SKIP LOCKED) j),
-    o AS (
-        UPDATE forebay.execution_queue q SET stage = 0 FROM p WHERE q.id = p.id AND q.status = 'PENDING'
-        RETURNING q.workspace_id)
-    SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
-END $$;
-
-CREATE FUNCTION forebay.fb_project_1(p_event public.domain_events, p_binding uuid) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    new_id uuid := gen_random_uuid();
-BEGIN
-    IF EXISTS (SELECT 1 FROM forebay.workflow_queue_job j
-                WHERE j.event_id = p_event.id AND j.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
-        RETURN;
-    END IF;
-    INSERT INTO forebay.workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
-    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM forebay.workspace w WHERE w.id = p_event.workspace_id), b.id, 0, coalesce(b.lease_s, 900), now(),
-           CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
-      FROM (SELECT 1) one LEFT JOIN forebay.event_binding b ON b.id = p_binding;
-    INSERT INTO public.workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
-    VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
-END $$;
-
-CREATE FUNCTION forebay.fb_record_5(p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], f_once boolean[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
+CREATE FUNCTION forebay_r1.record(p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[], f_runs integer[], f_nodes text[], f_iterations integer[], f_statuses text[], f_attempts integer[], f_next_in_ms bigint[], f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], f_once boolean[], e_runs integer[], e_settled integer[], e_outcomes text[], e_outputs jsonb[], e_errors jsonb[], p_actor text) RETURNS TABLE(run bigint, held boolean, ended boolean, workspace uuid, freed boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2689,17 +2590,66 @@ BEGIN
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
         IF EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
-            PERFORM forebay.fb_webhooks_1(ends.ids);
+            PERFORM forebay_r1.add_deliveries(ends.ids);
         END IF;
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN forebay.fb_left_3(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
+          LEFT JOIN forebay_r1.after_end(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $_$;
 
-CREATE FUNCTION forebay.fb_rerun_3(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_done text[], p_loops text[]) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
+CREATE FUNCTION forebay_r1.recover_jobs(p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    t record;
+    done int := 0;
+BEGIN
+    FOR t IN SELECT p.id, j.claim_id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
+              WHERE j.lease_until < clock_timestamp() AND p.status = 'processing'
+              ORDER BY j.lease_until LIMIT p_limit FOR UPDATE OF p, j SKIP LOCKED
+    LOOP
+        PERFORM set_config('forebay.claim', coalesce(t.claim_id::text, ''), true);
+        UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+        done := done + 1;
+    END LOOP;
+    PERFORM set_config('forebay.claim', '', true);
+    RETURN done;
+END $$;
+
+CREATE FUNCTION forebay_r1.report_node(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM forebay.workflow_execution e
+     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, false;
+        RETURN;
+    END IF;
+    PERFORM 1 FROM forebay.workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration AND n.fence = p_fence
+       AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT true, false;
+        RETURN;
+    END IF;
+    PERFORM 1 FROM forebay_r1.record(
+        p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
+        ARRAY[1], ARRAY[p_node], ARRAY[p_iteration], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
+        ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error], ARRAY[false],
+        '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
+    RETURN QUERY SELECT true, true;
+END $$;
+
+CREATE FUNCTION forebay_r1.rerun(p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text, p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer, p_done text[], p_loops text[]) RETURNS TABLE(ord bigint, outcome text, execution uuid, workspace uuid, stage smallint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2708,7 +2658,7 @@ CREATE FUNCTION forebay.fb_rerun_3(p_id uuid, p_workspace uuid, p_definition uui
 DECLARE
     r record;
 BEGIN
-    SELECT * INTO r FROM forebay.fb_enqueue_many_2(
+    SELECT * INTO r FROM forebay.enqueue_many(
         ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority], ARRAY[NULL::timestamptz],
         ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger], ARRAY[p_trace], ARRAY[p_version],
         ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
@@ -2740,7 +2690,7 @@ BEGIN
     RETURN QUERY SELECT r.ord, r.outcome, r.execution, r.workspace, r.stage;
 END $$;
 
-CREATE FUNCTION forebay.fb_retire_1(p_age_s double precision, p_keys_kept_s double precision, p_from uuid, p_scan integer, p_rows integer) RETURNS TABLE(next uuid, retired bigint)
+CREATE FUNCTION forebay_r1.retire_executions(p_age_s double precision, p_keys_kept_s double precision, p_from uuid, p_scan integer, p_rows integer) RETURNS TABLE(next uuid, retired bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2756,8 +2706,8 @@ DECLARE
     v_left int;
 BEGIN
     IF v_ids <> '{}' THEN
-        v_left := forebay.fb_retire_rows_1(v_ids, p_rows);
-        DELETE FROM forebay.retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay.fb_retire_remains_1(r.id));
+        v_left := forebay_r1.retire_rows(v_ids, p_rows);
+        DELETE FROM forebay.retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay_r1.retire_remains(r.id));
         RETURN QUERY SELECT p_from, 0::bigint;
         RETURN;
     END IF;
@@ -2785,14 +2735,49 @@ BEGIN
          ORDER BY d.id FOR UPDATE SKIP LOCKED);
     DELETE FROM forebay.execution_queue q WHERE q.id = ANY (v_ids) AND q.status = 'FAILED';
     DELETE FROM forebay.workflow_execution e WHERE e.id = ANY (v_ids);
-    IF forebay.fb_retire_rows_1(v_ids, p_rows) = 0 THEN
-        INSERT INTO forebay.retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE forebay.fb_retire_remains_1(t.id)
+    IF forebay_r1.retire_rows(v_ids, p_rows) = 0 THEN
+        INSERT INTO forebay.retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE forebay_r1.retire_remains(t.id)
         ON CONFLICT DO NOTHING;
     END IF;
     RETURN QUERY SELECT v_scanned[cardinality(v_scanned)], cardinality(v_ids)::bigint;
 END $$;
 
-CREATE FUNCTION forebay.fb_retire_remains_1(p_id uuid) RETURNS boolean
+CREATE FUNCTION forebay_r1.retire_jobs(p_age_s double precision, p_status text, p_from_at timestamp with time zone, p_from_id uuid, p_scan integer) RETURNS TABLE(at timestamp with time zone, id uuid, retired bigint)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_old timestamptz := clock_timestamp() - make_interval(secs => p_age_s);
+    v_ids uuid[];
+    v_last record;
+    v_retired bigint;
+BEGIN
+    WITH scanned AS MATERIALIZED (
+        SELECT p.id, p.created_at, coalesce(p.completed_at, p.failed_at) < v_old AND j.retry_from IS NULL AS due
+          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
+         WHERE p.status = p_status AND p.created_at < v_old AND p.created_at >= p_from_at
+           AND (p.created_at, p.id) > (p_from_at, p_from_id)
+         ORDER BY p.created_at, p.id LIMIT p_scan)
+    SELECT (array_agg(s.created_at ORDER BY s.created_at DESC, s.id DESC))[1] AS at,
+           (array_agg(s.id ORDER BY s.created_at DESC, s.id DESC))[1] AS id,
+           coalesce(array_agg(s.id) FILTER (WHERE s.due), '{}') AS due
+      INTO v_last FROM scanned s;
+    IF v_last.id IS NULL THEN
+        RETURN;
+    END IF;
+    v_ids := ARRAY(SELECT p.id FROM public.workflow_queue_projection p WHERE p.id = ANY (v_last.due) FOR UPDATE SKIP LOCKED);
+    PERFORM set_config('forebay.projection', 'retention', true);
+    DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (v_ids) AND p.status = p_status;
+    GET DIAGNOSTICS v_retired = ROW_COUNT;
+    PERFORM set_config('forebay.projection', '', true);
+    RETURN QUERY SELECT v_last.at, v_last.id, v_retired;
+END $$;
+
+CREATE FUNCTION forebay_r1.retire_remains(p_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     AS $$
@@ -2802,7 +2787,7 @@ CREATE FUNCTION forebay.fb_retire_remains_1(p_id uuid) RETURNS boolean
         OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate c WHERE c.execution_id = p_id)
 $$;
 
-CREATE FUNCTION forebay.fb_retire_rows_1(p_ids uuid[], p_rows integer) RETURNS integer
+CREATE FUNCTION forebay_r1.retire_rows(p_ids uuid[], p_rows integer) RETURNS integer
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2829,7 +2814,25 @@ BEGIN
     RETURN v_left - v_gone;
 END $$;
 
-CREATE FUNCTION forebay.fb_sample_1(p_shard smallint, p_most integer, p_workspaces integer) RETURNS TABLE(ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint, oldest_for_turn_s double precision, oldest_for_slot_s double precision)
+CREATE FUNCTION forebay_r1.retry_jobs(p_waits double precision[], p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    done int;
+BEGIN
+    WITH t AS MATERIALIZED (
+        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
+         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < 3
+           AND j.retry_from + make_interval(secs => p_waits[p.retry_count]) <= now()
+         ORDER BY j.retry_from LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
+    UPDATE public.workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
+    GET DIAGNOSTICS done = ROW_COUNT;
+    RETURN done;
+END $$;
+
+CREATE FUNCTION forebay_r1.sample_shard(p_shard smallint, p_most integer, p_workspaces integer) RETURNS TABLE(ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint, oldest_for_turn_s double precision, oldest_for_slot_s double precision)
     LANGUAGE plpgsql STABLE
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2877,7 +2880,80 @@ BEGIN
            (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);
 END $$;
 
-CREATE FUNCTION forebay.fb_stream_version_1(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS integer
+CREATE FUNCTION forebay_r1.start_jobs(p_ids uuid[], p_retries integer[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(id uuid, answer text, execution uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    t record;
+    taken uuid[];
+    moved uuid[];
+    begun uuid[];
+    later uuid[] := '{}';
+BEGIN
+    SELECT coalesce(array_agg(p.id), '{}') INTO taken FROM (
+        SELECT p.id FROM public.workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
+         WHERE p.status = 'pending' AND p.retry_count = t.retries
+         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED) p;
+    -- What was judged by a version that is published no more stays as it is.
+    SELECT coalesce(array_agg(t.id), '{}') INTO moved FROM unnest(p_ids, p_definitions, p_versions) AS t(id, definition, version)
+      JOIN forebay.workflow_definition d ON d.id = t.definition
+     WHERE t.id = ANY (taken) AND t.version IS NOT NULL AND d.published_version IS DISTINCT FROM t.version;
+    taken := ARRAY(SELECT t.id FROM unnest(taken) AS t(id) WHERE NOT t.id = ANY (moved));
+    -- Only what begins has an execution.
+    SELECT coalesce(array_agg(t.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS t(id, skip, error)
+     WHERE t.id = ANY (taken) AND NOT t.skip AND t.error IS NULL;
+
+    FOR t IN
+        WITH s AS MATERIALIZED (
+            -- By the job's id: an event's may be another workspace's too, and a platform's workflow runs for both.
+            SELECT u.*, 'event:' || p.id || '/' || u.retries AS key
+              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers, p_workflow_ids)
+                   AS u(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
+              JOIN public.workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
+        a AS MATERIALIZED (
+            SELECT array_agg(s.id) AS ids, array_agg(s.execution) AS executions, array_agg(s.workspace) AS workspaces,
+                   array_agg(s.definition) AS definitions, array_agg(s.input) AS inputs, array_agg(3::smallint) AS priorities,
+                   array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(s.key) AS keys,
+                   array_agg(sha256(convert_to(s.key, 'UTF8'))) AS prints, array_agg(s.trig) AS triggers,
+                   array_agg(s.version) AS versions, array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
+              FROM s HAVING count(*) > 0)
+        SELECT a.ids[e.ord] AS id, e.outcome, e.execution, a.workflow_ids[e.ord] AS workflow_id
+          FROM a CROSS JOIN LATERAL forebay.enqueue_many(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
+               a.none, a.keys, a.prints, a.triggers, a.none, a.versions, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
+    LOOP
+        IF t.outcome IN ('accepted', 'existing') THEN
+            PERFORM forebay_r1.take_job(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
+            RETURN QUERY SELECT t.id, 'started', t.execution;
+        ELSIF t.outcome = 'full' THEN
+            later := later || t.id;
+            RETURN QUERY SELECT t.id, 'later', NULL::uuid;
+        ELSE
+            PERFORM forebay_r1.take_job(t.id, p_worker, gen_random_uuid(), NULL);
+            PERFORM forebay_r1.finish_job(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
+                                                              ELSE 'the definition or its workspace is gone' END, NULL, true);
+            RETURN QUERY SELECT t.id, 'failed', NULL::uuid;
+        END IF;
+    END LOOP;
+
+    FOR t IN SELECT u.id, u.error FROM unnest(p_ids, p_errors) AS u(id, error) WHERE u.id = ANY (taken) AND NOT u.id = ANY (begun) LOOP
+        PERFORM forebay_r1.take_job(t.id, p_worker, gen_random_uuid(), NULL);
+        PERFORM forebay_r1.finish_job(t.id, '{"skipped": true}', t.error, t.error, true);
+        RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
+    END LOOP;
+    RETURN QUERY SELECT u.id, CASE WHEN u.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid FROM unnest(p_ids) AS u(id)
+     WHERE NOT u.id = ANY (taken);
+    -- One row, however many jobs wait behind it. Last, and of what nobody else has: it waits for no lock.
+    UPDATE forebay.event_binding b SET full_until = now() + interval '5 seconds'
+     WHERE b.id = ANY (ARRAY(
+        SELECT b.id FROM forebay.event_binding b
+         WHERE b.id = ANY (ARRAY(SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.id = ANY (later)))
+           FOR UPDATE SKIP LOCKED));
+END $$;
+
+CREATE FUNCTION forebay_r1.stream_version(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS integer
     LANGUAGE sql STABLE
     AS $$
     SELECT coalesce(
@@ -2890,7 +2966,86 @@ CREATE FUNCTION forebay.fb_stream_version_1(p_workspace uuid, p_stream uuid, p_s
                     ORDER BY e.stream_version DESC LIMIT 1) END, 0)
 $$;
 
-CREATE FUNCTION forebay.fb_take_3(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb, p_once boolean) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
+CREATE FUNCTION forebay_r1.take_answers(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE forebay.workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
+     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING';
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+        RETURN;
+    END IF;
+    UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
+     WHERE a.holder = p_holder AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp();
+    RETURN QUERY
+    UPDATE forebay.workflow_execution_ask a
+       SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
+     WHERE a.holder = p_holder AND a.seen_at IS NULL AND a.status IN ('ANSWERED', 'EXPIRED')
+    RETURNING true, a.execution_id, a.node, a.iteration, a.attempt, a.status, a.outcome, a.output, a.error, a.answered_by, a.answered_at;
+    RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+END $$;
+
+CREATE FUNCTION forebay_r1.take_candidates(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid, candidate bigint, wait uuid)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_claim CONSTANT uuid := gen_random_uuid();
+    v_place uuid := forebay_r1.next_to_judge(p_after);
+    v_left int := p_limit;
+    v_seen int;
+    c forebay.workflow_execution_candidate;
+    r record;
+BEGIN
+    IF v_place IS NULL THEN
+        RETURN;
+    END IF;
+    FOR c IN SELECT * FROM forebay.workflow_execution_candidate c
+              WHERE c.workspace_id = v_place AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp())
+              ORDER BY c.id LIMIT p_limit FOR UPDATE SKIP LOCKED
+    LOOP
+        v_seen := 0;
+        FOR r IN SELECT * FROM forebay_r1.candidate_page(c, v_left) LOOP
+            v_seen := v_seen + 1;
+            c.next_wait := r.wait;
+            c.next_at := r.at;
+            c.next_sequence := r.sequence;
+            IF r.fits THEN
+                RETURN QUERY SELECT v_claim, v_place, r.execution, r.node, r.iteration, r.match, r.event, c.id, r.wait;
+            END IF;
+        END LOOP;
+        IF v_seen = 0 THEN
+            DELETE FROM forebay.workflow_execution_candidate d WHERE d.id = c.id;
+        ELSE
+            UPDATE forebay.workflow_execution_candidate u
+               SET taken_by = v_claim, taken_until = clock_timestamp() + make_interval(secs => p_lease_s),
+                   next_wait = c.next_wait, next_at = c.next_at, next_sequence = c.next_sequence, more = v_seen >= v_left
+             WHERE u.id = c.id;
+        END IF;
+        v_left := v_left - v_seen;
+        EXIT WHEN v_left <= 0;
+    END LOOP;
+    RETURN QUERY SELECT v_claim, v_place, NULL::uuid, NULL::text, 0, NULL::text, NULL::uuid, NULL::bigint, NULL::uuid;
+END $$;
+
+CREATE FUNCTION forebay_r1.take_job(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE public.workflow_queue_projection p
+       SET status = 'processing', worker_id = p_worker, claimed_at = now(), workflow_id = p_workflow_id,
+           workflow_run_id = CASE WHEN p_workflow_id IS NOT NULL THEN p_claim::text END
+     WHERE p.id = p_id AND p.status = 'pending';
+    UPDATE forebay.workflow_queue_job j SET held = 'ours', claim_id = p_claim, lease_until = NULL WHERE j.id = p_id AND j.held = 'sql';
+END $$;
+
+CREATE FUNCTION forebay_r1.take_node(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb, p_once boolean) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -2924,177 +3079,24 @@ BEGIN
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration;
 END $$;
 
-CREATE FUNCTION forebay.fb_task_end_1(p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
+CREATE FUNCTION forebay_r1.useless_answer(p_execution uuid, p_node text, p_iteration integer) RETURNS text
+    LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     AS $$
-#variable_conflict use_column
-DECLARE
-    a forebay.workflow_execution_ask;
-    v_lives boolean;
-    v_told text;
-BEGIN
-    SELECT * INTO a FROM forebay.workflow_execution_ask a
-     WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
-        RETURN;
-    END IF;
-    v_lives := forebay.fb_lock_tree_1(a.execution_id);
-    SELECT * INTO a FROM forebay.workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
-    v_told := CASE WHEN a.id IS NULL THEN 'missing'
-                   WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
-                        AND coalesce(a.expires_at > clock_timestamp(), true) THEN 'accepted'
-                   WHEN a.claim_id = p_claim AND a.status IN ('ANSWERED', 'TAKEN')
-                        THEN CASE WHEN a.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
-                   WHEN a.ended_claim = p_claim THEN 'repeat'
-                   ELSE 'lost' END;
-    UPDATE forebay.workflow_execution_ask a
-       SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
-           answered_at = clock_timestamp(), lease_until = NULL
-     WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
-    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay.fb_call_1(a.holder) END, a.holder,
-                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
-END $$;
-
-CREATE FUNCTION forebay.fb_tasks_claim_2(p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit integer, p_lease_s double precision) RETURNS TABLE(task uuid, claim uuid, place uuid)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
-    v_place uuid := coalesce(p_workspace, p_after, v_nil);
-    v_served uuid;
-    v_next uuid;
-    v_ids uuid[];
-    v_want int;
-    v_at timestamptz;
-    v_id uuid;
-    v_left int := p_limit;
-    v_each int := CASE WHEN p_workspace IS NULL THEN greatest(p_limit / 8, 1) ELSE p_limit END;
-    v_taken int;
-    v_step int;
-    v_bytes bigint := 0;
-    -- What this round of the workspaces has brought; a round from the middle is followed by one from the start.
-    v_round int := 1;
-BEGIN
-    FOR step IN 1..1000 LOOP
-        EXIT WHEN v_left <= 0;
-        v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
-            SELECT n.id FROM unnest(p_queues) AS q(name)
-             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM forebay.workflow_execution_ask a
-                                  WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
-                                  ORDER BY a.workspace_id LIMIT 1) n
-             ORDER BY n.id LIMIT 1) END;
-        IF v_next IS NULL THEN
-            EXIT WHEN v_place = v_nil OR v_round = 0;
-            v_place := v_nil;
-            v_round := 0;
-            CONTINUE;
-        END IF;
-        v_place := v_next;
-        v_want := least(v_each, v_left);
-        v_at := '-infinity';
-        v_id := v_nil;
-        -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the next ones.
-        WHILE v_want > 0 LOOP
-            -- A few at a time, because the answer ends where it becomes large.
-            v_step := least(v_want, 8);
-            SELECT array_agg(n.id), (array_agg(n.opened_at ORDER BY n.opened_at DESC, n.id DESC))[1],
-                   (array_agg(n.id ORDER BY n.opened_at DESC, n.id DESC))[1]
-              INTO v_ids, v_at, v_id
-              FROM (SELECT n.id, n.opened_at FROM (SELECT DISTINCT name FROM unnest(p_queues) AS q(name)) q
-                     CROSS JOIN LATERAL (
-                           SELECT a.id, a.opened_at FROM forebay.workflow_execution_ask a
-                            WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
-                              AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
-                            ORDER BY a.opened_at, a.id LIMIT v_step) n
-                     ORDER BY n.opened_at, n.id LIMIT v_step) n;
-            EXIT WHEN v_ids IS NULL;
-            RETURN QUERY
-            UPDATE forebay.workflow_execution_ask a
-               SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
-                   lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
-                   deliveries = a.deliveries + 1, progress = NULL
-             WHERE a.id = ANY (ARRAY(
-                   SELECT a.id FROM forebay.workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
-               AND a.status = 'OPEN'
-            RETURNING a.id, a.claim_id, NULL::uuid;
-            GET DIAGNOSTICS v_taken = ROW_COUNT;
-            v_served := CASE WHEN v_taken > 0 THEN v_place ELSE v_served END;
-            v_want := v_want - v_taken;
-            v_left := v_left - v_taken;
-            v_round := v_round + v_taken;
-            v_bytes := v_bytes + coalesce((
-                SELECT sum(octet_length(a.input::text)) FROM forebay.workflow_execution_ask a
-                 WHERE a.id = ANY (v_ids) AND a.status = 'CLAIMED' AND a.worker = p_worker), 0);
-            IF v_bytes > 1048576 THEN
-                v_want := 0;
-                v_left := 0;
-            END IF;
-        END LOOP;
-        EXIT WHEN p_workspace IS NOT NULL;
-    END LOOP;
-    RETURN QUERY SELECT NULL::uuid, NULL::uuid, v_served;
-END $$;
-
-CREATE FUNCTION forebay.fb_tell_2(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_fence integer, p_status text, p_attempt integer, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text) RETURNS TABLE(held boolean, current boolean)
-    LANGUAGE plpgsql
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    AS $$
-#variable_conflict use_column
-BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e
-     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT false, false;
-        RETURN;
-    END IF;
-    PERFORM 1 FROM forebay.workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration AND n.fence = p_fence
-       AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT true, false;
-        RETURN;
-    END IF;
-    PERFORM 1 FROM forebay.fb_record_5(
-        p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
-        ARRAY[1], ARRAY[p_node], ARRAY[p_iteration], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
-        ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error], ARRAY[false],
-        '{}'::int[], '{}'::int[], '{}'::text[], '{}'::jsonb[], '{}'::jsonb[], p_actor);
-    RETURN QUERY SELECT true, true;
-END $$;
-
-CREATE FUNCTION forebay.fb_uuid7() RETURNS uuid
-    LANGUAGE sql
-    AS $$
-    SELECT encode(
-        set_bit(set_bit(
-            overlay(uuid_send(gen_random_uuid()) PLACING
-                substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
-            52, 1), 53, 1), 'hex')::uuid
+    SELECT CASE WHEN bool_or(n.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
+                WHEN bool_or(n.iteration = 0 AND jsonb_typeof(n.input -> 'items') = 'array'
+                             AND jsonb_array_length(n.input -> 'items') < p_iteration) THEN 'past' END
+      FROM forebay.workflow_execution_node n
+     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration IN (0, p_iteration)
 $$;
 
-CREATE FUNCTION forebay.fb_webhooks_1(p_ended uuid[]) RETURNS void
+CREATE FUNCTION forebay_r1.wake_run(p_holder uuid) RETURNS text
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    INSERT INTO forebay.webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
-    SELECT forebay.fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
-      FROM unnest(p_ended) AS t(id)
-     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
-      JOIN forebay.webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
-       AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
-    ON CONFLICT DO NOTHING
+    UPDATE forebay.workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
+     WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
 $$;
-
-CREATE FUNCTION forebay.shard_of(p_workspace uuid) RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT get_byte(uuid_send(p_workspace), 15) & 63 $$;
 
 CREATE TABLE forebay.activity (
     id bigint NOT NULL,
@@ -3917,31 +3919,31 @@ CREATE INDEX workflow_queue_projection_status ON public.workflow_queue_projectio
 
 CREATE INDEX workflow_queue_projection_stream ON public.workflow_queue_projection USING btree (stream_id, created_at);
 
-CREATE TRIGGER fence BEFORE UPDATE OF max_running ON forebay.tier FOR EACH ROW EXECUTE FUNCTION forebay.fb_fence();
+CREATE TRIGGER fence BEFORE UPDATE OF max_running ON forebay.tier FOR EACH ROW EXECUTE FUNCTION forebay.fence();
 
-CREATE TRIGGER fence BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at ON forebay.workflow_definition FOR EACH ROW EXECUTE FUNCTION forebay.fb_fence();
+CREATE TRIGGER fence BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at ON forebay.workflow_definition FOR EACH ROW EXECUTE FUNCTION forebay.fence();
 
-CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON forebay.workspace FOR EACH ROW EXECUTE FUNCTION forebay.fb_fence();
+CREATE TRIGGER fence BEFORE UPDATE OF tier, limit_override, paused, deleted_at ON forebay.workspace FOR EACH ROW EXECUTE FUNCTION forebay.fence();
 
-CREATE TRIGGER forebay_bound BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.fb_event_bound_1();
+CREATE TRIGGER forebay_bound BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.event_bound();
 
-CREATE TRIGGER forebay_facts BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type = 'workflow_queue'::text)) EXECUTE FUNCTION forebay.fb_fact_guard();
+CREATE TRIGGER forebay_facts BEFORE INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type = 'workflow_queue'::text)) EXECUTE FUNCTION forebay.fact_guard();
 
-CREATE TRIGGER forebay_fold AFTER INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.fb_event_added();
+CREATE TRIGGER forebay_fold AFTER INSERT ON public.domain_events FOR EACH ROW WHEN ((new.stream_type <> 'workflow_queue'::text)) EXECUTE FUNCTION forebay.event_added();
 
-CREATE TRIGGER forebay_guard BEFORE DELETE OR UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata, created_at ON public.domain_events FOR EACH ROW EXECUTE FUNCTION forebay.fb_event_guard();
+CREATE TRIGGER forebay_guard BEFORE DELETE OR UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata, created_at ON public.domain_events FOR EACH ROW EXECUTE FUNCTION forebay.event_guard();
 
-CREATE TRIGGER forebay_guard BEFORE INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.fb_job_guard();
+CREATE TRIGGER forebay_guard BEFORE INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.job_guard();
 
-CREATE TRIGGER forebay_moved AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.fb_job_moved();
+CREATE TRIGGER forebay_moved AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.job_moved();
 
-CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.domain_events FOR EACH STATEMENT EXECUTE FUNCTION forebay.fb_event_guard();
+CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.domain_events FOR EACH STATEMENT EXECUTE FUNCTION forebay.event_guard();
 
-CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.workflow_queue_projection FOR EACH STATEMENT EXECUTE FUNCTION forebay.fb_job_truncate();
+CREATE TRIGGER forebay_truncate BEFORE TRUNCATE ON public.workflow_queue_projection FOR EACH STATEMENT EXECUTE FUNCTION forebay.job_truncate();
 
-CREATE TRIGGER forebay_waited AFTER INSERT ON public.domain_events FOR EACH ROW WHEN (((new.stream_type <> 'workflow_queue'::text) AND (new.workspace_id IS NOT NULL))) EXECUTE FUNCTION forebay.fb_event_waited_1();
+CREATE TRIGGER forebay_waited AFTER INSERT ON public.domain_events FOR EACH ROW WHEN (((new.stream_type <> 'workflow_queue'::text) AND (new.workspace_id IS NOT NULL))) EXECUTE FUNCTION forebay.event_waited();
 
-CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.fb_log_projection_1();
+CREATE TRIGGER workflow_queue_projection_logged AFTER INSERT OR DELETE OR UPDATE ON public.workflow_queue_projection FOR EACH ROW EXECUTE FUNCTION forebay.log_projection();
 
 ALTER TABLE ONLY forebay.api_key
     ADD CONSTRAINT api_key_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES forebay.workspace(id);

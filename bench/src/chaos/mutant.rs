@@ -221,8 +221,8 @@ const OWNED: (&str, &str) = (
 const TAKEN_AGAIN: (&str, &str) = ("attempt = greatest(n.attempt, 1)", "attempt = n.attempt + 1");
 /// Whatever claim is shown, it is taken for the one that holds the job.
 const SHOWN: (&str, &str) = (
-    "forebay.fb_job_held_1(p_id, p_workspace, p_claim);\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay.fb_job_finish_1",
-    "forebay.fb_job_held_1(p_id, p_workspace, (SELECT j.claim_id FROM forebay.workflow_queue_job j WHERE j.id = p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay.fb_job_finish_1",
+    "forebay_r1.job_standing(p_id, p_workspace, p_claim);\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay_r1.finish_job",
+    "forebay_r1.job_standing(p_id, p_workspace, (SELECT j.claim_id FROM forebay.workflow_queue_job j WHERE j.id = p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay_r1.finish_job",
 );
 const NOT_OURS: (&str, &str) = (" OR t.held = 'ours' THEN 'lost'", " THEN 'lost'");
 const STILL_PENDING: (&str, &str) =

@@ -61,7 +61,7 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
     let (size, machine, began) = (Size::of(request), machine(), Instant::now());
     say(format!("strays: {PROCESSES} processes, {} rounds, seed {}", size.rounds, request.seed));
     // The mutant takes trouble with asking for a node for an answer: the node fails.
-    let saboteur = Saboteur::new(mutant.map(|_| "fb_ask_")).await?;
+    let saboteur = Saboteur::new(mutant.map(|_| "open_wait(")).await?;
     // Leases as they are: trouble that passes is shorter than they are.
     let leases = Leases { poll: 500, ..Leases::of(false) };
     let policy = Policy { seed: request.seed, fast: (200, 600), slow: (800, 1_500), slow_every: 6, repeat: ms(50) };

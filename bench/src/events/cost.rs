@@ -91,7 +91,7 @@ async fn one(cluster: &Cluster, scale: Scale, way: Way, round: usize) -> Result<
 /// Takes the parts that write the log out of the functions that an execution passes through.
 async fn silence(client: &Client) -> Result<()> {
     let sql = "SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.proname = ANY ($1)";
-    let names = ["fb_enqueue_many_2", "fb_claim_3", "fb_record_5"];
+    let names = ["enqueue_many", "claim", "record"];
     let found = client.query(sql, &[&names.as_slice()]).await?;
     ensure!(found.len() == names.len(), "{} of {names:?} are there", found.len());
     for row in found {

@@ -1,7 +1,7 @@
 -- Events as our own processes append them, and events whose handling failed.
 
 -- The id that an event has whose id the service derives: the same for the same seed, and known to nobody who knows the seed alone.
-CREATE OR REPLACE FUNCTION forebay.fb_event_id_1(p_workspace uuid, p_seed uuid) RETURNS uuid LANGUAGE sql STABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.derived_event_id(p_workspace uuid, p_seed uuid) RETURNS uuid LANGUAGE sql STABLE AS $fn$
     SELECT overlay(overlay(substr(encode(
                sha256(s.secret || coalesce(uuid_send(p_workspace), '') || uuid_send(p_seed)), 'hex'), 1, 32)
                PLACING '8' FROM 13) PLACING '8' FROM 17)::uuid
@@ -9,10 +9,10 @@ CREATE OR REPLACE FUNCTION forebay.fb_event_id_1(p_workspace uuid, p_seed uuid) 
 $fn$;
 
 -- Appends events in the order given, all or none. Repeatable by id: same id and content is there already (`added` false).
--- p_derived: the id given is only the seed of the event's own (fb_event_id_1). Ids and streams are a workspace's (null: nobody's).
+-- p_derived: the id given is only the seed of the event's own (derived_event_id). Ids and streams are a workspace's (null: nobody's).
 -- p_expected is the version that its stream must be at (0: there is none yet), null for whatever it is at; later events of the same
 -- stream in one call follow. A version that is not met, or an id with other content, raises (version_conflict, id_conflict).
-CREATE OR REPLACE FUNCTION forebay.fb_append_2(
+CREATE OR REPLACE FUNCTION forebay_r1.append_events(
     p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected int[], p_types text[],
     p_data jsonb[], p_metadata jsonb[])
 RETURNS TABLE (ord bigint, id uuid, added boolean, sequence bigint, version int, created timestamptz, bound boolean)
@@ -33,7 +33,7 @@ BEGIN
     FOR t IN SELECT * FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
                 WITH ORDINALITY AS t(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
     LOOP
-        v_id := CASE WHEN t.derived THEN forebay.fb_event_id_1(t.workspace, t.id) ELSE t.id END;
+        v_id := CASE WHEN t.derived THEN forebay_r1.derived_event_id(t.workspace, t.id) ELSE t.id END;
         SELECT * INTO v_old FROM public.domain_events e WHERE e.id = v_id AND e.workspace_id IS NOT DISTINCT FROM t.workspace;
         IF NOT FOUND AND t.derived THEN
             -- A build before this one took the seed for the id; a crash since then must not repeat the event.
@@ -50,7 +50,7 @@ BEGIN
             RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at, v_old.bound;
             CONTINUE;
         END IF;
-        v_latest := forebay.fb_stream_version_1(t.workspace, t.stream, t.stream_type);
+        v_latest := forebay_r1.stream_version(t.workspace, t.stream, t.stream_type);
         IF t.expected <> v_latest THEN
             RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, v_latest, t.expected
                 USING ERRCODE = 'unique_violation', CONSTRAINT = 'version_conflict';
@@ -64,7 +64,7 @@ END $fn$;
 
 -- The version that a workspace's stream (null: nobody's) is at, 0 without one. Two probes of the index: IS NOT DISTINCT FROM would read the
 -- whole stream.
-CREATE OR REPLACE FUNCTION forebay.fb_stream_version_1(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS int LANGUAGE sql STABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.stream_version(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS int LANGUAGE sql STABLE AS $fn$
     SELECT coalesce(
         CASE WHEN p_workspace IS NULL
              THEN (SELECT e.stream_version FROM public.domain_events e
@@ -77,7 +77,7 @@ $fn$;
 
 -- Folds an event again whose handling failed; answers whether that went well this time (null: it had not failed). One that is
 -- bound no more has nothing left to go wrong. A transient error is raised, and the stored one stays.
-CREATE OR REPLACE FUNCTION forebay.fb_event_retry_2(p_sequence bigint) RETURNS boolean LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.fold_event(p_sequence bigint) RETURNS boolean LANGUAGE plpgsql AS $fn$
 DECLARE
     e public.domain_events;
 BEGIN
@@ -86,12 +86,12 @@ BEGIN
         RETURN NULL;
     END IF;
     BEGIN
-        IF forebay.fb_is_bound_1(e.event_type, e.workspace_id) THEN
-            PERFORM forebay.fb_project_1(e, forebay.fb_binding_1(e.event_type, e.workspace_id));
+        IF forebay.is_bound(e.event_type, e.workspace_id) THEN
+            PERFORM forebay.make_job(e, forebay.binding_of(e.event_type, e.workspace_id));
         END IF;
     EXCEPTION
         WHEN OTHERS THEN
-            IF forebay.fb_is_transient_1(SQLSTATE) THEN
+            IF forebay.is_transient(SQLSTATE) THEN
                 RAISE;
             END IF;
             UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
@@ -105,7 +105,7 @@ END $fn$;
 -- Folds again the events whose stored error is transient: builds before this one stored those too. The one that was tried longest ago comes
 -- first, p_limit at most; answers how many were settled. Another transient error moves its event to the end and ends the call, so that one
 -- lock is waited for once a pass and no event keeps the others from their turn.
-CREATE OR REPLACE FUNCTION forebay.fb_events_fold_1(p_limit int) RETURNS int LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '2s' AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.fold_failed_events(p_limit int) RETURNS int LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '2s' AS $fn$
 DECLARE
     v_event record;
     v_done int := 0;
@@ -116,11 +116,11 @@ BEGIN
                     ORDER BY e.processing_failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         BEGIN
-            PERFORM forebay.fb_event_retry_2(v_event.sequence);
+            PERFORM forebay_r1.fold_event(v_event.sequence);
             v_done := v_done + 1;
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT forebay.fb_is_transient_1(SQLSTATE) THEN
+                IF NOT forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()

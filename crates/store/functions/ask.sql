@@ -7,7 +7,7 @@
 -- then RUNNING of the execution itself, if it is a child.
 -- The same attempt again changes nothing but that an answer counts as seen; a later one opens the ask anew. An answer that came
 -- before anybody asked is taken at once.
-CREATE OR REPLACE FUNCTION forebay.fb_ask_1(
+CREATE OR REPLACE FUNCTION forebay_r1.open_wait(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_attempt int,
     p_kind text, p_event text, p_match text, p_queue text, p_lease_s float8, p_input jsonb, p_expires_s float8)
 RETURNS TABLE (held boolean, status text, attempt int, expires_in_s float8, outcome text, output jsonb, error jsonb,
@@ -31,7 +31,7 @@ BEGIN
     END IF;
     INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
         match, events_from, look, queue, lease_s, input, opened_at, expires_at)
-    SELECT p_execution, p_node, p_iteration, forebay.fb_uuid7(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
+    SELECT p_execution, p_node, p_iteration, forebay.new_id(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
            p_match, CASE WHEN p_event IS NOT NULL THEN e.created_at END, p_event IS NOT NULL, p_queue, p_lease_s, p_input,
            clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
       FROM forebay.workflow_execution e WHERE e.id = p_execution
@@ -68,7 +68,7 @@ BEGIN
         RETURNING * INTO a;
     END IF;
     IF opened AND a.event_type IS NOT NULL THEN
-        PERFORM forebay.fb_events_noted_2(a);
+        PERFORM forebay_r1.note_wait(a);
     ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
         PERFORM pg_notify('forebay_change', '');
     END IF;
@@ -77,7 +77,7 @@ BEGIN
 END $fn$;
 
 -- Notes a wait: what happened since its execution was made is to be judged for it, in pages.
-CREATE OR REPLACE FUNCTION forebay.fb_events_noted_2(p_ask forebay.workflow_execution_ask) RETURNS void
+CREATE OR REPLACE FUNCTION forebay_r1.note_wait(p_ask forebay.workflow_execution_ask) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $fn$
 BEGIN
@@ -91,7 +91,7 @@ END $fn$;
 -- The second look of waits for events. An event whose writer did not see the wait has a number that was drawn before the wait was
 -- committed, and so one below any that is drawn by somebody who sees it: when all of those are over, every such event is to be
 -- seen. First such a number is drawn, and then waited for.
-CREATE OR REPLACE FUNCTION forebay.fb_asks_looked_1(p_limit int) RETURNS bigint
+CREATE OR REPLACE FUNCTION forebay_r1.look_again(p_limit int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -108,7 +108,7 @@ BEGIN
            AND a.status = 'OPEN'
         RETURNING a.*
     LOOP
-        PERFORM forebay.fb_events_noted_2(a);
+        PERFORM forebay_r1.note_wait(a);
         looked := looked + 1;
     END LOOP;
     UPDATE forebay.workflow_execution_ask a SET look_xid = pg_current_xact_id()
@@ -121,7 +121,7 @@ END $fn$;
 
 -- What came for the asks of a holder's tree since it last looked. That the run was called is noted as heard: unless somebody wants it to
 -- end, which it must not sleep over.
-CREATE OR REPLACE FUNCTION forebay.fb_answers_1(p_holder uuid, p_owner uuid, p_epoch bigint)
+CREATE OR REPLACE FUNCTION forebay_r1.take_answers(p_holder uuid, p_owner uuid, p_epoch bigint)
 RETURNS TABLE (held boolean, execution uuid, node text, iteration int, attempt int, status text, outcome text, output jsonb,
                error jsonb, answered_by text, answered_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -145,7 +145,7 @@ BEGIN
 END $fn$;
 
 -- Locks the root of an execution's tree and then the execution, whatever their ids; answers whether it has not ended (null: there is none).
-CREATE OR REPLACE FUNCTION forebay.fb_lock_tree_1(p_execution uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION forebay_r1.lock_tree(p_execution uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 BEGIN
@@ -155,14 +155,14 @@ BEGIN
 END $fn$;
 
 -- Calls a run whose row is locked: now, whether it has an owner or not. Answers its engine.
-CREATE OR REPLACE FUNCTION forebay.fb_call_1(p_holder uuid) RETURNS text
+CREATE OR REPLACE FUNCTION forebay_r1.wake_run(p_holder uuid) RETURNS text
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     UPDATE forebay.workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
      WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
 $fn$;
 
 -- Why an answer would be heard by nobody: 'settled' (the node, the item or its loop), 'past' (the loop's list is shorter). Null: it may be.
-CREATE OR REPLACE FUNCTION forebay.fb_answer_useless_1(p_execution uuid, p_node text, p_iteration int) RETURNS text
+CREATE OR REPLACE FUNCTION forebay_r1.useless_answer(p_execution uuid, p_node text, p_iteration int) RETURNS text
 LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
     SELECT CASE WHEN bool_or(n.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
                 WHEN bool_or(n.iteration = 0 AND jsonb_typeof(n.input -> 'items') = 'array'
@@ -175,7 +175,7 @@ $fn$;
 -- 'used' (this token was); 'expired'; 'over' (the execution ended); 'settled' (its node did, without it); 'past' (its loop has no such
 -- item); 'missing'. With p_open nothing is kept early; p_token is shown
 -- instead of a workspace, and used up.
-CREATE OR REPLACE FUNCTION forebay.fb_answer_1(
+CREATE OR REPLACE FUNCTION forebay_r1.answer_wait(
     p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean)
 RETURNS TABLE (told text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -195,7 +195,7 @@ BEGIN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
-    v_lives := forebay.fb_lock_tree_1(p_execution);
+    v_lives := forebay_r1.lock_tree(p_execution);
     IF p_token IS NOT NULL THEN
         SELECT * INTO t FROM forebay.workflow_execution_token t
          WHERE t.hash = p_token AND t.execution_id = p_execution AND t.node = p_node AND t.iteration = p_iteration FOR UPDATE;
@@ -203,11 +203,11 @@ BEGIN
                        WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
     END IF;
     v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
-    v_useless := forebay.fb_answer_useless_1(p_execution, p_node, p_iteration);
+    v_useless := forebay_r1.useless_answer(p_execution, p_node, p_iteration);
     IF v_told IS NULL AND NOT p_open AND v_useless IS NULL THEN
         INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
             answered_by, answered_at)
-        VALUES (p_execution, p_node, p_iteration, forebay.fb_uuid7(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
+        VALUES (p_execution, p_node, p_iteration, forebay.new_id(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
             clock_timestamp())
         ON CONFLICT DO NOTHING;
         v_told := CASE WHEN FOUND THEN 'early' END;
@@ -232,12 +232,12 @@ BEGIN
         INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
         VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
     END IF;
-    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN forebay.fb_call_1(a.holder) END, a.holder,
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN forebay_r1.wake_run(a.holder) END, a.holder,
                         (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
 END $fn$;
 
 -- What an execution's end leaves open is closed, in the transaction that ends it.
-CREATE OR REPLACE FUNCTION forebay.fb_asks_closed_1(p_ids uuid[]) RETURNS void
+CREATE OR REPLACE FUNCTION forebay_r1.close_waits(p_ids uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     UPDATE forebay.workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
      WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
@@ -246,7 +246,7 @@ $fn$;
 -- Takes the time from what is overdue, and tasks from workers that are silent: the p_most-th such in a row fails the attempt with p_error. A
 -- row for each: 'expired', 'lost' (offered again) or 'failed', with whom to tell. An execution that somebody else has locked is left
 -- for the next time.
-CREATE OR REPLACE FUNCTION forebay.fb_asks_swept_1(p_limit int, p_most int, p_error jsonb)
+CREATE OR REPLACE FUNCTION forebay_r1.expire_waits(p_limit int, p_most int, p_error jsonb)
 RETURNS TABLE (what text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -279,7 +279,7 @@ BEGIN
         UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
          WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
         RETURNING 'expired' AS what, a.holder)
-    SELECT x.what, forebay.fb_call_1(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
+    SELECT x.what, forebay_r1.wake_run(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
     RETURN QUERY
     WITH x AS (
         UPDATE forebay.workflow_execution_ask a
@@ -287,5 +287,5 @@ BEGIN
                lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
          WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
         RETURNING 'failed' AS what, a.holder)
-    SELECT x.what, forebay.fb_call_1(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
+    SELECT x.what, forebay_r1.wake_run(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
 END $fn$;

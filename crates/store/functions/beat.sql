@@ -9,7 +9,7 @@
 -- expired ones when below. Losing one late is harmless: two claimers of a shard only wait for each other.
 -- A full owner's shards keep their owner, and are also claimed for by the processes with room (p_has_room), each taking
 -- every n-th shard. p_waiting is what the caller itself found waiting in the shards it looks after.
-CREATE OR REPLACE FUNCTION forebay.fb_beat_3(
+CREATE OR REPLACE FUNCTION forebay_r1.heartbeat(
     p_process uuid, p_dispatches boolean, p_has_room boolean, p_waiting int, p_lease_s float8, p_dead_after_s float8)
 RETURNS TABLE (what text, shard smallint, id uuid, runs bigint)
 LANGUAGE plpgsql VOLATILE AS $fn$

@@ -6,7 +6,7 @@
 --
 -- p_where: the place (a cluster and namespace) that the run lives in, where that is not this database. The owner is then
 -- the engine's own run: another one under the same name is told that it has ended.
-CREATE OR REPLACE FUNCTION forebay.fb_begin_3(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics int)
+CREATE OR REPLACE FUNCTION forebay_r1.begin_runs(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics int)
 RETURNS TABLE (
     execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb,
     created timestamptz, deadline_in_ms bigint, trace text)

@@ -3,14 +3,14 @@
 -- Hands out a page of the workspace whose turn it is behind p_after: pairs of an open wait and an event, in order, and a last row without.
 -- No row: nobody has anything to judge. A workspace is judged by one at a time, from its first candidate on, so that its waits hear of
 -- events in order; another whose first is taken is passed over. What is not said to be judged within p_lease_s is handed out again.
-CREATE OR REPLACE FUNCTION forebay.fb_candidates_taken_2(p_after uuid, p_limit int, p_lease_s float8)
+CREATE OR REPLACE FUNCTION forebay_r1.take_candidates(p_after uuid, p_limit int, p_lease_s float8)
 RETURNS TABLE (claim uuid, workspace uuid, execution uuid, node text, iteration int, match text, event uuid, candidate bigint, wait uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
     v_claim CONSTANT uuid := gen_random_uuid();
-    v_place uuid := forebay.fb_candidates_turn_1(p_after);
+    v_place uuid := forebay_r1.next_to_judge(p_after);
     v_left int := p_limit;
     v_seen int;
     c forebay.workflow_execution_candidate;
@@ -24,7 +24,7 @@ BEGIN
               ORDER BY c.id LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         v_seen := 0;
-        FOR r IN SELECT * FROM forebay.fb_candidate_page_1(c, v_left) LOOP
+        FOR r IN SELECT * FROM forebay_r1.candidate_page(c, v_left) LOOP
             v_seen := v_seen + 1;
             c.next_wait := r.wait;
             c.next_at := r.at;
@@ -48,7 +48,7 @@ BEGIN
 END $fn$;
 
 -- The workspace whose turn it is behind p_after: the next one whose first candidate nobody has, locked from here on.
-CREATE OR REPLACE FUNCTION forebay.fb_candidates_turn_1(p_after uuid) RETURNS uuid
+CREATE OR REPLACE FUNCTION forebay_r1.next_to_judge(p_after uuid) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 DECLARE
@@ -78,7 +78,7 @@ END $fn$;
 
 -- The next p_limit pairs of a candidate: of an event the open waits for its type, of a wait that is open the events of its type. fits: the
 -- event is not from before the wait's execution.
-CREATE OR REPLACE FUNCTION forebay.fb_candidate_page_1(c forebay.workflow_execution_candidate, p_limit int)
+CREATE OR REPLACE FUNCTION forebay_r1.candidate_page(c forebay.workflow_execution_candidate, p_limit int)
 RETURNS TABLE (wait uuid, at timestamptz, sequence bigint, execution uuid, node text, iteration int, match text, event uuid, fits boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -112,7 +112,7 @@ END $fn$;
 -- Marks a page as judged. A candidate with more pairs continues behind the page; the others are done.
 -- With p_candidate, only the pairs up to p_wait and p_event of that candidate were judged, and the rest of the page is released for
 -- the next judge; without it, the whole page was. If another judge has claimed the page since, nothing changes.
-CREATE OR REPLACE FUNCTION forebay.fb_candidates_judged_2(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
+CREATE OR REPLACE FUNCTION forebay_r1.finish_candidates(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     UPDATE forebay.workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
      WHERE c.taken_by = p_claim AND c.id > p_candidate;

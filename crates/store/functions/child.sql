@@ -8,7 +8,7 @@
 -- unknown: of one of its nodes it is not known whether it took effect.
 --
 -- p_begins: the holder runs the child too. It is RUNNING at once then, without an owner of its own; else PENDING until it begins.
-CREATE OR REPLACE FUNCTION forebay.fb_child_2(
+CREATE OR REPLACE FUNCTION forebay_r1.make_child(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration int, p_attempt int,
     p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint,
     p_engine text, p_begins boolean, p_semantics int, p_max_depth int, p_max_descendants int)
@@ -66,5 +66,5 @@ BEGIN
            c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
            (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
            c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error,
-           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay.fb_is_unknown_1(c.id);
+           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay_r1.is_unknown(c.id);
 END $fn$;

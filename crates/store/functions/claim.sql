@@ -21,7 +21,7 @@
 -- Each step adds columns to the one before it, and rows are changed by an array of their ids. A join
 -- may be planned the wrong way round while statistics say that the queue is empty, and then reads all
 -- of it. What is changed was locked before, in the state that the change leaves.
-CREATE OR REPLACE FUNCTION forebay.fb_claim_3(
+CREATE OR REPLACE FUNCTION forebay_r1.claim(
     p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
 RETURNS TABLE (
     kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean, newer boolean,
@@ -36,7 +36,7 @@ DECLARE
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'fb_claim_3 needs READ COMMITTED';
+        RAISE EXCEPTION 'forebay_r1.claim needs READ COMMITTED';
     END IF;
     IF cardinality(v_shards) = 1 THEN
         PERFORM pg_advisory_xact_lock(7001, v_shards[1]);

@@ -1,4 +1,4 @@
--- Ends executions: the one way an execution becomes terminal, for every caller but `fb_record_5`,
+-- Ends executions: the one way an execution becomes terminal, for every caller but `record`,
 -- which shows its epoch instead of a claim. What follows an end is one function for both.
 --
 -- p_from says which statuses the caller means to end (null: any that is not terminal), p_claims
@@ -8,7 +8,7 @@
 -- missing becomes a dead letter, and `applied` is null.
 --
 -- Lock order: execution rows in id order, then queue rows.
-CREATE OR REPLACE FUNCTION forebay.fb_complete_1(
+CREATE OR REPLACE FUNCTION forebay_r1.complete(
     p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text)
 RETURNS TABLE (execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -45,21 +45,21 @@ BEGIN
      WHERE e.status NOT IN ('PENDING', 'RUNNING');
 
     IF ended <> '{}' AND EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (over.workspaces) AND w.disabled_at IS NULL) THEN
-        PERFORM forebay.fb_webhooks_1(ended);
+        PERFORM forebay_r1.add_deliveries(ended);
     END IF;
 
     RETURN QUERY
     SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
       FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN forebay.fb_left_3(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
+      JOIN forebay_r1.after_end(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
     UNION ALL
-    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM forebay.fb_missing_2(p_ids, p_claims, p_actor) m;
+    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM forebay_r1.fail_items_of_missing(p_ids, p_claims, p_actor) m;
 END $fn$;
 
 -- What follows the end of executions, each named once, in the transaction that ended them: open nodes settled (those that may be
 -- performed at most once and are in flight UNKNOWN, and with them the loop or the node whose child they are of), the ticket gone or FAILED whatever its status, the audit row, room for what waited behind it, and the jobs of those that an event
 -- started (p_of_events, null for none). Of those that may have descendants (p_of_trees, null for none) what is open ends first.
-CREATE OR REPLACE FUNCTION forebay.fb_left_3(
+CREATE OR REPLACE FUNCTION forebay_r1.after_end(
     p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text)
 RETURNS TABLE (execution uuid, ticket boolean, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -69,11 +69,11 @@ DECLARE
     z record;
 BEGIN
     IF p_of_trees IS NOT NULL THEN
-        PERFORM forebay.fb_descendants_ended_1(p_of_trees, p_actor);
+        PERFORM forebay_r1.end_descendants(p_of_trees, p_actor);
     END IF;
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
-        PERFORM forebay.fb_asks_closed_1(p_ids);
+        PERFORM forebay_r1.close_waits(p_ids);
         WITH o AS (
             SELECT n.execution_id, n.node, n.iteration,
                    e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq,
@@ -81,7 +81,7 @@ BEGIN
                    n.status = 'RUNNING' AND (n.once OR EXISTS (
                        SELECT 1 FROM forebay.workflow_execution c
                         WHERE c.parent = n.execution_id AND c.parent_node = n.node AND c.parent_iteration = n.iteration
-                          AND c.parent_attempt = n.attempt AND forebay.fb_is_unknown_1(c.id))) AS lost
+                          AND c.parent_attempt = n.attempt AND forebay_r1.is_unknown(c.id))) AS lost
               FROM forebay.workflow_execution_node n JOIN forebay.workflow_execution e ON e.id = n.execution_id
              WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')),
         l AS (
@@ -136,10 +136,10 @@ BEGIN
       INTO z FROM y;
 
     IF z.ws IS NOT NULL THEN
-        PERFORM forebay.fb_open_1(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+        PERFORM forebay.unblock(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
     END IF;
     IF p_of_events IS NOT NULL THEN
-        PERFORM forebay.fb_jobs_ended_1(p_of_events);
+        PERFORM forebay_r1.end_jobs_of(p_of_events);
     END IF;
 
     RETURN QUERY
@@ -149,7 +149,7 @@ END $fn$;
 
 -- Ends what is open below executions that ended: nobody runs it any more. An open child has an open parent, so open ones are
 -- followed down. Their rows are locked after their root's, as everywhere.
-CREATE OR REPLACE FUNCTION forebay.fb_descendants_ended_1(p_ids uuid[], p_actor text) RETURNS void
+CREATE OR REPLACE FUNCTION forebay_r1.end_descendants(p_ids uuid[], p_actor text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
@@ -175,7 +175,7 @@ BEGIN
     SELECT array_agg(e.id) AS ids, array_agg(e.depth) AS depths INTO over FROM e;
     -- The deepest first: what is not known of a child is not known of the node that made it.
     FOR v_depth IN SELECT DISTINCT t.depth FROM unnest(over.depths) AS t(depth) ORDER BY t.depth DESC LOOP
-        PERFORM 1 FROM forebay.fb_left_3(
+        PERFORM 1 FROM forebay_r1.after_end(
             ARRAY(SELECT t.id FROM unnest(over.ids, over.depths) AS t(id, depth) WHERE t.depth = v_depth),
             ARRAY(SELECT 'CANCELED' FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth),
             ARRAY(SELECT NULL::jsonb FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth), NULL, NULL, true, p_actor);
@@ -183,7 +183,7 @@ BEGIN
 END $fn$;
 
 -- Of one of its nodes it is not known whether it took effect.
-CREATE OR REPLACE FUNCTION forebay.fb_is_unknown_1(p_id uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION forebay_r1.is_unknown(p_id uuid) RETURNS boolean
 LANGUAGE sql STABLE
 AS $fn$
     SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
@@ -194,7 +194,7 @@ $fn$;
 -- that must still hold the item; null for none.
 --
 -- Lock order: the ticket stands for the root's row, so it is locked before what is below.
-CREATE OR REPLACE FUNCTION forebay.fb_missing_2(p_ids uuid[], p_claims uuid[], p_actor text)
+CREATE OR REPLACE FUNCTION forebay_r1.fail_items_of_missing(p_ids uuid[], p_claims uuid[], p_actor text)
 RETURNS TABLE (id uuid, workspace_id uuid, freed boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -222,12 +222,12 @@ BEGIN
     IF failed.ids = '{}' THEN
         RETURN;
     END IF;
-    PERFORM forebay.fb_descendants_ended_1(failed.ids, p_actor);
-    PERFORM forebay.fb_asks_closed_1(failed.ids);
+    PERFORM forebay_r1.end_descendants(failed.ids, p_actor);
+    PERFORM forebay_r1.close_waits(failed.ids);
     IF failed.workspaces IS NOT NULL THEN
-        PERFORM forebay.fb_open_1(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
+        PERFORM forebay.unblock(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
                           failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
     END IF;
-    PERFORM forebay.fb_jobs_missing_1(failed.ids);
+    PERFORM forebay_r1.fail_jobs_of_missing(failed.ids);
     RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
 END $fn$;

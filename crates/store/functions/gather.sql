@@ -3,7 +3,7 @@
 --
 -- Fenced by the holder, whose row is locked, and repeatable. Nothing is written if it is more than p_most bytes. p_looks says what of it
 -- the caller wants to see: 'all', 'some' (without the items) or 'none'.
-CREATE OR REPLACE FUNCTION forebay.fb_gather_1(
+CREATE OR REPLACE FUNCTION forebay_r1.gather_iterations(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text)
 RETURNS TABLE (held boolean, large boolean, output jsonb)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off

@@ -5,7 +5,7 @@
 -- workspace, else of all; the workspace holds in each. Of the statuses, not before p_from, before the
 -- place (p_before, p_before_id). Each branch walks an index of its own, once a status, and only one
 -- of them runs; what an execution holds is read for the page alone. Only roots are listed, but by id.
-CREATE OR REPLACE FUNCTION forebay.fb_executions_1(
+CREATE OR REPLACE FUNCTION forebay_r1.list_executions(
     p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamptz, p_before timestamptz,
     p_before_id uuid, p_limit bigint, p_ids uuid[])
 RETURNS TABLE (id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb,
@@ -61,7 +61,7 @@ $fn$;
 
 -- What a living workspace may use, uses and has waiting. Every count stops at p_counted, and the oldest
 -- is looked for among as many: the first in line of those that are ready, any of those behind a gate.
-CREATE OR REPLACE FUNCTION forebay.fb_capacity_1(p_workspace uuid, p_counted bigint)
+CREATE OR REPLACE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint)
 RETURNS TABLE (max_running int, paused boolean, running int, ready int, waits_for_key int, waits_for_definition int,
     delayed int, failed int, oldest_s float8)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off

@@ -9,7 +9,7 @@
 -- answered as it stands. A repeat is the same attempt again: a worker that died costs none. again: somebody had begun a call of this
 -- attempt that may be made at most once, and did not tell of it. p_once: it counts as begun with the taking, as releases before
 -- begin_once.sql had it.
-CREATE OR REPLACE FUNCTION forebay.fb_take_3(
+CREATE OR REPLACE FUNCTION forebay_r1.take_node(
     p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration int, p_input jsonb, p_once boolean)
 RETURNS TABLE (held boolean, status text, label text, attempt int, fence int, next_in_ms bigint, error jsonb, again boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -45,7 +45,7 @@ END $fn$;
 
 -- Tells what became of an attempt that was taken under this fence. held: the run is still this owner's; current: the
 -- attempt was not overtaken and the node not settled, so that it is stored.
-CREATE OR REPLACE FUNCTION forebay.fb_tell_2(
+CREATE OR REPLACE FUNCTION forebay_r1.report_node(
     p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration int, p_fence int, p_status text, p_attempt int,
     p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text)
 RETURNS TABLE (held boolean, current boolean)
@@ -66,7 +66,7 @@ BEGIN
         RETURN QUERY SELECT true, false;
         RETURN;
     END IF;
-    PERFORM 1 FROM forebay.fb_record_5(
+    PERFORM 1 FROM forebay_r1.record(
         p_owner, ARRAY[p_execution], ARRAY[p_execution], ARRAY[p_epoch], ARRAY[NULL::bigint],
         ARRAY[1], ARRAY[p_node], ARRAY[p_iteration], ARRAY[p_status], ARRAY[p_attempt], ARRAY[p_next_in_ms],
         ARRAY[p_label], ARRAY[NULL::jsonb], ARRAY[p_output], ARRAY[p_error], ARRAY[false],

@@ -12,7 +12,7 @@
 -- the runs, from 1: a call may bring the same execution twice, from a process that lost it and took
 -- it up again, and what the older run says is refused with it. A run to be parked gives r_park_ms, the time after which it
 -- wants to go on at the latest; one that ends how many of its facts settle a node.
-CREATE OR REPLACE FUNCTION forebay.fb_record_5(
+CREATE OR REPLACE FUNCTION forebay_r1.record(
     p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[],
     f_runs int[], f_nodes text[], f_iterations int[], f_statuses text[], f_attempts int[], f_next_in_ms bigint[],
     f_labels text[], f_inputs jsonb[], f_outputs jsonb[], f_errors jsonb[], f_once boolean[],
@@ -143,12 +143,12 @@ BEGIN
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
     ELSE
         IF EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
-            PERFORM forebay.fb_webhooks_1(ends.ids);
+            PERFORM forebay_r1.add_deliveries(ends.ids);
         END IF;
         RETURN QUERY
         SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN forebay.fb_left_3(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
+          LEFT JOIN forebay_r1.after_end(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
                  ON l.execution = t.id AND seqs[t.ord] >= 0;
     END IF;
 END $fn$;

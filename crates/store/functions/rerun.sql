@@ -9,7 +9,7 @@
 -- SKIPPED ones, and FAILED ones if the loop goes on after a failure. One that never had a list begins anew.
 --
 -- The copies keep the order in which the nodes settled; what the new execution settles comes after.
-CREATE OR REPLACE FUNCTION forebay.fb_rerun_3(
+CREATE OR REPLACE FUNCTION forebay_r1.rerun(
     p_id uuid, p_workspace uuid, p_definition uuid, p_input jsonb, p_priority smallint, p_key text, p_idempotency text,
     p_fingerprint bytea, p_trigger jsonb, p_trace text, p_version uuid, p_of uuid, p_kept text[], p_actor text,
     p_semantics int, p_step_ms bigint, p_max_backlog int, p_done text[], p_loops text[])
@@ -20,7 +20,7 @@ AS $fn$
 DECLARE
     r record;
 BEGIN
-    SELECT * INTO r FROM forebay.fb_enqueue_many_2(
+    SELECT * INTO r FROM forebay.enqueue_many(
         ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority], ARRAY[NULL::timestamptz],
         ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger], ARRAY[p_trace], ARRAY[p_version],
         ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);

@@ -4,7 +4,7 @@
 -- same slice while the slice has room; the rest is noted in retired_execution, and later slices finish it, also after a crash.
 
 -- Deletes at most p_rows rows that belong to these executions; answers how many more it could have deleted. 0: some may be left.
-CREATE OR REPLACE FUNCTION forebay.fb_retire_rows_1(p_ids uuid[], p_rows int) RETURNS int LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION forebay_r1.retire_rows(p_ids uuid[], p_rows int) RETURNS int LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 DECLARE
@@ -30,7 +30,7 @@ BEGIN
 END $fn$;
 
 -- Whether anything is left of a deleted execution.
-CREATE OR REPLACE FUNCTION forebay.fb_retire_remains_1(p_id uuid) RETURNS boolean LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.retire_remains(p_id uuid) RETURNS boolean LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
     SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id)
         OR EXISTS (SELECT 1 FROM forebay.workflow_execution_ask a WHERE a.execution_id = p_id)
         OR EXISTS (SELECT 1 FROM forebay.workflow_execution_token t WHERE t.execution_id = p_id)
@@ -43,7 +43,7 @@ $fn$;
 -- Ids begin with their time and nothing ends before it starts, so the walk ends at p_age_s ago: no index of ends is needed, which
 -- every end would have to pay for. Kept: what has not ended, what an idempotency key of the last p_keys_kept_s names, and a root with a
 -- descendant that is open. A descendant goes after its root, whenever it ended: its id is greater, so the same walk meets it.
-CREATE OR REPLACE FUNCTION forebay.fb_retire_1(p_age_s float8, p_keys_kept_s float8, p_from uuid, p_scan int, p_rows int)
+CREATE OR REPLACE FUNCTION forebay_r1.retire_executions(p_age_s float8, p_keys_kept_s float8, p_from uuid, p_scan int, p_rows int)
 RETURNS TABLE (next uuid, retired bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
@@ -56,8 +56,8 @@ DECLARE
     v_left int;
 BEGIN
     IF v_ids <> '{}' THEN
-        v_left := forebay.fb_retire_rows_1(v_ids, p_rows);
-        DELETE FROM forebay.retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay.fb_retire_remains_1(r.id));
+        v_left := forebay_r1.retire_rows(v_ids, p_rows);
+        DELETE FROM forebay.retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay_r1.retire_remains(r.id));
         RETURN QUERY SELECT p_from, 0::bigint;
         RETURN;
     END IF;
@@ -85,8 +85,8 @@ BEGIN
          ORDER BY d.id FOR UPDATE SKIP LOCKED);
     DELETE FROM forebay.execution_queue q WHERE q.id = ANY (v_ids) AND q.status = 'FAILED';
     DELETE FROM forebay.workflow_execution e WHERE e.id = ANY (v_ids);
-    IF forebay.fb_retire_rows_1(v_ids, p_rows) = 0 THEN
-        INSERT INTO forebay.retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE forebay.fb_retire_remains_1(t.id)
+    IF forebay_r1.retire_rows(v_ids, p_rows) = 0 THEN
+        INSERT INTO forebay.retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE forebay_r1.retire_remains(t.id)
         ON CONFLICT DO NOTHING;
     END IF;
     RETURN QUERY SELECT v_scanned[cardinality(v_scanned)], cardinality(v_ids)::bigint;
@@ -94,7 +94,7 @@ END $fn$;
 
 -- Looks at the next p_scan jobs of this status, oldest first, and deletes those that ended more than p_age_s ago and are not to be
 -- retried. Answers where to go on; no row: there are no more.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_retire_2(p_age_s float8, p_status text, p_from_at timestamptz, p_from_id uuid, p_scan int)
+CREATE OR REPLACE FUNCTION forebay_r1.retire_jobs(p_age_s float8, p_status text, p_from_at timestamptz, p_from_id uuid, p_scan int)
 RETURNS TABLE (at timestamptz, id uuid, retired bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$

@@ -6,7 +6,7 @@ DECLARE
 BEGIN
     FOR v_function IN
         SELECT own.oid::regprocedure AS name FROM pg_proc own
-         WHERE own.pronamespace = 'forebay'::regnamespace
+         WHERE own.pronamespace IN ('forebay'::regnamespace, 'forebay_r1'::regnamespace)
            AND pg_has_role(current_user, own.proowner, 'MEMBER')
            AND (own.proacl IS NULL OR EXISTS (SELECT 1 FROM aclexplode(own.proacl) granted WHERE granted.grantee = 0))
     LOOP

@@ -4,7 +4,7 @@
 -- asks about shard 0.
 --
 -- The oldest ready item of a workspace is the first by rank: with equal priorities the oldest by age.
-CREATE OR REPLACE FUNCTION forebay.fb_sample_1(p_shard smallint, p_most int, p_workspaces int)
+CREATE OR REPLACE FUNCTION forebay_r1.sample_shard(p_shard smallint, p_most int, p_workspaces int)
 RETURNS TABLE (ready bigint, delayed bigint, for_key bigint, for_definition bigint, slots bigint, slots_limit bigint,
     oldest_for_turn_s float8, oldest_for_slot_s float8)
 LANGUAGE plpgsql STABLE

@@ -4,7 +4,7 @@
 -- wanted at a time. A row a task with its claim, and a last one without: the workspace that was served last (null: none was). What it
 -- costs depends on what is wanted and on how many queues are named, not on how much is open. Claims touch no execution row: a task whose execution ends at
 -- this moment is closed behind it.
-CREATE OR REPLACE FUNCTION forebay.fb_tasks_claim_2(
+CREATE OR REPLACE FUNCTION forebay_r1.claim_tasks(
     p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit int, p_lease_s float8)
 RETURNS TABLE (task uuid, claim uuid, place uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -89,7 +89,7 @@ END $fn$;
 
 -- Ends a task under its claim. told: 'accepted'; 'repeat' (this claim ended it so before); 'answered' (this claim ended it otherwise
 -- before); 'lost' (the claim is another's by now, or time is up, or the execution ended); 'missing'.
-CREATE OR REPLACE FUNCTION forebay.fb_task_end_1(
+CREATE OR REPLACE FUNCTION forebay_r1.end_task(
     p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb)
 RETURNS TABLE (told text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -106,7 +106,7 @@ BEGIN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
-    v_lives := forebay.fb_lock_tree_1(a.execution_id);
+    v_lives := forebay_r1.lock_tree(a.execution_id);
     SELECT * INTO a FROM forebay.workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
     v_told := CASE WHEN a.id IS NULL THEN 'missing'
                    WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
@@ -119,6 +119,6 @@ BEGIN
        SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
            answered_at = clock_timestamp(), lease_until = NULL
      WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
-    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay.fb_call_1(a.holder) END, a.holder,
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay_r1.wake_run(a.holder) END, a.holder,
                         (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
 END $fn$;

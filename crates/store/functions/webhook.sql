@@ -2,10 +2,10 @@
 
 -- Adds a delivery for each of these executions and each live webhook of its workspace that asked for that end. Called by whatever
 -- ended them, in its transaction, and only if one of the workspaces has a live webhook. A child's end is told by its root's.
-CREATE OR REPLACE FUNCTION forebay.fb_webhooks_1(p_ended uuid[]) RETURNS void
+CREATE OR REPLACE FUNCTION forebay_r1.add_deliveries(p_ended uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     INSERT INTO forebay.webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
-    SELECT forebay.fb_uuid7(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
+    SELECT forebay.new_id(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
       FROM unnest(p_ended) AS t(id)
      CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
       JOIN forebay.webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
@@ -18,7 +18,7 @@ $fn$;
 -- a sender whose time is up are due. A row a delivery, and a last one without: where to go on, null at the end.
 --
 -- A workspace that another claims for right now is passed over: that one's claim could not be counted yet.
-CREATE OR REPLACE FUNCTION forebay.fb_deliveries_claim_1(
+CREATE OR REPLACE FUNCTION forebay_r1.claim_deliveries(
     p_claim uuid, p_after uuid, p_each int, p_limit int, p_steps int, p_lease_s float8)
 RETURNS TABLE (delivery uuid, place uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off

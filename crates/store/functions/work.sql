@@ -2,7 +2,7 @@
 -- what is held moves only with its claim. Rows are locked projection first, then ours beside it; an execution that ends is locked before both.
 
 -- The bindings that pending jobs have, also those that are gone: one probe of an index for each, however many jobs there are.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_bindings_1() RETURNS SETOF uuid
+CREATE OR REPLACE FUNCTION forebay_r1.bindings_of_pending_jobs() RETURNS SETOF uuid
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
     WITH RECURSIVE w AS (
         (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id IS NOT NULL
@@ -18,14 +18,14 @@ $fn$;
 -- second; of more bindings than p_limit those whose first is due longest. So a crowd of jobs that cannot begin keeps no other
 -- binding's waiting: those whose binding is gone have no turn, nor has a binding whose workspace was full a moment ago.
 -- It reads two index entries for each binding with pending jobs, and at most p_limit jobs of at most p_limit bindings.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_due_1(p_limit int)
+CREATE OR REPLACE FUNCTION forebay_r1.due_jobs(p_limit int)
 RETURNS TABLE (id uuid, retries int, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid,
     stream_type text, stream_version int, created timestamptz, workspace uuid, definition uuid, definition_workspace uuid,
     filter text, input jsonb, workflow_id text)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
     WITH b AS MATERIALIZED (
         SELECT b.*, d.workspace_id AS definition_workspace
-          FROM forebay.fb_jobs_bindings_1() AS w(id)
+          FROM forebay_r1.bindings_of_pending_jobs() AS w(id)
          -- LIMIT 1: always a primary-key probe, never a scan.
          CROSS JOIN LATERAL (SELECT * FROM forebay.event_binding b WHERE b.id = w.id LIMIT 1) b
          CROSS JOIN LATERAL (SELECT d.workspace_id FROM forebay.workflow_definition d WHERE d.id = b.workflow_definition_id LIMIT 1) d
@@ -58,7 +58,7 @@ $fn$;
 -- p_versions: the published version that its input was judged by, which is the one that is run.
 -- Answers what became of each: started, skipped, failed, later (its workspace's backlog is full), moved (another version is published by
 -- now: the job is as it was), or lost.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_start_2(
+CREATE OR REPLACE FUNCTION forebay_r1.start_jobs(
     p_ids uuid[], p_retries int[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[],
     p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics int,
     p_step_ms bigint, p_max_backlog int)
@@ -100,26 +100,26 @@ BEGIN
                    array_agg(s.version) AS versions, array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
               FROM s HAVING count(*) > 0)
         SELECT a.ids[e.ord] AS id, e.outcome, e.execution, a.workflow_ids[e.ord] AS workflow_id
-          FROM a CROSS JOIN LATERAL forebay.fb_enqueue_many_2(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
+          FROM a CROSS JOIN LATERAL forebay.enqueue_many(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
                a.none, a.keys, a.prints, a.triggers, a.none, a.versions, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
     LOOP
         IF t.outcome IN ('accepted', 'existing') THEN
-            PERFORM forebay.fb_job_take_1(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
+            PERFORM forebay_r1.take_job(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
             RETURN QUERY SELECT t.id, 'started', t.execution;
         ELSIF t.outcome = 'full' THEN
             later := later || t.id;
             RETURN QUERY SELECT t.id, 'later', NULL::uuid;
         ELSE
-            PERFORM forebay.fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
-            PERFORM forebay.fb_job_finish_1(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
+            PERFORM forebay_r1.take_job(t.id, p_worker, gen_random_uuid(), NULL);
+            PERFORM forebay_r1.finish_job(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
                                                               ELSE 'the definition or its workspace is gone' END, NULL, true);
             RETURN QUERY SELECT t.id, 'failed', NULL::uuid;
         END IF;
     END LOOP;
 
     FOR t IN SELECT u.id, u.error FROM unnest(p_ids, p_errors) AS u(id, error) WHERE u.id = ANY (taken) AND NOT u.id = ANY (begun) LOOP
-        PERFORM forebay.fb_job_take_1(t.id, p_worker, gen_random_uuid(), NULL);
-        PERFORM forebay.fb_job_finish_1(t.id, '{"skipped": true}', t.error, t.error, true);
+        PERFORM forebay_r1.take_job(t.id, p_worker, gen_random_uuid(), NULL);
+        PERFORM forebay_r1.finish_job(t.id, '{"skipped": true}', t.error, t.error, true);
         RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
     END LOOP;
     RETURN QUERY SELECT u.id, CASE WHEN u.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid FROM unnest(p_ids) AS u(id)
@@ -133,7 +133,7 @@ BEGIN
 END $fn$;
 
 -- A pending job that this transaction has locked becomes our own worker's.
-CREATE OR REPLACE FUNCTION forebay.fb_job_take_1(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
+CREATE OR REPLACE FUNCTION forebay_r1.take_job(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
 LANGUAGE plpgsql AS $fn$
 BEGIN
     UPDATE public.workflow_queue_projection p
@@ -145,7 +145,7 @@ END $fn$;
 
 -- Ends a job that is processing, under the claim it has: failed if there is an error. Answers whether it did. Not to be tried again
 -- unless p_again.
-CREATE OR REPLACE FUNCTION forebay.fb_job_finish_1(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
+CREATE OR REPLACE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
 LANGUAGE plpgsql AS $fn$
 DECLARE
     ended boolean;
@@ -166,7 +166,7 @@ END $fn$;
 -- What follows for a job when its execution ended: called with executions that an event started. A transient error
 -- (a lock timeout, a full disk) is raised, and the caller repeats the end as a whole. Any other never keeps an execution from ending: it
 -- is told to the log, and the recovery loop comes back to it.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_ended_1(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.end_jobs_of(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
     e record;
     done int := 0;
@@ -177,11 +177,11 @@ BEGIN
               WHERE x.completed_at IS NOT NULL ORDER BY x.id
     LOOP
         BEGIN
-            IF e.job IS NOT NULL AND forebay.fb_job_finish_1(e.job, coalesce(e.output, '{}'),
+            IF e.job IS NOT NULL AND forebay_r1.finish_job(e.job, coalesce(e.output, '{}'),
                 CASE WHEN e.status = 'COMPLETED' THEN NULL
                      WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
                      ELSE coalesce(e.error ->> 'message', 'the execution ended ' || e.status) END,
-                CASE WHEN e.status <> 'COMPLETED' THEN forebay.fb_failures_1(e.id, e.error) END,
+                CASE WHEN e.status <> 'COMPLETED' THEN forebay_r1.failure_chain(e.id, e.error) END,
                 e.status <> 'CANCELED')
             THEN
                 done := done + 1;
@@ -190,7 +190,7 @@ BEGIN
             END IF;
         EXCEPTION
             WHEN OTHERS THEN
-                IF forebay.fb_is_transient_1(SQLSTATE) THEN
+                IF forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
@@ -200,8 +200,8 @@ BEGIN
 END $fn$;
 
 -- Fails the jobs of executions whose rows are missing. They are not tried again: the first run may have done its work. Errors are
--- handled as in fb_jobs_ended_1.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_missing_1(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
+-- handled as in end_jobs_of.
+CREATE OR REPLACE FUNCTION forebay_r1.fail_jobs_of_missing(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
     t record;
     done int := 0;
@@ -210,12 +210,12 @@ BEGIN
                JOIN forebay.workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours' ORDER BY j.id
     LOOP
         BEGIN
-            IF forebay.fb_job_finish_1(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
+            IF forebay_r1.finish_job(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
                 done := done + 1;
             END IF;
         EXCEPTION
             WHEN OTHERS THEN
-                IF forebay.fb_is_transient_1(SQLSTATE) THEN
+                IF forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 RAISE WARNING 'the job of execution % could not be ended: %', t.claim_id, SQLERRM;
@@ -225,7 +225,7 @@ BEGIN
 END $fn$;
 
 -- The chain of failures of an execution: its own error, then each node that failed, with its earlier attempts.
-CREATE OR REPLACE FUNCTION forebay.fb_failures_1(p_execution uuid, p_error jsonb) RETURNS text LANGUAGE sql STABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.failure_chain(p_execution uuid, p_error jsonb) RETURNS text LANGUAGE sql STABLE AS $fn$
     SELECT left(concat_ws(E'\n',
         (p_error ->> 'type') || coalesce(' at ' || (p_error ->> 'node'), '') || ': ' || (p_error ->> 'message'),
         (SELECT string_agg(
@@ -239,7 +239,7 @@ $fn$;
 
 -- The types of pending jobs that these stand for (exact, or a prefix: order.*), of one workspace unless that is null. Hops from type to
 -- type within a prefix, at most p_most of them.
-CREATE OR REPLACE FUNCTION forebay.fb_job_types_1(p_workspace uuid, p_types text[], p_most int) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION forebay_r1.pending_types(p_workspace uuid, p_types text[], p_most int) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
     v_asked text;
@@ -272,12 +272,12 @@ END $fn$;
 -- other types, and of other workspaces, is not passed.
 -- A range of one type, not equality: only the index by type has that order. With equality, statistics that know one type alone choose
 -- the index by age and filter.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_of_types_1(p_workspace uuid, p_types text[], p_limit int) RETURNS SETOF uuid
+CREATE OR REPLACE FUNCTION forebay_r1.pending_jobs_of_types(p_workspace uuid, p_types text[], p_limit int) RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 BEGIN
     IF p_workspace IS NULL THEN
         RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay.fb_job_types_1(NULL, p_types, 1000) AS asked(type)) asked
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(NULL, p_types, 1000) AS asked(type)) asked
          CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
                               WHERE j.pending_since IS NOT NULL
                                 AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
@@ -285,7 +285,7 @@ BEGIN
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     ELSE
         RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay.fb_job_types_1(p_workspace, p_types, 1000) AS asked(type)) asked
+        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(p_workspace, p_types, 1000) AS asked(type)) asked
          CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
                               WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
                                 AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
@@ -297,7 +297,7 @@ END $fn$;
 -- Pending jobs claimed for a worker of the API, the oldest first, until they are 1 MiB together; of one workspace unless that is null,
 -- of these types (exact, or a
 -- prefix: order.*) and this id unless those are. Each under a claim of its own, which keeps the lease that was asked for.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_claim_2(
+CREATE OR REPLACE FUNCTION forebay_r1.claim_jobs(
     p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s int, p_limit int)
 RETURNS TABLE (job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamptz)
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
@@ -307,7 +307,7 @@ DECLARE
     -- More than are asked for: other workers may hold the first ones at this moment.
     v_candidates uuid[] := CASE
         WHEN p_id IS NOT NULL THEN ARRAY[p_id]
-        WHEN p_types IS NOT NULL THEN ARRAY(SELECT forebay.fb_jobs_of_types_1(p_workspace, p_types, p_limit * 4 + 100)) END;
+        WHEN p_types IS NOT NULL THEN ARRAY(SELECT forebay_r1.pending_jobs_of_types(p_workspace, p_types, p_limit * 4 + 100)) END;
     v_bytes bigint := 0;
 BEGIN
     FOR t IN
@@ -343,7 +343,7 @@ END $fn$;
 -- A job as a worker of the API may touch it: locked, of its workspace. Answers how it stands for this claim: held, ended (by this
 -- very claim), lost, or null if there is none. What our own worker holds is never its: the claim there is the execution's id, which
 -- everybody can read.
-CREATE OR REPLACE FUNCTION forebay.fb_job_held_1(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.job_standing(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text LANGUAGE plpgsql AS $fn$
 DECLARE
     t record;
 BEGIN
@@ -356,12 +356,12 @@ BEGIN
 END $fn$;
 
 -- Keeps a claim of the API for its lease again, or for another this once, and notes what runs it.
-CREATE OR REPLACE FUNCTION forebay.fb_job_beat_1(
+CREATE OR REPLACE FUNCTION forebay_r1.heartbeat_job(
     p_id uuid, p_workspace uuid, p_claim uuid, p_lease_s int, p_workflow_id text, p_run_id text)
 RETURNS TABLE (answer text, lease_until timestamptz) LANGUAGE plpgsql AS $fn$
 #variable_conflict use_column
 DECLARE
-    stands text := forebay.fb_job_held_1(p_id, p_workspace, p_claim);
+    stands text := forebay_r1.job_standing(p_id, p_workspace, p_claim);
 BEGIN
     IF stands = 'held' THEN
         IF p_workflow_id IS NOT NULL OR p_run_id IS NOT NULL THEN
@@ -379,13 +379,13 @@ BEGIN
 END $fn$;
 
 -- Ends a job that this claim holds. Told twice, the second finds it done.
-CREATE OR REPLACE FUNCTION forebay.fb_job_end_1(
+CREATE OR REPLACE FUNCTION forebay_r1.end_job(
     p_id uuid, p_workspace uuid, p_claim uuid, p_result jsonb, p_error text, p_stack text) RETURNS text LANGUAGE plpgsql AS $fn$
 DECLARE
-    stands text := forebay.fb_job_held_1(p_id, p_workspace, p_claim);
+    stands text := forebay_r1.job_standing(p_id, p_workspace, p_claim);
 BEGIN
     IF stands = 'held' THEN
-        PERFORM forebay.fb_job_finish_1(p_id, p_result, p_error, p_stack, true);
+        PERFORM forebay_r1.finish_job(p_id, p_result, p_error, p_stack, true);
         RETURN 'ended';
     END IF;
     -- The same end, told again.
@@ -394,7 +394,7 @@ BEGIN
 END $fn$;
 
 -- Failed jobs whose wait is over are pending again. p_waits[n] is how long after failure n, in seconds.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_retry_1(p_waits float8[], p_limit int) RETURNS int LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION forebay_r1.retry_jobs(p_waits float8[], p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
     done int;
@@ -410,7 +410,7 @@ BEGIN
 END $fn$;
 
 -- Jobs whose worker is gone are pending again: those held by plain SQL or the API, when their lease is over.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_recover_1(p_limit int) RETURNS int LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION forebay_r1.recover_jobs(p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
     t record;
@@ -430,13 +430,13 @@ END $fn$;
 
 -- Due jobs whose binding is gone are nobody's of ours: deleting a definition, or publishing it with another event type, leaves them so,
 -- and so does an event that was folded while its binding went. A binding that is gone does not come back. p_limit at most.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_unbound_1(p_limit int) RETURNS int LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION forebay_r1.put_aside_unbound_jobs(p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
     done int;
 BEGIN
     WITH gone AS MATERIALIZED (
-        SELECT w.id FROM forebay.fb_jobs_bindings_1() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding b WHERE b.id = w.id)),
+        SELECT w.id FROM forebay_r1.bindings_of_pending_jobs() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding b WHERE b.id = w.id)),
     t AS MATERIALIZED (
         SELECT j.id FROM gone
          CROSS JOIN LATERAL (SELECT j.id FROM forebay.workflow_queue_job j
@@ -450,7 +450,7 @@ END $fn$;
 
 -- Our own worker's jobs whose execution is over, or gone: ended after it, failed with its dead letter, or pending again. While a ticket
 -- of a missing execution holds a slot, its run may be alive: the job waits for the end of that ticket.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_reconcile_1(p_limit int) RETURNS int LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION forebay_r1.reconcile_jobs(p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
     t record;
@@ -465,9 +465,9 @@ BEGIN
               ORDER BY j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
     LOOP
         IF t.execution IS NOT NULL THEN
-            done := done + forebay.fb_jobs_ended_1(ARRAY[t.execution]);
+            done := done + forebay_r1.end_jobs_of(ARRAY[t.execution]);
         ELSIF t.ticket = 'FAILED' THEN
-            done := done + forebay.fb_jobs_missing_1(ARRAY[t.claim_id]);
+            done := done + forebay_r1.fail_jobs_of_missing(ARRAY[t.claim_id]);
         ELSE
             PERFORM set_config('forebay.claim', t.claim_id::text, true);
             UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
@@ -479,36 +479,36 @@ BEGIN
 END $fn$;
 
 -- The projection as its facts tell it: the first of each stream for what never changes, the last for the rest.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_folded_1() RETURNS SETOF public.workflow_queue_projection LANGUAGE sql STABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.folded_jobs() RETURNS SETOF public.workflow_queue_projection LANGUAGE sql STABLE AS $fn$
     SELECT (jsonb_populate_record(NULL::public.workflow_queue_projection,
         coalesce(jsonb_build_object('event_data', e.event_data), '{}') || a.event_data || z.event_data)).*
       FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM public.domain_events f
              WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
       JOIN public.domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
-      LEFT JOIN LATERAL forebay.fb_event_of_1((a.event_data ->> 'event_id')::uuid,
+      LEFT JOIN LATERAL forebay.event_of((a.event_data ->> 'event_id')::uuid,
            coalesce((a.event_metadata ->> 'event_workspace_id')::uuid, a.workspace_id),
            (a.event_data ->> 'stream_id')::uuid, a.event_data ->> 'stream_type', a.event_data ->> 'event_type') e ON true
      WHERE z.event_type <> 'workflow.queue.retired'
 $fn$;
 
 -- How the table differs from its facts: missing (no row), extra (no facts), changed.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_differ_1() RETURNS TABLE (id uuid, how text) LANGUAGE sql STABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.differing_jobs() RETURNS TABLE (id uuid, how text) LANGUAGE sql STABLE AS $fn$
     SELECT coalesce(f.id, p.id), CASE WHEN p.id IS NULL THEN 'missing' WHEN f.id IS NULL THEN 'extra' ELSE 'changed' END
-      FROM forebay.fb_jobs_folded_1() f FULL JOIN public.workflow_queue_projection p ON p.id = f.id
+      FROM forebay_r1.folded_jobs() f FULL JOIN public.workflow_queue_projection p ON p.id = f.id
      WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
 $fn$;
 
 -- Makes the table what its facts say, and answers what that took. Nobody writes meanwhile; only what differs is written.
-CREATE OR REPLACE FUNCTION forebay.fb_jobs_rebuild_1() RETURNS TABLE (id uuid, how text) LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.rebuild_jobs() RETURNS TABLE (id uuid, how text) LANGUAGE plpgsql AS $fn$
 #variable_conflict use_column
 DECLARE
     found record;
 BEGIN
     LOCK TABLE public.workflow_queue_projection IN SHARE ROW EXCLUSIVE MODE;
     PERFORM set_config('forebay.projection', 'rebuild', true);
-    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM forebay.fb_jobs_differ_1() d;
+    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM forebay_r1.differing_jobs() d;
     DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (found.ids);
-    INSERT INTO public.workflow_queue_projection SELECT f.* FROM forebay.fb_jobs_folded_1() f WHERE f.id = ANY (found.ids);
+    INSERT INTO public.workflow_queue_projection SELECT f.* FROM forebay_r1.folded_jobs() f WHERE f.id = ANY (found.ids);
     DELETE FROM forebay.workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM public.workflow_queue_projection p WHERE p.id = j.id);
     -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
     INSERT INTO forebay.workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
@@ -519,7 +519,7 @@ BEGIN
       FROM public.workflow_queue_projection p
      CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM public.domain_events f
                           WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
-      LEFT JOIN LATERAL forebay.fb_event_of_1(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
+      LEFT JOIN LATERAL forebay.event_of(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
            p.stream_id, p.stream_type, p.event_type) e ON true
      WHERE p.id = ANY (found.ids)
     ON CONFLICT (id) DO NOTHING;

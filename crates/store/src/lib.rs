@@ -22,6 +22,7 @@ pub mod migrate;
 pub mod page;
 pub mod process;
 pub mod queue;
+pub mod release;
 pub mod retention;
 pub mod run;
 pub mod schedule;

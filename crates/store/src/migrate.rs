@@ -1,17 +1,24 @@
 //! Brings the database up to this build: migrations once, functions every time.
 //!
+//! ```text
+//! forebay      tables, trigger functions, functions that other programs call   replaced by the newest build only
+//! forebay_rN   functions that only processes of release N call                 made by that release, for itself
+//! ```
+//!
 //! Invariants
 //! - One process migrates, the others wait for it: an advisory lock is held around everything.
-//! - Migrations only grow; functions are re-applied, and one whose signature changes gets a new
-//!   name, so that two builds can run side by side. The older of two leaves what it finds.
+//! - Two releases run side by side: each has functions of its own, and no table, trigger, view or default refers to them.
+//! - The older of two builds leaves what it finds in `forebay`. What is there stays backward compatible: a function whose
+//!   parameters change stands beside the one before.
 //!
-//! Not here: the schema itself (`migrations/`, `functions/`).
+//! Not here: the schema itself (`migrations/`, `functions/`), which release this is (`release`).
 
 use tokio_postgres::Client;
 
 use crate::Error;
 use crate::connect::Target;
 use crate::process::lease;
+use crate::release;
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -34,8 +41,8 @@ pub const SHARED: [(&str, &str); 7] = [
     ("triggers", include_str!("../functions/shared/triggers.sql")),
 ];
 
-/// The functions that only our own processes call, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 18] = [
+/// The functions of this release, in the order in which they are applied.
+pub const FUNCTIONS: [(&str, &str); 19] = [
     ("rerun", include_str!("../functions/rerun.sql")),
     ("append", include_str!("../functions/append.sql")),
     ("work", include_str!("../functions/work.sql")),
@@ -54,10 +61,9 @@ pub const FUNCTIONS: [(&str, &str); 18] = [
     ("beat", include_str!("../functions/beat.sql")),
     ("lists", include_str!("../functions/lists.sql")),
     ("sample", include_str!("../functions/sample.sql")),
+    // Last: it speaks of all the others.
+    ("rights", include_str!("../functions/rights.sql")),
 ];
-
-/// Who may call them.
-const RIGHTS: &str = include_str!("../functions/rights.sql");
 
 /// Serialises migrations over all processes of one database.
 const LOCK: &str = "hashtextextended('forebay.migrate', 0)";
@@ -165,13 +171,14 @@ pub async fn check(target: &Target) -> Result<(), MigrateError> {
     }
 }
 
-/// Makes the schema. Its owner may have made it already, for a role that may not.
-async fn make_schema(client: &Client) -> Result<(), MigrateError> {
+/// Makes a schema unless it is there: its owner may have made it, for a role that may not.
+async fn make_schema(client: &Client, schema: &str) -> Result<bool, Error> {
     let there = "SELECT to_regnamespace($1) IS NOT NULL";
-    if !client.query_one(there, &[&SCHEMA]).await.map_err(Error::from)?.get::<_, bool>(0) {
-        client.batch_execute(&format!("CREATE SCHEMA {SCHEMA}")).await.map_err(Error::from)?;
+    if client.query_one(there, &[&schema]).await?.get::<_, bool>(0) {
+        return Ok(false);
     }
-    Ok(())
+    client.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+    Ok(true)
 }
 
 async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
@@ -186,15 +193,25 @@ async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
     // Two builds run side by side during an upgrade.
     if applied > newest() {
         tracing::info!("The database was migrated by a newer build; this one leaves it as it is");
+        if make_schema(client, release::SCHEMA).await? {
+            replace(client, &FUNCTIONS).await?;
+        }
         return Ok(Report { applied: Vec::new() });
     }
-    make_schema(client).await?;
+    make_schema(client, SCHEMA).await?;
     let report = runner().run_async(client).await.map_err(|error| match error.kind() {
         refinery::error::Kind::DivergentVersion(ours, _) => MigrateError::Diverged(ours.to_string()),
         _ => MigrateError::Failed(Box::new(error)),
     })?;
-    let functions: String = SHARED.iter().chain(&FUNCTIONS).map(|(_, text)| format!("{text}\n")).collect();
-    client.batch_execute(&format!("BEGIN;\n{functions}{RIGHTS}COMMIT;")).await.map_err(Error::from)?;
+    make_schema(client, release::SCHEMA).await?;
+    replace(client, &SHARED).await?;
+    replace(client, &FUNCTIONS).await?;
     let applied = report.applied_migrations().iter().map(ToString::to_string).collect();
     Ok(Report { applied })
+}
+
+/// Puts functions in place, all or none.
+async fn replace(client: &Client, functions: &[(&str, &str)]) -> Result<(), Error> {
+    let functions: String = functions.iter().map(|(_, text)| format!("{text}\n")).collect();
+    Ok(client.batch_execute(&format!("BEGIN;\n{functions}COMMIT;")).await?)
 }

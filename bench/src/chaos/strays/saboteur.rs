@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use super::wire::{self, Group, Message, Statements};
 
 /// What is never sabotaged: heartbeats, and a listener's only statement.
-const SPARED: [&str; 4] = ["fb_beat", "LISTEN", "INTO forebay.process", "UPDATE forebay.process"];
+const SPARED: [&str; 4] = ["heartbeat(", "LISTEN", "INTO forebay.process", "UPDATE forebay.process"];
 
 const LOCK_TIMEOUT: &str = "55P03";
 /// A check that the data does not pass.

@@ -144,7 +144,7 @@ async fn a_start_of_a_workspace_that_was_full_is_heard_when_its_slot_was_freed_e
     let second = tenant.start(&light).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     // Ended by somebody who tells nobody.
-    let end = "SELECT fb_complete_1(ARRAY['ID'::uuid], ARRAY['CANCELED'], ARRAY[NULL::jsonb], ARRAY[NULL::jsonb],
+    let end = "SELECT forebay_r1.complete(ARRAY['ID'::uuid], ARRAY['CANCELED'], ARRAY[NULL::jsonb], ARRAY[NULL::jsonb],
                                     ARRAY[NULL::uuid], NULL, 'test')";
     world.run_sql(&end.replace("ID", &first)).await;
     let third = tenant.start(&light).await;

@@ -313,7 +313,7 @@ async fn a_process_that_dies_while_it_brings_jobs_back_does_not_keep_them_waitin
     // Its pass stops in the middle, and it dies with the lease in its hand.
     let client = world.database.client().await;
     client.batch_execute("BEGIN; LOCK TABLE workflow_queue_projection IN ACCESS EXCLUSIVE MODE").await.expect("a lock");
-    let waits = "pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%fb_jobs_retry%'";
+    let waits = "pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%retry_jobs%'";
     until("a pass that waits", async || (world.count(waits).await > 0).then_some(())).await;
     world.server.process.sigkill();
     client.batch_execute("COMMIT").await.expect("the end of the lock");

@@ -170,14 +170,18 @@ fn every_statement_is_used_and_every_use_has_its_file() {
 
 #[test]
 fn every_sql_function_is_applied() {
-    let applied: BTreeMap<String, &str> = store::migrate::FUNCTIONS
-        .iter()
-        .map(|(name, text)| (format!("crates/store/functions/{name}.sql"), *text))
-        .collect();
+    let of = |folder: &'static str| {
+        move |(name, text): &(&str, &'static str)| (format!("crates/store/functions/{folder}{name}.sql"), *text)
+    };
+    let shared = store::migrate::SHARED.iter().map(of("shared/"));
+    let applied: BTreeMap<String, &str> = store::migrate::FUNCTIONS.iter().map(of("")).chain(shared).collect();
     let files = files();
     let stored = files.iter().filter(|file| file.path.starts_with("crates/store/functions/"));
     let wrong = stored.filter(|file| applied.get(&file.path) != Some(&file.text.as_str()));
-    check("list it in store::migrate::FUNCTIONS under its own name", wrong.map(|file| file.path.clone()).collect());
+    check(
+        "list it in store::migrate::FUNCTIONS or SHARED under its own name",
+        wrong.map(|file| file.path.clone()).collect(),
+    );
 }
 
 #[test]

@@ -43,5 +43,5 @@ await call('no such schema', supabase.schema('private').from('workflow_queue_pro
 await call('insert', table().insert({ status: 'pending' }));
 await call('delete', table().delete().eq('id', first));
 await call('or', table().select().or('status.eq.pending,status.eq.failed'));
-await call('function', supabase.rpc('fb_claim_3', {}));
+await call('function', supabase.rpc('claim', {}));
 say({ said: 'done' });

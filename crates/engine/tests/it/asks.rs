@@ -12,8 +12,8 @@ use crate::world::World;
 
 /// An ask whose word is heard late: it waits for a lock and says that it is open, as it was when it was made. Who made it is the test.
 const LATE: &str = "
-ALTER FUNCTION fb_ask_1(uuid, uuid, bigint, uuid, text, int, uuid, int, text, text, text, text, float8, jsonb, float8) RENAME TO fb_ask_now;
-CREATE FUNCTION fb_ask_1(uuid, uuid, bigint, uuid, text, int, uuid, int, text, text, text, text, float8, jsonb, float8)
+ALTER FUNCTION forebay_r1.open_wait(uuid, uuid, bigint, uuid, text, int, uuid, int, text, text, text, text, float8, jsonb, float8) RENAME TO open_wait_now;
+CREATE FUNCTION forebay_r1.open_wait(uuid, uuid, bigint, uuid, text, int, uuid, int, text, text, text, text, float8, jsonb, float8)
 RETURNS TABLE (held boolean, status text, attempt int, expires_in_s float8, outcome text, output jsonb, error jsonb, answered_by text,
                answered_at timestamptz)
 LANGUAGE plpgsql AS $$
@@ -22,7 +22,7 @@ BEGIN
     RETURN QUERY SELECT true, 'OPEN', 1, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
 END $$";
 
-const ASK: &str = "SELECT a.status FROM workflow_execution e CROSS JOIN LATERAL fb_ask_now(e.id, e.owner, e.owner_epoch, e.id, 'ask', 0,
+const ASK: &str = "SELECT a.status FROM workflow_execution e CROSS JOIN LATERAL forebay_r1.open_wait_now(e.id, e.owner, e.owner_epoch, e.id, 'ask', 0,
     e.workspace_id, 1, 'WAIT', NULL, NULL, NULL, NULL, '{}', NULL) a";
 
 async fn until(world: &World, what: &str) {

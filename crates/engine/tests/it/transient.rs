@@ -142,8 +142,7 @@ async fn an_answer_that_was_taken_and_whose_reply_was_lost_is_read_again() {
     trouble.process.engine.signal(trouble.id);
     trouble.cut().await;
     // As if the first try had been committed.
-    let taken =
-        "SELECT count(*) FROM workflow_execution e, fb_answers_1(e.id, e.owner, e.owner_epoch) a WHERE a.node = 'ask'";
+    let taken = "SELECT count(*) FROM workflow_execution e, forebay_r1.take_answers(e.id, e.owner, e.owner_epoch) a WHERE a.node = 'ask'";
     assert_eq!(trouble.client.query_one(taken, &[]).await.expect("taken").get::<_, i64>(0), 1);
     trouble.unlock().await;
     trouble.ends_undisturbed().await;

@@ -10,7 +10,7 @@
 -- with the limit.
 --
 -- p_keep: note the count. Not from within another program's transaction: its lock would last.
-CREATE OR REPLACE FUNCTION forebay.fb_backlog_room_1(p_workspace uuid, p_limit int, p_arriving int, p_keep boolean)
+CREATE OR REPLACE FUNCTION forebay.backlog_room(p_workspace uuid, p_limit int, p_arriving int, p_keep boolean)
 RETURNS int LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $fn$

@@ -8,7 +8,7 @@
 -- p_max_backlog is the limit of workspaces that have none of their own; where it is null too, the tier's
 -- holds. The tier's limit is not checked without p_keep_count (`forebay_enqueue`): a large backlog is cheap to count only if
 -- the count is kept, and keeping it would lock a row until the caller's transaction ends.
-CREATE OR REPLACE FUNCTION forebay.fb_enqueue_many_2(
+CREATE OR REPLACE FUNCTION forebay.enqueue_many(
     p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[],
     p_run_at timestamptz[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[],
     p_traces text[], p_versions uuid[], p_reruns uuid[], p_actor text, p_semantics int, p_step_ms bigint,
@@ -35,7 +35,7 @@ BEGIN
          CROSS JOIN LATERAL (SELECT coalesce(w.max_backlog, p_max_backlog,
                 (SELECT r.max_backlog FROM forebay.tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
          WHERE l.lim IS NOT NULL),
-    r AS MATERIALIZED (SELECT w.ws, forebay.fb_backlog_room_1(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
+    r AS MATERIALIZED (SELECT w.ws, forebay.backlog_room(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
     SELECT coalesce(array_agg(t.id), '{}') INTO refused
       FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
               FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
@@ -99,7 +99,7 @@ BEGIN
           INTO gates
           FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
                   FROM forebay.execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
-        PERFORM forebay.fb_open_1(gates.ws, gates.def, gates.key);
+        PERFORM forebay.unblock(gates.ws, gates.def, gates.key);
     ELSIF cardinality(accepted) = cardinality(p_ids) AND queued.least = queued.most THEN
         -- Nothing was refused or there before: no answer has to be looked up.
         RETURN QUERY SELECT t.ord, 'accepted', t.id, t.ws, queued.least
@@ -140,7 +140,7 @@ CREATE OR REPLACE FUNCTION forebay.enqueue(
     run_at timestamptz DEFAULT NULL, concurrency_key text DEFAULT NULL, idempotency_key text DEFAULT NULL)
 RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 DECLARE
-    new_id uuid := forebay.fb_uuid7();
+    new_id uuid := forebay.new_id();
     r record;
 BEGIN
     -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
@@ -151,12 +151,12 @@ BEGIN
     IF priority NOT BETWEEN 1 AND 5 THEN
         RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
     END IF;
-    SELECT * INTO r FROM forebay.fb_enqueue_many_2(
+    SELECT * INTO r FROM forebay.enqueue_many(
         ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || forebay.fb_caller_1(), 3,
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || forebay.caller(), 3,
         60000, NULL, false);
     IF r.outcome IN ('accepted', 'existing') THEN
         RETURN r.execution;
@@ -170,7 +170,7 @@ BEGIN
                                        ELSE 'no_data_found' END;
 END $fn$;
 
-CREATE OR REPLACE FUNCTION forebay.fb_uuid7() RETURNS uuid LANGUAGE sql VOLATILE AS $fn$
+CREATE OR REPLACE FUNCTION forebay.new_id() RETURNS uuid LANGUAGE sql VOLATILE AS $fn$
     SELECT encode(
         set_bit(set_bit(
             overlay(uuid_send(gen_random_uuid()) PLACING
@@ -179,11 +179,11 @@ CREATE OR REPLACE FUNCTION forebay.fb_uuid7() RETURNS uuid LANGUAGE sql VOLATILE
 $fn$;
 
 -- Who is connected, as far as that role was allowed to say: current_user is the owner inside a function that runs with its owner's rights.
-CREATE OR REPLACE FUNCTION forebay.fb_caller_1() RETURNS text LANGUAGE sql STABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay.caller() RETURNS text LANGUAGE sql STABLE AS $fn$
     SELECT CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END
 $fn$;
 
 -- Is who is connected one of ours: the owner of these tables, or a member of that role?
-CREATE OR REPLACE FUNCTION forebay.fb_is_ours_1() RETURNS boolean LANGUAGE sql STABLE AS $fn$
-    SELECT pg_has_role(forebay.fb_caller_1()::name, owned.relowner, 'MEMBER') FROM pg_catalog.pg_class owned WHERE owned.oid = 'public.domain_events'::regclass
+CREATE OR REPLACE FUNCTION forebay.is_ours() RETURNS boolean LANGUAGE sql STABLE AS $fn$
+    SELECT pg_has_role(forebay.caller()::name, owned.relowner, 'MEMBER') FROM pg_catalog.pg_class owned WHERE owned.oid = 'public.domain_events'::regclass
 $fn$;

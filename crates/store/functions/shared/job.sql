@@ -2,18 +2,18 @@
 -- walks every pair through both.
 --
 -- forebay.projection, for a transaction of ours: 'rebuild' writes rows as they are, 'retention' may delete. forebay.claim: the claim
--- that the transaction shows. Anybody can set these: the first counts only for the owner of the tables and its members (fb_is_ours_1), and
+-- that the transaction shows. Anybody can set these: the first counts only for the owner of the tables and its members (is_ours), and
 -- so does the claim of our own worker, which is the execution's id and can be read.
 --
 -- The triggers run with their owner's rights: who may update a row needs no right on what is beside it.
 
-CREATE OR REPLACE FUNCTION forebay.fb_job_refuse(p_message text, p_hint text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay.job_refuse(p_message text, p_hint text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
     RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '') USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
 END $fn$;
 
 -- Why a job of one status cannot have another; null if it can. A status that there is not is the CHECK's to refuse.
-CREATE OR REPLACE FUNCTION forebay.fb_job_illegal(p_from text, p_to text, p_retries int) RETURNS text LANGUAGE sql IMMUTABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay.job_illegal(p_from text, p_to text, p_retries int) RETURNS text LANGUAGE sql IMMUTABLE AS $fn$
     SELECT CASE
         WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
         WHEN p_from = p_to THEN NULL
@@ -29,13 +29,13 @@ CREATE OR REPLACE FUNCTION forebay.fb_job_illegal(p_from text, p_to text, p_retr
 $fn$;
 
 -- What kind of transaction of ours this is, if it is one.
-CREATE OR REPLACE FUNCTION forebay.fb_job_mode_1() RETURNS text LANGUAGE sql STABLE AS $fn$
-    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.fb_is_ours_1() THEN current_setting('forebay.projection', true) END
+CREATE OR REPLACE FUNCTION forebay.job_mode() RETURNS text LANGUAGE sql STABLE AS $fn$
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_ours() THEN current_setting('forebay.projection', true) END
 $fn$;
 
-CREATE OR REPLACE FUNCTION forebay.fb_job_guard() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
+CREATE OR REPLACE FUNCTION forebay.job_guard() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 DECLARE
-    v_mode text := forebay.fb_job_mode_1();
+    v_mode text := forebay.job_mode();
     v_why text;
     v_job forebay.workflow_queue_job;
 BEGIN
@@ -44,37 +44,37 @@ BEGIN
     END IF;
     IF TG_OP = 'INSERT' THEN
         IF NEW.status IN ('processing', 'completed', 'failed') OR NEW.retry_count <> 0 THEN
-            PERFORM forebay.fb_job_refuse('a job begins pending', 'insert an event, or a pending row');
+            PERFORM forebay.job_refuse('a job begins pending', 'insert an event, or a pending row');
         END IF;
         RETURN NEW;
     END IF;
     IF TG_OP = 'DELETE' THEN
         IF v_mode IS DISTINCT FROM 'retention' THEN
-            PERFORM forebay.fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+            PERFORM forebay.job_refuse('jobs are deleted by retention only', 'set retention.job_days');
         END IF;
         RETURN OLD;
     END IF;
 
-    v_why := forebay.fb_job_illegal(OLD.status, NEW.status, OLD.retry_count);
+    v_why := forebay.job_illegal(OLD.status, NEW.status, OLD.retry_count);
     IF v_why IS NOT NULL THEN
-        PERFORM forebay.fb_job_refuse(v_why);
+        PERFORM forebay.job_refuse(v_why);
     END IF;
     IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
        IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type, NEW.created_at) THEN
-        PERFORM forebay.fb_job_refuse('a job''s event does not change');
+        PERFORM forebay.job_refuse('a job''s event does not change');
     END IF;
     IF OLD.status = 'processing' THEN
         SELECT * INTO v_job FROM forebay.workflow_queue_job j WHERE j.id = OLD.id;
         IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
-           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT forebay.fb_is_ours_1()) THEN
-            PERFORM forebay.fb_job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
+           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT forebay.is_ours()) THEN
+            PERFORM forebay.job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
         END IF;
     END IF;
-    RETURN forebay.fb_job_shaped(OLD, NEW);
+    RETURN forebay.job_shaped(OLD, NEW);
 END $fn$;
 
 -- The row after a legal step: what belongs to its new status, and nothing else.
-CREATE OR REPLACE FUNCTION forebay.fb_job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
+CREATE OR REPLACE FUNCTION forebay.job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
 RETURNS public.workflow_queue_projection LANGUAGE plpgsql AS $fn$
 DECLARE
     v_given int := p_new.retry_count;
@@ -85,7 +85,7 @@ BEGIN
     p_new.retry_count := p_old.retry_count;
     IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
         IF p_new.worker_id IS NULL THEN
-            PERFORM forebay.fb_job_refuse('a claim says whose it is', 'set worker_id');
+            PERFORM forebay.job_refuse('a claim says whose it is', 'set worker_id');
         END IF;
         p_new.claimed_at := least(coalesce(p_new.claimed_at, now()), now());
     ELSIF p_new.status = 'pending' AND p_old.status <> 'pending' THEN
@@ -110,7 +110,7 @@ BEGIN
         v_before.updated_at := p_new.updated_at;
         IF p_new.status = 'processing' THEN
             IF p_new.worker_id IS DISTINCT FROM p_old.worker_id THEN
-                PERFORM forebay.fb_job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
+                PERFORM forebay.job_refuse(format('a processing job cannot be claimed: %s holds it', p_old.worker_id));
             END IF;
             p_new.claimed_at := least(p_new.claimed_at, now());
             v_before.claimed_at := p_new.claimed_at;
@@ -118,22 +118,22 @@ BEGIN
             v_before.workflow_run_id := p_new.workflow_run_id;
         END IF;
         IF v_before IS DISTINCT FROM p_new THEN
-            PERFORM forebay.fb_job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
+            PERFORM forebay.job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
         END IF;
     END IF;
     IF v_given <> p_old.retry_count THEN
-        PERFORM forebay.fb_job_refuse('retry_count counts failures', 'it cannot be set');
+        PERFORM forebay.job_refuse('retry_count counts failures', 'it cannot be set');
     END IF;
     RETURN p_new;
 END $fn$;
 
 -- After a step: what is ours beside the row, and the fact.
-CREATE OR REPLACE FUNCTION forebay.fb_job_moved() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
+CREATE OR REPLACE FUNCTION forebay.job_moved() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 DECLARE
     v_fact text;
     v_job forebay.workflow_queue_job;
 BEGIN
-    IF forebay.fb_job_mode_1() = 'rebuild' THEN
+    IF forebay.job_mode() = 'rebuild' THEN
         RETURN NULL;
     END IF;
     v_fact := CASE
@@ -146,7 +146,7 @@ BEGIN
     IF TG_OP = 'DELETE' THEN
         DELETE FROM forebay.workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
         v_job.version := coalesce(v_job.version, 0) + 1;
-        PERFORM forebay.fb_job_fact(OLD, v_fact, v_job);
+        PERFORM forebay.job_fact(OLD, v_fact, v_job);
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
@@ -155,19 +155,19 @@ BEGIN
         INSERT INTO forebay.workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
         SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
           FROM (SELECT 1) one
-          LEFT JOIN forebay.fb_event_of_1(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
+          LEFT JOIN forebay.event_of(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
           LEFT JOIN forebay.workspace ON workspace.id = event.workspace_id
         ON CONFLICT (id) DO UPDATE SET version = j.version + 1, event_type = excluded.event_type
         RETURNING * INTO v_job;
     ELSE
-        v_job := forebay.fb_job_beside(OLD, NEW);
+        v_job := forebay.job_beside(OLD, NEW);
     END IF;
-    PERFORM forebay.fb_job_fact(NEW, v_fact, v_job);
+    PERFORM forebay.job_fact(NEW, v_fact, v_job);
     RETURN NULL;
 END $fn$;
 
 -- What is ours beside a row that was changed. A claim is plain SQL's until a function of ours says otherwise.
-CREATE OR REPLACE FUNCTION forebay.fb_job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
+CREATE OR REPLACE FUNCTION forebay.job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
 RETURNS forebay.workflow_queue_job LANGUAGE plpgsql AS $fn$
 DECLARE
     v_job forebay.workflow_queue_job;
@@ -197,7 +197,7 @@ END $fn$;
 
 -- The fact of a step, with every column that can change. The first also has what cannot, but for the payload, which is its event's. An
 -- event's workspace that did not exist is not the fact's, and is noted beside.
-CREATE OR REPLACE FUNCTION forebay.fb_job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job)
+CREATE OR REPLACE FUNCTION forebay.job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job)
 RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
     INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
@@ -214,7 +214,7 @@ END $fn$;
 
 -- Notes a change of the projection for whoever follows it. Its workspace is its job's: the id of an event alone does not tell whose it is. When
 -- the job is gone, its last fact tells; a row that was written without facts belongs to its event.
-CREATE OR REPLACE FUNCTION forebay.fb_log_projection_1() RETURNS trigger
+CREATE OR REPLACE FUNCTION forebay.log_projection() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
 AS $fn$
 DECLARE
@@ -230,7 +230,7 @@ BEGIN
             (SELECT fact.workspace_id FROM public.domain_events fact
               WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue' ORDER BY fact.stream_version DESC LIMIT 1)
             UNION ALL
-            SELECT event.workspace_id FROM forebay.fb_event_of_1(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
+            SELECT event.workspace_id FROM forebay.event_of(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
             LIMIT 1) found ON true;
     -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
     IF pg_try_advisory_xact_lock(724001) THEN
@@ -239,8 +239,8 @@ BEGIN
     RETURN NULL;
 END $fn$;
 
-CREATE OR REPLACE FUNCTION forebay.fb_job_truncate() RETURNS trigger LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay.job_truncate() RETURNS trigger LANGUAGE plpgsql AS $fn$
 BEGIN
-    PERFORM forebay.fb_job_refuse('jobs are deleted by retention only', 'set retention.job_days');
+    PERFORM forebay.job_refuse('jobs are deleted by retention only', 'set retention.job_days');
     RETURN NULL;
 END $fn$;

@@ -6,7 +6,7 @@
 -- wait for its definition, where the next end finds it whatever its key; until then it takes its
 -- key's room. Ready items are thereby no more than the limits let start. What waits for a deleted
 -- definition is let through nowhere: it is failed where it stands.
-CREATE OR REPLACE FUNCTION forebay.fb_open_1(p_workspaces uuid[], p_definitions uuid[], p_keys text[])
+CREATE OR REPLACE FUNCTION forebay.unblock(p_workspaces uuid[], p_definitions uuid[], p_keys text[])
 RETURNS SETOF uuid LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$

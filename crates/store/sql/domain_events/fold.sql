@@ -1,2 +1,2 @@
 -- Folds again events whose stored error is transient: functions/append.sql.
-SELECT forebay.fb_events_fold_1($1::int)
+SELECT forebay_r1.fold_failed_events($1::int)

@@ -1,2 +1,2 @@
 -- Folds an event again whose handling failed: functions/append.sql.
-SELECT forebay.fb_event_retry_2($1::bigint) AS folded
+SELECT forebay_r1.fold_event($1::bigint) AS folded

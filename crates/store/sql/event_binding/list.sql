@@ -7,7 +7,7 @@ FROM (
     FROM forebay.event_binding own
     UNION ALL
     SELECT built.id, NULL, built.event_type, NULL, true, false, NULL, NULL, NULL, built.lease_s, 'epoch', 'epoch'
-    FROM forebay.fb_built_in_1() built) b
+    FROM forebay.built_in_bindings() built) b
 LEFT JOIN forebay.workflow_definition d ON d.id = b.workflow_definition_id
 WHERE b.id > $1::uuid
   AND ($2::uuid IS NULL OR b.workspace_id = $2)

@@ -1,3 +1,3 @@
 -- How a shard stands, bounded: functions/sample.sql.
 SELECT ready, delayed, for_key, for_definition, slots, slots_limit, oldest_for_turn_s, oldest_for_slot_s
-FROM forebay.fb_sample_1($1::smallint, $2::int, $3::int)
+FROM forebay_r1.sample_shard($1::smallint, $2::int, $3::int)

@@ -11,7 +11,7 @@ WITH t AS MATERIALIZED (
     ) d ON true)
 SELECT r.ord, CASE WHEN t.moved AND r.outcome = 'not_found' THEN 'moved' ELSE r.outcome END AS outcome, r.execution,
        r.workspace, r.stage
-FROM forebay.fb_enqueue_many_2($1::uuid[], $2::uuid[],
+FROM forebay.enqueue_many($1::uuid[], $2::uuid[],
     -- No definition has this id, so nothing that moved is accepted.
     ARRAY(SELECT CASE WHEN t.moved THEN '00000000-0000-0000-0000-000000000000' ELSE t.definition END FROM t ORDER BY t.ord),
     $4::jsonb[], $5::smallint[], $6::timestamptz[], $7::text[],

@@ -1,2 +1,2 @@
 -- Executions that ended long ago: functions/retire.sql.
-SELECT r.next, r.retired FROM forebay.fb_retire_1($1::float8, $2::float8, $3::uuid, $4::int, $5::int) r
+SELECT r.next, r.retired FROM forebay_r1.retire_executions($1::float8, $2::float8, $3::uuid, $4::int, $5::int) r

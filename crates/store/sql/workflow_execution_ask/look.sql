@@ -1,2 +1,2 @@
 -- The second look of waits for events: functions/ask.sql.
-SELECT forebay.fb_asks_looked_1($1::int) AS looked
+SELECT forebay_r1.look_again($1::int) AS looked

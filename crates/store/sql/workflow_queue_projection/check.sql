@@ -1,2 +1,2 @@
 -- How the table differs from its facts: functions/work.sql.
-SELECT id, how FROM forebay.fb_jobs_differ_1()
+SELECT id, how FROM forebay_r1.differing_jobs()

@@ -1,2 +1,2 @@
 -- Makes the table what its facts say: functions/work.sql.
-SELECT id, how FROM forebay.fb_jobs_rebuild_1()
+SELECT id, how FROM forebay_r1.rebuild_jobs()

@@ -1,2 +1,2 @@
 -- Our own worker's jobs whose execution is over or gone: functions/work.sql.
-SELECT forebay.fb_jobs_reconcile_1($1::int)
+SELECT forebay_r1.reconcile_jobs($1::int)

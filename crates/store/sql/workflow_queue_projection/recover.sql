@@ -1,2 +1,2 @@
 -- Jobs whose worker was not heard of for its lease: functions/work.sql.
-SELECT forebay.fb_jobs_recover_1($1::int)
+SELECT forebay_r1.recover_jobs($1::int)

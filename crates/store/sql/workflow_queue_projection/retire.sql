@@ -1,2 +1,2 @@
 -- Jobs that ended long ago: functions/retire.sql.
-SELECT r.at, r.id, r.retired FROM forebay.fb_jobs_retire_2($1::float8, $2::text, coalesce($3::timestamptz, '-infinity'), $4::uuid, $5::int) r
+SELECT r.at, r.id, r.retired FROM forebay_r1.retire_jobs($1::float8, $2::text, coalesce($3::timestamptz, '-infinity'), $4::uuid, $5::int) r

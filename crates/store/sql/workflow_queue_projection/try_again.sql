@@ -1,2 +1,2 @@
 -- Failed jobs whose wait is over: functions/work.sql.
-SELECT forebay.fb_jobs_retry_1($1::float8[], $2::int)
+SELECT forebay_r1.retry_jobs($1::float8[], $2::int)

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_statement_is_known_by_what_it_does_and_where() {
         for (text, expected) in [
-            (sql!("execution_queue/claim"), ("query", "fb_claim_3")),
+            (sql!("execution_queue/claim"), ("query", "claim")),
             (sql!("execution_queue/dispatched"), ("update", "execution_queue")),
             (sql!("event_binding/add"), ("insert", "event_binding")),
             (sql!("event_binding/publish"), ("insert", "event_binding")),

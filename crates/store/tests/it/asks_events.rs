@@ -190,7 +190,7 @@ async fn an_early_answer_needs_no_event_and_events_answer_nobody_early() {
 async fn many_waits(world: &World, hold: Hold, workspace: WorkspaceId, count: i32) {
     let sql = "INSERT INTO workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
             match, events_from, input, opened_at)
-        SELECT $1, 'paid', n, fb_uuid7(), $2, $1, 'WAIT', 1, 'OPEN', 'payment.made', 'event.data.n > 1', now() - interval '1 hour', '{}', now()
+        SELECT $1, 'paid', n, forebay.new_id(), $2, $1, 'WAIT', 1, 'OPEN', 'payment.made', 'event.data.n > 1', now() - interval '1 hour', '{}', now()
           FROM generate_series(1, $3::int) n";
     world.run_sql(sql, &[&hold.execution.0, &workspace.0, &count]).await;
 }
@@ -219,7 +219,7 @@ async fn an_event_that_cannot_be_read_is_dropped_and_keeps_nobody_from_the_next(
 async fn an_append_beside_many_waits_notes_one_row_and_touches_few_buffers() {
     let world = World::new().await;
     let (hold, workspace) = held(&world).await;
-    let sql = "SELECT added FROM fb_append_2(ARRAY[gen_random_uuid()], ARRAY[false], ARRAY[$1::uuid], ARRAY[gen_random_uuid()], ARRAY['payment'],
+    let sql = "SELECT added FROM forebay_r1.append_events(ARRAY[gen_random_uuid()], ARRAY[false], ARRAY[$1::uuid], ARRAY[gen_random_uuid()], ARRAY['payment'],
         ARRAY[NULL::int], ARRAY['payment.made'], ARRAY['{}'::jsonb], ARRAY[NULL::jsonb])";
     many_waits(&world, hold, workspace, 20_000).await;
     for analysed in [false, true] {
@@ -239,7 +239,7 @@ async fn the_waits_of_an_event_are_judged_in_pages_each_once_and_a_page_touches_
     let (hold, workspace) = held(&world).await;
     many_waits(&world, hold, workspace, 20_000).await;
     append(&world.client, workspace, "payment.made", 5).await;
-    let take = "SELECT claim FROM fb_candidates_taken_2(NULL::uuid, 100, 60)";
+    let take = "SELECT claim FROM forebay_r1.take_candidates(NULL::uuid, 100, 60)";
     let buffers = touched(&world, take, &[]).await;
     assert!(buffers < 1_000, "{buffers} buffers for a hundred of many");
     world.run_sql("DELETE FROM workflow_execution_ask WHERE iteration > 250", &[]).await;

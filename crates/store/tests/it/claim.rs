@@ -289,7 +289,7 @@ async fn a_claim_under_an_older_snapshot_is_refused() {
     world.accept_many(workspace, definition, 1).await;
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         world.client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.expect("begin");
-        let sql = "SELECT * FROM fb_claim_3(ARRAY[$1::uuid], ARRAY[1], $2, $2, NULL, 1)";
+        let sql = "SELECT * FROM forebay_r1.claim(ARRAY[$1::uuid], ARRAY[1], $2, $2, NULL, 1)";
         let error =
             world.client.query(sql, &[&workspace.0, &new_id()]).await.expect_err("an older snapshot fences nothing");
         world.client.batch_execute("ROLLBACK").await.expect("rollback");

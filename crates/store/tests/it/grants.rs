@@ -199,13 +199,13 @@ fn forgeries(job: uuid::Uuid, other: uuid::Uuid) -> Vec<(Vec<String>, &'static s
         (one("UPDATE workflow_queue_projection SET event_id = gen_random_uuid()"), "permission denied"),
         (one("INSERT INTO workflow_queue_projection SELECT * FROM workflow_queue_projection"), "permission denied"),
         (one("SELECT * FROM event_secret"), "permission denied"),
-        (one("SELECT fb_event_id_1(NULL, gen_random_uuid())"), "permission denied"),
+        (one("SELECT forebay_r1.derived_event_id(NULL, gen_random_uuid())"), "permission denied"),
         (one(FACT), "the queue's own"),
         (in_a_trigger(FACT), "the queue's own"),
-        (attached("fb_log_projection_1", "workflow_queue_projection"), "permission denied"),
-        (attached("fb_job_moved", "workflow_queue_projection"), "permission denied"),
-        (attached("fb_event_added", "domain_events"), "permission denied"),
-        (attached("fb_event_waited_1", "domain_events"), "permission denied"),
+        (attached("forebay.log_projection", "workflow_queue_projection"), "permission denied"),
+        (attached("forebay.job_moved", "workflow_queue_projection"), "permission denied"),
+        (attached("forebay.event_added", "domain_events"), "permission denied"),
+        (attached("forebay.event_waited", "domain_events"), "permission denied"),
         (
             vec!["SET LOCAL forebay.projection = 'rebuild'".to_owned(), format!("{ended} WHERE status = 'pending'")],
             "claim it first",
@@ -311,7 +311,7 @@ async fn a_start_by_sql_depends_on_nobodys_search_path() {
 #[tokio::test]
 async fn our_functions_are_nobodys_and_those_with_rights_have_a_fixed_path() {
     let world = World::new().await;
-    let ours = "pg_proc p WHERE p.pronamespace = 'forebay'::regnamespace";
+    let ours = "pg_proc p WHERE p.pronamespace IN ('forebay'::regnamespace, 'forebay_r1'::regnamespace)";
     let open = format!("{ours} AND has_function_privilege('public', p.oid, 'EXECUTE')");
     assert_eq!(world.count(&open).await, 0, "functions that anybody may call");
     let loose = format!(

@@ -44,6 +44,25 @@ async fn a_build_older_than_the_database_runs_on_it() {
     world.client.batch_execute("DROP FUNCTION forebay.enqueue").await.expect("a function to drop");
     assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });
     assert_eq!(world.count("pg_proc WHERE proname = 'enqueue'").await, 0, "the newer build's functions stay");
+    let own = format!("pg_proc WHERE pronamespace = to_regnamespace('{}')", store::release::SCHEMA);
+    let functions = world.count(&own).await;
+    world.client.batch_execute(&format!("DROP SCHEMA {} CASCADE", store::release::SCHEMA)).await.expect("a schema");
+    assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });
+    assert_eq!(world.count(&own).await, functions, "it has its own");
+}
+
+#[tokio::test]
+async fn nothing_that_stays_refers_to_the_functions_of_a_release() {
+    let world = World::new().await;
+    let own = format!("'{}'::regnamespace", store::release::SCHEMA);
+    let outside = format!(
+        "pg_depend d JOIN pg_proc p ON d.refclassid = 'pg_proc'::regclass AND d.refobjid = p.oid AND p.pronamespace = {own}
+          WHERE NOT EXISTS (SELECT 1 FROM pg_proc o WHERE d.classid = 'pg_proc'::regclass AND d.objid = o.oid AND o.pronamespace = {own})"
+    );
+    assert_eq!(world.count(&outside).await, 0, "no table, trigger, view or default");
+    let named =
+        format!("pg_proc p WHERE p.pronamespace = 'forebay'::regnamespace AND p.prosrc ~ '{}'", store::release::SCHEMA);
+    assert_eq!(world.count(&named).await, 0, "no function that other programs call, nor one that it calls");
 }
 
 /// As refinery keeps its history.

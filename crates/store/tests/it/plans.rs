@@ -123,7 +123,7 @@ async fn the_other_calls_of_an_items_life_touch_few_buffers_too() {
             let sql = format!("{enqueue} WHERE $3::text IS DISTINCT FROM '7'");
             check("enqueue", 200, &sql, &[&workspace.0, &definition.0, &key]).await;
         }
-        let old = "SELECT outcome FROM fb_enqueue_many_2(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
+        let old = "SELECT outcome FROM forebay.enqueue_many(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
             ARRAY[NULL::jsonb], ARRAY[3::smallint], ARRAY[NULL::timestamptz], ARRAY[NULL::text], ARRAY['7'], ARRAY['x'::bytea],
             ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'test', 1, 60000, NULL, true)";
         check("enqueue of what exists", 100, old, &[&workspace.0, &definition.0]).await;
@@ -279,7 +279,7 @@ async fn a_page_of_dead_letters_is_read_from_an_index_whoever_asks() {
 #[tokio::test]
 async fn a_backlog_limit_costs_an_enqueue_no_count_whether_there_is_room_or_not() {
     let Busy { world, workspace, definition } = busy().await;
-    let sql = "SELECT outcome FROM fb_enqueue_many_2(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
+    let sql = "SELECT outcome FROM forebay.enqueue_many(ARRAY[gen_random_uuid()], ARRAY[$1::uuid], ARRAY[$2::uuid],
         ARRAY[NULL::jsonb], ARRAY[3::smallint], ARRAY[NULL::timestamptz], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::bytea],
         ARRAY[NULL::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'test', 1, 60000, $3::int, true)";
     let waiting = 3 * MANY;

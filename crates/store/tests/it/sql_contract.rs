@@ -72,7 +72,7 @@ async fn a_start_inside_another_programs_transaction_is_there_when_it_commits_an
 #[tokio::test]
 async fn its_ids_carry_the_databases_time_and_no_two_are_alike() {
     let world = World::new().await;
-    let rows = world.client.query("SELECT fb_uuid7() FROM generate_series(1, 1000)", &[]).await.expect("ids");
+    let rows = world.client.query("SELECT forebay.new_id() FROM generate_series(1, 1000)", &[]).await.expect("ids");
     let now: i64 = world.get("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[]).await;
     let mut ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
     for id in &ids {

@@ -15,6 +15,24 @@ fn files(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+#[test]
+fn every_text_names_the_functions_of_this_release() {
+    let mut found = Vec::new();
+    for folder in
+        ["sql", "functions", "tests", "../app/tests/it", "../engine/tests", "../temporal/tests", "../../bench"]
+    {
+        files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut found);
+    }
+    for file in found {
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        for (at, _) in text.match_indices("forebay_r") {
+            let name: String = text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let numbered = name[9..].starts_with(|c: char| c.is_ascii_digit());
+            assert!(!numbered || name == store::release::SCHEMA, "{} names {name}", file.display());
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_statement_is_prepared_by_the_real_server() {
     let database = Database::new().await;

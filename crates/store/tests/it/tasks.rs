@@ -273,7 +273,7 @@ async fn a_claim_touches_as_few_buffers_beside_a_hundred_thousand_tasks_as_besid
         .batch_execute("ALTER TABLE workflow_execution_ask SET (autovacuum_enabled = off)")
         .await
         .expect("no autovacuum");
-    let sql = "SELECT task, claim, place FROM fb_tasks_claim_2($1::text[], $2::uuid, NULL, 'w', $3::int, NULL)";
+    let sql = "SELECT task, claim, place FROM forebay_r1.claim_tasks($1::text[], $2::uuid, NULL, 'w', $3::int, NULL)";
     for (queue, count) in [("few", 100), ("many", 100_000), ("more", 1_000)] {
         many(&world, hold, workspace, queue, count).await;
     }

@@ -123,8 +123,8 @@ async fn a_look_for_jobs_costs_what_it_takes_and_not_what_waits() {
             world.client.batch_execute("ANALYZE").await.expect("statistics");
         }
         for (what, sql, bound) in [
-            ("a look", "SELECT * FROM fb_jobs_due_1(100)", 100),
-            ("what is put aside", "SELECT fb_jobs_unbound_1(10)", 400),
+            ("a look", "SELECT * FROM forebay_r1.due_jobs(100)", 100),
+            ("what is put aside", "SELECT forebay_r1.put_aside_unbound_jobs(10)", 400),
         ] {
             let buffers = touched(&world, sql, &[]).await;
             assert!(buffers < bound, "{what}: {buffers} buffers, analysed: {analysed}");

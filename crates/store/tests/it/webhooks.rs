@@ -186,7 +186,7 @@ async fn while_one_claims_for_a_workspace_nobody_counts_without_what_it_claims()
     }
     let mut client = world.database.client().await;
     let claiming = client.transaction().await.expect("a transaction");
-    let sql = "SELECT count(delivery) FROM fb_deliveries_claim_1(gen_random_uuid(), $1, 8, 20, 100, 60)";
+    let sql = "SELECT count(delivery) FROM forebay_r1.claim_deliveries(gen_random_uuid(), $1, 8, 20, 100, 60)";
     let first: i64 = claiming.query_one(sql, &[&Uuid::nil()]).await.expect("a claim").get(0);
     let beside = claim(&world).await.len();
     claiming.commit().await.expect("a commit");
