@@ -34,13 +34,13 @@ BEGIN
         END IF;
     END IF;
     SELECT count(*) INTO v_counted FROM (
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 0
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_ready()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 1
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_delayed()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 2
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_waits_for_key()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 3
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_waits_for_definition()
         LIMIT p_limit) waiting;
     IF p_keep THEN
         -- This call's own are not among the counted yet. Where less than a thousandth of the limit
@@ -83,7 +83,7 @@ CREATE FUNCTION forebay.enqueue(workspace uuid, definition uuid, input jsonb DEF
     AS $$
 DECLARE
     new_id uuid := forebay.new_id();
-    r record;
+    answer record;
 BEGIN
     -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
     IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
@@ -93,22 +93,22 @@ BEGIN
     IF priority NOT BETWEEN 1 AND 5 THEN
         RAISE EXCEPTION 'priority % is outside 1 to 5', priority USING ERRCODE = 'check_violation';
     END IF;
-    SELECT * INTO r FROM forebay.enqueue_many(
+    SELECT * INTO answer FROM forebay.enqueue_many(
         ARRAY[new_id], ARRAY[workspace], ARRAY[definition], ARRAY[input], ARRAY[priority::smallint], ARRAY[run_at],
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || forebay.caller(), 3,
-        60000, NULL, false);
-    IF r.outcome IN ('accepted', 'existing') THEN
-        RETURN r.execution;
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || forebay.caller(),
+        forebay.semantics(), forebay.priority_step_ms(), NULL, false);
+    IF answer.outcome IN ('accepted', 'existing') THEN
+        RETURN answer.execution;
     END IF;
-    RAISE EXCEPTION '%', CASE r.outcome
+    RAISE EXCEPTION '%', CASE answer.outcome
         WHEN 'conflict' THEN format('idempotency key %L was used with other content', idempotency_key)
         WHEN 'draft' THEN format('definition %s is not published', definition)
         WHEN 'full' THEN format('the backlog of workspace %s is full', workspace)
         ELSE format('no definition %s in workspace %s', definition, workspace) END
-        USING ERRCODE = CASE r.outcome WHEN 'conflict' THEN 'unique_violation' WHEN 'full' THEN 'configuration_limit_exceeded'
+        USING ERRCODE = CASE answer.outcome WHEN 'conflict' THEN 'unique_violation' WHEN 'full' THEN 'configuration_limit_exceeded'
                                        ELSE 'no_data_found' END;
 END $$;
 
@@ -120,116 +120,134 @@ CREATE FUNCTION forebay.enqueue_many(p_ids uuid[], p_workspaces uuid[], p_defini
     AS $$
 #variable_conflict use_column
 DECLARE
-    accepted uuid[];
-    refused uuid[];
-    queued record;
-    gates record;
+    v_accepted uuid[];
+    v_refused uuid[];
+    v_queued record;
+    v_blocked record;
     -- One time for the whole call: items of one call go in the order of their ids, however they are joined.
     v_now timestamptz := clock_timestamp();
 BEGIN
-    -- Only workspaces with a limit pay for it.
-    WITH w AS MATERIALIZED (
-        SELECT t.ws, l.lim, t.n
-          FROM (SELECT t.ws, count(*)::int AS n FROM unnest(p_workspaces) AS t(ws) GROUP BY t.ws) t
-          JOIN forebay.workspace w ON w.id = t.ws
-         CROSS JOIN LATERAL (SELECT coalesce(w.max_backlog, p_max_backlog,
-                (SELECT r.max_backlog FROM forebay.tier r WHERE r.name = w.tier AND p_keep_count)) AS lim) l
-         WHERE l.lim IS NOT NULL),
-    r AS MATERIALIZED (SELECT w.ws, forebay.backlog_room(w.ws, w.lim, w.n, p_keep_count) AS room FROM w ORDER BY w.ws)
-    SELECT coalesce(array_agg(t.id), '{}') INTO refused
-      FROM (SELECT t.id, t.ws, row_number() OVER (PARTITION BY t.ws ORDER BY t.ord) AS rn
-              FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord)) t
-      JOIN r ON r.ws = t.ws AND t.rn > r.room;
+    -- What a full backlog refuses. Only workspaces with a limit pay for it.
+    WITH limited AS MATERIALIZED (
+        SELECT arriving.workspace_id, allowed.max_backlog, arriving.starts
+          FROM (SELECT start.workspace_id, count(*)::int AS starts FROM unnest(p_workspaces) AS start(workspace_id)
+                 GROUP BY start.workspace_id) arriving
+          JOIN forebay.workspace known ON known.id = arriving.workspace_id
+         CROSS JOIN LATERAL (SELECT coalesce(known.max_backlog, p_max_backlog,
+                (SELECT tier.max_backlog FROM forebay.tier WHERE tier.name = known.tier AND p_keep_count)) AS max_backlog) allowed
+         WHERE allowed.max_backlog IS NOT NULL),
+    with_room AS MATERIALIZED (
+        SELECT limited.workspace_id, forebay.backlog_room(limited.workspace_id, limited.max_backlog, limited.starts, p_keep_count) AS room
+          FROM limited ORDER BY limited.workspace_id)
+    SELECT coalesce(array_agg(start.id), '{}') INTO v_refused
+      FROM (SELECT asked.id, asked.workspace_id, row_number() OVER (PARTITION BY asked.workspace_id ORDER BY asked.ord) AS place
+              FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS asked(id, workspace_id, ord)) start
+      JOIN with_room ON with_room.workspace_id = start.workspace_id AND start.place > with_room.room;
 
-    WITH t AS MATERIALIZED (
+    WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
                              p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
-            AS t(id, ws, def, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version, rerun, ord)),
-    -- A batch is mostly of one definition: it is looked up once.
-    v AS MATERIALIZED (
-        SELECT t.ws, t.def, t.version, v.id AS pinned, v.timeout_ms, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
-          FROM (SELECT DISTINCT t.ws, t.def, t.version FROM t) t
+            AS start(id, workspace_id, definition_id, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version,
+                     rerun_of, ord)),
+    -- What each start means by its definition: the version it runs, and whether a limit or a pause may hold it back. A batch is mostly of
+    -- one definition: it is looked up once.
+    versions AS MATERIALIZED (
+        SELECT meant.workspace_id, meant.definition_id, meant.version, pinned.id AS version_id, pinned.timeout_ms,
+               living.concurrency IS NOT NULL OR living.status <> 'ACTIVE' AS limited
+          FROM (SELECT DISTINCT asked.workspace_id, asked.definition_id, asked.version FROM asked) meant
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition d
-                              WHERE d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL LIMIT 1) d
-         CROSS JOIN LATERAL (SELECT 1 FROM forebay.workspace w WHERE w.id = t.ws AND w.deleted_at IS NULL LIMIT 1) w
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition_version v
-                              WHERE v.id = coalesce(t.version, d.published_version) AND v.workflow_definition_id = d.id LIMIT 1) v
-         WHERE d.status <> 'DRAFT'),
-    d AS MATERIALIZED (
-        SELECT t.*, v.pinned, v.timeout_ms, v.limited
-          FROM t JOIN v ON v.ws = t.ws AND v.def = t.def AND v.version IS NOT DISTINCT FROM t.version
-         WHERE NOT t.id = ANY (refused)),
-    e AS (
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition definition
+                              WHERE definition.id = meant.definition_id AND definition.workspace_id = meant.workspace_id
+                                AND definition.deleted_at IS NULL LIMIT 1) living
+         CROSS JOIN LATERAL (SELECT 1 FROM forebay.workspace known
+                              WHERE known.id = meant.workspace_id AND known.deleted_at IS NULL LIMIT 1) of_living_workspace
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition_version version
+                              WHERE version.id = coalesce(meant.version, living.published_version)
+                                AND version.workflow_definition_id = living.id LIMIT 1) pinned
+         WHERE living.status <> 'DRAFT'),
+    startable AS MATERIALIZED (
+        SELECT asked.*, versions.version_id, versions.timeout_ms, versions.limited
+          FROM asked JOIN versions ON versions.workspace_id = asked.workspace_id AND versions.definition_id = asked.definition_id
+                                  AND versions.version IS NOT DISTINCT FROM asked.version
+         WHERE NOT asked.id = ANY (v_refused)),
+    executions AS (
         INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
             priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,
             rerun_of)
-        SELECT d.id, d.ws, d.def, d.pinned, p_semantics, coalesce(d.trig, '{}'), d.input, d.priority, d.key,
-               d.idempotency, d.fingerprint, d.timeout_ms, v_now, greatest(coalesce(d.run_at, v_now), v_now) + interval '30 days',
-               d.trace, d.id, d.rerun
+        SELECT start.id, start.workspace_id, start.definition_id, start.version_id, p_semantics, coalesce(start.trig, '{}'), start.input,
+               start.priority, start.key, start.idempotency, start.fingerprint, start.timeout_ms, v_now,
+               greatest(coalesce(start.run_at, v_now), v_now) + forebay.longest_execution(), start.trace, start.id, start.rerun_of
           -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
-          FROM d ORDER BY d.ws, d.idempotency, d.ord
+          FROM startable start ORDER BY start.workspace_id, start.idempotency, start.ord
         ON CONFLICT DO NOTHING
         RETURNING id),
-    h AS MATERIALIZED (SELECT d.* FROM d WHERE d.id = ANY (ARRAY(SELECT e.id FROM e))),
-    a AS (
+    accepted AS MATERIALIZED (
+        SELECT startable.* FROM startable WHERE startable.id = ANY (ARRAY(SELECT executions.id FROM executions))),
+    audited AS (
         INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT h.ws, p_actor, CASE WHEN h.rerun IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution', h.id,
-               CASE WHEN h.rerun IS NOT NULL THEN jsonb_build_object('of', h.rerun) END
-          FROM h),
-    l AS (
+        SELECT start.workspace_id, p_actor, CASE WHEN start.rerun_of IS NULL THEN 'execution.start' ELSE 'execution.rerun' END,
+               'execution', start.id, CASE WHEN start.rerun_of IS NOT NULL THEN jsonb_build_object('of', start.rerun_of) END
+          FROM accepted start),
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'INSERT', array_agg(h.id), array_agg(h.ws), 'PENDING' FROM h HAVING count(*) > 0),
-    q AS (
+        SELECT 'execution', 'INSERT', array_agg(start.id), array_agg(start.workspace_id), 'PENDING'
+          FROM accepted start HAVING count(*) > 0),
+    queued AS (
         INSERT INTO forebay.execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
             available_at, rank, gated, stage, concurrency_key)
-        SELECT h.id, h.ws, h.def, h.id, h.priority, v_now, coalesce(h.run_at, v_now),
-               (extract(epoch FROM v_now) * 1000)::bigint + (h.priority - 3) * p_step_ms,
-               h.key IS NOT NULL OR h.limited,
-               CASE WHEN h.run_at > v_now THEN 1 WHEN h.key IS NOT NULL THEN 2 WHEN h.limited THEN 3 ELSE 0 END,
-               h.key
-          FROM h
+        SELECT start.id, start.workspace_id, start.definition_id, start.id, start.priority, v_now, coalesce(start.run_at, v_now),
+               (extract(epoch FROM v_now) * 1000)::bigint + (start.priority - 3) * p_step_ms,
+               start.key IS NOT NULL OR start.limited,
+               CASE WHEN start.run_at > v_now THEN forebay.stage_delayed()
+                    WHEN start.key IS NOT NULL THEN forebay.stage_waits_for_key()
+                    WHEN start.limited THEN forebay.stage_waits_for_definition()
+                    ELSE forebay.stage_ready() END,
+               start.key
+          FROM accepted start
         RETURNING id, stage, gated)
-    SELECT coalesce(array_agg(q.id), '{}') AS ids, bool_or(q.gated) AS gated, min(q.stage) AS least, max(q.stage) AS most
-      INTO queued FROM q;
-    accepted := queued.ids;
+    SELECT coalesce(array_agg(queued.id), '{}') AS ids, bool_or(queued.gated) AS gated, min(queued.stage) AS least, max(queued.stage) AS most
+      INTO v_queued FROM queued;
+    v_accepted := v_queued.ids;
 
-    IF queued.gated THEN
-        SELECT array_agg(q.workspace_id) AS ws, array_agg(q.workflow_definition_id) AS def, array_agg(q.concurrency_key) AS key
-          INTO gates
-          FROM (SELECT DISTINCT q.workspace_id, q.workflow_definition_id, q.concurrency_key
-                  FROM forebay.execution_queue q WHERE q.id = ANY (accepted) AND q.gated) q;
-        PERFORM forebay.unblock(gates.ws, gates.def, gates.key);
-    ELSIF cardinality(accepted) = cardinality(p_ids) AND queued.least = queued.most THEN
+    IF v_queued.gated THEN
+        SELECT array_agg(item.workspace_id) AS workspaces, array_agg(item.workflow_definition_id) AS definitions,
+               array_agg(item.concurrency_key) AS keys
+          INTO v_blocked
+          FROM (SELECT DISTINCT queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key
+                  FROM forebay.execution_queue queued WHERE queued.id = ANY (v_accepted) AND queued.gated) item;
+        PERFORM forebay.unblock(v_blocked.workspaces, v_blocked.definitions, v_blocked.keys);
+    ELSIF cardinality(v_accepted) = cardinality(p_ids) AND v_queued.least = v_queued.most THEN
         -- Nothing was refused or there before: no answer has to be looked up.
-        RETURN QUERY SELECT t.ord, 'accepted', t.id, t.ws, queued.least
-          FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS t(id, ws, ord);
+        RETURN QUERY SELECT asked.ord, 'accepted', asked.id, asked.workspace_id, v_queued.least
+          FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS asked(id, workspace_id, ord);
         RETURN;
     END IF;
 
     RETURN QUERY
-    SELECT t.ord,
-           CASE WHEN t.id = ANY (accepted) THEN 'accepted'
-                WHEN o.id IS NOT NULL AND o.fingerprint IS NOT DISTINCT FROM t.fingerprint THEN 'existing'
-                WHEN o.id IS NOT NULL THEN 'conflict'
-                WHEN d.id IS NULL THEN 'not_found'
-                WHEN d.status = 'DRAFT' THEN 'draft'
-                WHEN t.id = ANY (refused) THEN 'full'
+    SELECT asked.ord,
+           CASE WHEN asked.id = ANY (v_accepted) THEN 'accepted'
+                WHEN earlier.id IS NOT NULL AND earlier.fingerprint IS NOT DISTINCT FROM asked.fingerprint THEN 'existing'
+                WHEN earlier.id IS NOT NULL THEN 'conflict'
+                WHEN definition.id IS NULL THEN 'not_found'
+                WHEN definition.status = 'DRAFT' THEN 'draft'
+                WHEN asked.id = ANY (v_refused) THEN 'full'
                 ELSE 'not_found' END,
-           CASE WHEN t.id = ANY (accepted) THEN t.id ELSE o.id END, t.ws,
-           (SELECT q.stage FROM forebay.execution_queue q WHERE q.id = t.id)
+           CASE WHEN asked.id = ANY (v_accepted) THEN asked.id ELSE earlier.id END, asked.workspace_id,
+           (SELECT queued.stage FROM forebay.execution_queue queued WHERE queued.id = asked.id)
       FROM unnest(p_ids, p_workspaces, p_definitions, p_idempotency, p_fingerprints) WITH ORDINALITY
-           AS t(id, ws, def, idempotency, fingerprint, ord)
+           AS asked(id, workspace_id, definition_id, idempotency, fingerprint, ord)
       -- Two probes, never one condition with OR: that read every execution there ever was.
       LEFT JOIN LATERAL (
-            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
-             WHERE o.id = t.id AND NOT t.id = ANY (accepted)
+            SELECT same_id.id, same_id.fingerprint FROM forebay.workflow_execution same_id
+             WHERE same_id.id = asked.id AND NOT asked.id = ANY (v_accepted)
             UNION ALL
-            SELECT o.id, o.fingerprint FROM forebay.workflow_execution o
-             WHERE o.workspace_id = t.ws AND o.idempotency_key = t.idempotency AND NOT t.id = ANY (accepted)
-             LIMIT 1) o ON true
-      LEFT JOIN forebay.workflow_definition d ON d.id = t.def AND d.workspace_id = t.ws AND d.deleted_at IS NULL
-     ORDER BY t.ord;
+            SELECT same_key.id, same_key.fingerprint FROM forebay.workflow_execution same_key
+             WHERE same_key.workspace_id = asked.workspace_id AND same_key.idempotency_key = asked.idempotency
+               AND NOT asked.id = ANY (v_accepted)
+             LIMIT 1) earlier ON true
+      LEFT JOIN forebay.workflow_definition definition
+             ON definition.id = asked.definition_id AND definition.workspace_id = asked.workspace_id AND definition.deleted_at IS NULL
+     ORDER BY asked.ord;
 END $$;
 
 CREATE FUNCTION forebay.event_added() RETURNS trigger
@@ -313,10 +331,7 @@ BEGIN
         SELECT 1 FROM forebay.workflow_execution_ask a
          WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
         INSERT INTO forebay.workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
-        -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
-        IF pg_try_advisory_xact_lock(724001) THEN
-            PERFORM pg_notify('forebay_change', '');
-        END IF;
+        PERFORM forebay.notify_change();
     END IF;
     RETURN NULL;
 END $$;
@@ -339,11 +354,11 @@ CREATE FUNCTION forebay.fence() RETURNS trigger
     AS $$
 BEGIN
     IF TG_TABLE_NAME = 'workspace' THEN
-        PERFORM pg_advisory_xact_lock(7001, OLD.shard::int);
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), OLD.shard::int);
     ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
-        PERFORM pg_advisory_xact_lock(7001, forebay.shard_of(OLD.workspace_id));
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), forebay.shard_of(OLD.workspace_id));
     ELSE
-        PERFORM pg_advisory_xact_lock(7001, shard) FROM generate_series(0, 63) AS shard;
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), shard) FROM generate_series(0, 63) AS shard;
     END IF;
     RETURN NEW;
 END $$;
@@ -434,7 +449,7 @@ BEGIN
     ELSE
         UPDATE forebay.workflow_queue_job j
            SET version = j.version + 1, held = NULL, lease_until = NULL,
-               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < 3 THEN p_new.failed_at END
+               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < forebay.max_job_failures() THEN p_new.failed_at END
          WHERE j.id = p_new.id RETURNING * INTO v_job;
     END IF;
     RETURN v_job;
@@ -507,7 +522,7 @@ CREATE FUNCTION forebay.job_illegal(p_from text, p_to text, p_retries integer) R
         WHEN p_from = p_to THEN NULL
         WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
         WHEN p_from = 'processing' THEN NULL
-        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < 3 THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < forebay.max_job_failures() THEN NULL
         WHEN p_from = 'failed' AND p_to = 'pending' THEN 'a job that failed ' || p_retries || ' times is not tried again'
         WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
         WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
@@ -632,6 +647,18 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION forebay.lock_deliveries() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT hashtext('forebay.deliveries') $$;
+
+CREATE FUNCTION forebay.lock_shard() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT hashtext('forebay.shard') $$;
+
+CREATE FUNCTION forebay.lock_stream() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT hashtext('forebay.stream') $$;
+
 CREATE FUNCTION forebay.log_projection() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -652,12 +679,13 @@ BEGIN
             UNION ALL
             SELECT event.workspace_id FROM forebay.event_of(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
             LIMIT 1) found ON true;
-    -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
-    IF pg_try_advisory_xact_lock(724001) THEN
-        PERFORM pg_notify('forebay_change', '');
-    END IF;
+    PERFORM forebay.notify_change();
     RETURN NULL;
 END $$;
+
+CREATE FUNCTION forebay.longest_execution() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT interval '30 days' $$;
 
 CREATE FUNCTION forebay.make_job(p_event public.domain_events, p_binding uuid) RETURNS void
     LANGUAGE plpgsql
@@ -677,6 +705,10 @@ BEGIN
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $$;
 
+CREATE FUNCTION forebay.max_job_failures() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 3$$;
+
 CREATE FUNCTION forebay.new_id() RETURNS uuid
     LANGUAGE sql
     AS $$
@@ -687,9 +719,50 @@ CREATE FUNCTION forebay.new_id() RETURNS uuid
             52, 1), 53, 1), 'hex')::uuid
 $$;
 
+CREATE FUNCTION forebay.notify_change() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF pg_try_advisory_xact_lock(hashtextextended('forebay.notify', 0)) THEN
+        PERFORM pg_notify('forebay_change', '');
+    END IF;
+END $$;
+
+CREATE FUNCTION forebay.priority_step_ms() RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 60000::bigint$$;
+
+CREATE FUNCTION forebay.semantics() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 3$$;
+
 CREATE FUNCTION forebay.shard_of(p_workspace uuid) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT get_byte(uuid_send(p_workspace), 15) & 63 $$;
+
+CREATE FUNCTION forebay.stage_delayed() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 1$$;
+
+CREATE FUNCTION forebay.stage_failed() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 9$$;
+
+CREATE FUNCTION forebay.stage_ready() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 0$$;
+
+CREATE FUNCTION forebay.stage_slot() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 5$$;
+
+CREATE FUNCTION forebay.stage_waits_for_definition() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 3$$;
+
+CREATE FUNCTION forebay.stage_waits_for_key() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 2$$;
 
 CREATE FUNCTION forebay.types_of_event(p_type text) RETURNS text[]
     LANGUAGE sql IMMUTABLE
@@ -706,57 +779,67 @@ CREATE FUNCTION forebay.unblock(p_workspaces uuid[], p_definitions uuid[], p_key
     SET enable_mergejoin TO 'off'
     AS $$
 DECLARE
-    k record;
+    v_through_key record;
 BEGIN
-    WITH t AS MATERIALIZED (
-        SELECT DISTINCT u.ws, u.def, u.key, forebay.shard_of(u.ws)::smallint AS shard
-          FROM unnest(p_workspaces, p_definitions, p_keys) AS u(ws, def, key) WHERE u.key IS NOT NULL),
-    p AS MATERIALIZED (
-        SELECT j.id, d.concurrency IS NOT NULL OR d.status <> 'ACTIVE' AS limited
-          FROM t JOIN forebay.workflow_definition d ON d.id = t.def AND d.deleted_at IS NULL
+    WITH keys AS MATERIALIZED (
+        SELECT DISTINCT asked.workspace_id, asked.definition_id, asked.key, forebay.shard_of(asked.workspace_id)::smallint AS shard
+          FROM unnest(p_workspaces, p_definitions, p_keys) AS asked(workspace_id, definition_id, key) WHERE asked.key IS NOT NULL),
+    chosen AS MATERIALIZED (
+        SELECT next.id, definition.concurrency IS NOT NULL OR definition.status <> 'ACTIVE' AS limited
+          FROM keys JOIN forebay.workflow_definition definition ON definition.id = keys.definition_id AND definition.deleted_at IS NULL
          CROSS JOIN LATERAL (
-            SELECT q.id FROM forebay.execution_queue q
-             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def
-               AND q.concurrency_key = t.key AND q.stage = 2
-             ORDER BY q.rank, q.id
-             LIMIT greatest(d.key_concurrency - (
-                SELECT count(*) FROM forebay.execution_queue r
-                 WHERE r.stage IN (0, 3, 5) AND r.workspace_id = t.ws
-                   AND r.workflow_definition_id = t.def AND r.concurrency_key = t.key), 0)
-             FOR UPDATE SKIP LOCKED) j),
-    o AS (
-        UPDATE forebay.execution_queue q SET stage = CASE WHEN p.limited THEN 3 ELSE 0 END
-          FROM p WHERE q.id = p.id AND q.status = 'PENDING'
-        RETURNING q.workspace_id, q.workflow_definition_id, p.limited)
-    SELECT array_agg(DISTINCT o.workspace_id) FILTER (WHERE NOT o.limited) AS opened,
-           array_agg(o.workspace_id) FILTER (WHERE o.limited) AS ws,
-           array_agg(o.workflow_definition_id) FILTER (WHERE o.limited) AS def
-      INTO k FROM o;
+            SELECT waiting.id FROM forebay.execution_queue waiting
+             WHERE waiting.shard = keys.shard AND waiting.workspace_id = keys.workspace_id
+               AND waiting.workflow_definition_id = keys.definition_id AND waiting.concurrency_key = keys.key
+               AND waiting.stage = forebay.stage_waits_for_key()
+             ORDER BY waiting.rank, waiting.id
+             LIMIT greatest(definition.key_concurrency - (
+                SELECT count(*) FROM forebay.execution_queue through
+                 WHERE through.stage IN (forebay.stage_ready(), forebay.stage_waits_for_definition(), forebay.stage_slot())
+                   AND through.workspace_id = keys.workspace_id AND through.workflow_definition_id = keys.definition_id
+                   AND through.concurrency_key = keys.key), 0)
+             FOR UPDATE SKIP LOCKED) next),
+    moved AS (
+        UPDATE forebay.execution_queue queued
+           SET stage = CASE WHEN chosen.limited THEN forebay.stage_waits_for_definition() ELSE forebay.stage_ready() END
+          FROM chosen WHERE queued.id = chosen.id AND queued.status = 'PENDING'
+        RETURNING queued.workspace_id, queued.workflow_definition_id, chosen.limited)
+    SELECT array_agg(DISTINCT moved.workspace_id) FILTER (WHERE NOT moved.limited) AS ready_in,
+           array_agg(moved.workspace_id) FILTER (WHERE moved.limited) AS workspaces,
+           array_agg(moved.workflow_definition_id) FILTER (WHERE moved.limited) AS definitions
+      INTO v_through_key FROM moved;
 
     RETURN QUERY
-    WITH t AS MATERIALIZED (
-        SELECT DISTINCT u.ws, u.def, forebay.shard_of(u.ws)::smallint AS shard
-          FROM (SELECT a.ws, a.def FROM unnest(p_workspaces, p_definitions, p_keys) AS a(ws, def, key) WHERE a.key IS NULL
-                UNION ALL SELECT b.ws, b.def FROM unnest(k.ws, k.def) AS b(ws, def)) u),
-    p AS MATERIALIZED (
-        SELECT j.id FROM t JOIN forebay.workflow_definition d ON d.id = t.def AND d.status = 'ACTIVE' AND d.deleted_at IS NULL
+    WITH definitions AS MATERIALIZED (
+        SELECT DISTINCT asked.workspace_id, asked.definition_id, forebay.shard_of(asked.workspace_id)::smallint AS shard
+          FROM (SELECT given.workspace_id, given.definition_id
+                  FROM unnest(p_workspaces, p_definitions, p_keys) AS given(workspace_id, definition_id, key) WHERE given.key IS NULL
+                UNION ALL
+                SELECT passed.workspace_id, passed.definition_id
+                  FROM unnest(v_through_key.workspaces, v_through_key.definitions) AS passed(workspace_id, definition_id)) asked),
+    chosen AS MATERIALIZED (
+        SELECT next.id FROM definitions asked
+          JOIN forebay.workflow_definition definition
+            ON definition.id = asked.definition_id AND definition.status = 'ACTIVE' AND definition.deleted_at IS NULL
          CROSS JOIN LATERAL (
-            SELECT q.id FROM forebay.execution_queue q
-             WHERE q.shard = t.shard AND q.workspace_id = t.ws AND q.workflow_definition_id = t.def AND q.stage = 3
-             ORDER BY q.rank, q.id
-             LIMIT CASE WHEN d.concurrency IS NULL THEN 1000 ELSE greatest(d.concurrency - (
-                SELECT count(*) FROM forebay.execution_queue r
-                 WHERE r.gated AND r.stage IN (0, 5) AND r.workspace_id = t.ws
-                   AND r.workflow_definition_id = t.def) - (
+            SELECT waiting.id FROM forebay.execution_queue waiting
+             WHERE waiting.shard = asked.shard AND waiting.workspace_id = asked.workspace_id
+               AND waiting.workflow_definition_id = asked.definition_id AND waiting.stage = forebay.stage_waits_for_definition()
+             ORDER BY waiting.rank, waiting.id
+             LIMIT CASE WHEN definition.concurrency IS NULL THEN 1000 ELSE greatest(definition.concurrency - (
+                SELECT count(*) FROM forebay.execution_queue through
+                 WHERE through.gated AND through.stage IN (forebay.stage_ready(), forebay.stage_slot())
+                   AND through.workspace_id = asked.workspace_id AND through.workflow_definition_id = asked.definition_id) - (
                 -- Those that took their slot before the limit came.
-                SELECT count(*) FROM forebay.execution_queue r
-                 WHERE r.shard = t.shard AND r.workspace_id = t.ws AND r.stage = 5
-                   AND r.workflow_definition_id = t.def AND NOT r.gated), 0) END
-             FOR UPDATE SKIP LOCKED) j),
-    o AS (
-        UPDATE forebay.execution_queue q SET stage = 0 FROM p WHERE q.id = p.id AND q.status = 'PENDING'
-        RETURNING q.workspace_id)
-    SELECT o.workspace_id FROM o UNION SELECT unnest(k.opened);
+                SELECT count(*) FROM forebay.execution_queue holder
+                 WHERE holder.shard = asked.shard AND holder.workspace_id = asked.workspace_id AND holder.stage = forebay.stage_slot()
+                   AND holder.workflow_definition_id = asked.definition_id AND NOT holder.gated), 0) END
+             FOR UPDATE SKIP LOCKED) next),
+    moved AS (
+        UPDATE forebay.execution_queue queued SET stage = forebay.stage_ready()
+          FROM chosen WHERE queued.id = chosen.id AND queued.status = 'PENDING'
+        RETURNING queued.workspace_id)
+    SELECT moved.workspace_id FROM moved UNION SELECT unnest(v_through_key.ready_in);
 END $$;
 
 CREATE FUNCTION forebay_r1.add_deliveries(p_ended uuid[]) RETURNS void
@@ -779,7 +862,7 @@ CREATE FUNCTION forebay_r1.after_end(p_ids uuid[], p_outcomes text[], p_errors j
     AS $$
 #variable_conflict use_column
 DECLARE
-    z record;
+    v_left record;
 BEGIN
     IF p_of_trees IS NOT NULL THEN
         PERFORM forebay_r1.end_descendants(p_of_trees, p_actor);
@@ -787,77 +870,85 @@ BEGIN
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         PERFORM forebay_r1.close_waits(p_ids);
-        WITH o AS (
-            SELECT n.execution_id, n.node, n.iteration,
-                   e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq,
+        WITH open_nodes AS (
+            SELECT node.execution_id, node.node, node.iteration,
+                   execution.last_seq + row_number() OVER (PARTITION BY node.execution_id ORDER BY node.node, node.iteration) AS seq,
                    -- What is below ended before: of a child, in its rows.
-                   n.status = 'RUNNING' AND (n.once OR EXISTS (
-                       SELECT 1 FROM forebay.workflow_execution c
-                        WHERE c.parent = n.execution_id AND c.parent_node = n.node AND c.parent_iteration = n.iteration
-                          AND c.parent_attempt = n.attempt AND forebay_r1.is_unknown(c.id))) AS lost
-              FROM forebay.workflow_execution_node n JOIN forebay.workflow_execution e ON e.id = n.execution_id
-             WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')),
-        l AS (
-            SELECT o.execution_id, o.node, o.iteration, o.seq,
-                   o.lost OR (o.iteration = 0 AND (
-                       bool_or(o.lost) OVER (PARTITION BY o.execution_id, o.node) OR EXISTS (
-                       SELECT 1 FROM forebay.workflow_execution_node i
-                        WHERE i.execution_id = o.execution_id AND i.node = o.node AND i.iteration > 0 AND i.status = 'UNKNOWN'))) AS lost
-              FROM o),
-        n AS (
-            UPDATE forebay.workflow_execution_node n
-               SET status = CASE WHEN l.lost THEN 'UNKNOWN' ELSE 'CANCELED' END,
-                   error = CASE WHEN l.lost THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', n.node, 'message',
+                   node.status = 'RUNNING' AND (node.once OR EXISTS (
+                       SELECT 1 FROM forebay.workflow_execution child
+                        WHERE child.parent = node.execution_id AND child.parent_node = node.node
+                          AND child.parent_iteration = node.iteration AND child.parent_attempt = node.attempt
+                          AND forebay_r1.is_unknown(child.id))) AS unknown
+              FROM forebay.workflow_execution_node node JOIN forebay.workflow_execution execution ON execution.id = node.execution_id
+             WHERE node.execution_id = ANY (p_ids) AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')),
+        judged AS (
+            SELECT open.execution_id, open.node, open.iteration, open.seq,
+                   open.unknown OR (open.iteration = 0 AND (
+                       bool_or(open.unknown) OVER (PARTITION BY open.execution_id, open.node) OR EXISTS (
+                       SELECT 1 FROM forebay.workflow_execution_node item
+                        WHERE item.execution_id = open.execution_id AND item.node = open.node AND item.iteration > 0
+                          AND item.status = 'UNKNOWN'))) AS unknown
+              FROM open_nodes open),
+        settled AS (
+            UPDATE forebay.workflow_execution_node node
+               SET status = CASE WHEN judged.unknown THEN 'UNKNOWN' ELSE 'CANCELED' END,
+                   error = CASE WHEN judged.unknown THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', node.node, 'message',
                        'its execution was ended while something was being performed that may be performed at most once: '
-                       'find out whether it took effect, then rerun with resolve done or repeat') ELSE n.error END,
-                   completed_at = clock_timestamp(), next_at = NULL, seq = l.seq,
-                   duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
-              FROM l
-             WHERE n.execution_id = l.execution_id AND n.node = l.node AND n.iteration = l.iteration
-               AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
-            RETURNING n.execution_id, n.seq)
-        UPDATE forebay.workflow_execution e SET last_seq = s.seq
-          FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
-         WHERE e.id = s.execution_id;
+                       'find out whether it took effect, then rerun with resolve done or repeat') ELSE node.error END,
+                   completed_at = clock_timestamp(), next_at = NULL, seq = judged.seq,
+                   duration_ms = (extract(epoch FROM clock_timestamp() - node.started_at) * 1000)::bigint
+              FROM judged
+             WHERE node.execution_id = judged.execution_id AND node.node = judged.node AND node.iteration = judged.iteration
+               AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')
+            RETURNING node.execution_id, node.seq)
+        UPDATE forebay.workflow_execution execution SET last_seq = progress.seq
+          FROM (SELECT settled.execution_id, max(settled.seq) AS seq FROM settled GROUP BY settled.execution_id) progress
+         WHERE execution.id = progress.execution_id;
     END IF;
 
-    WITH d AS (
-        DELETE FROM forebay.execution_queue q
-         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
-                                  WHERE t.outcome IN ('COMPLETED', 'CANCELED')))
-           AND q.status <> 'FAILED'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
-    f AS (
-        UPDATE forebay.execution_queue q
-           SET status = 'FAILED', stage = 9,
-               last_error = (SELECT coalesce(t.error ->> 'message', t.outcome)
-                               FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error) WHERE t.id = q.id LIMIT 1)
-         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
-                                  WHERE t.outcome IN ('FAILED', 'TIMED_OUT')))
-           AND q.status <> 'FAILED'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
-    a AS (
+    WITH deleted AS (
+        DELETE FROM forebay.execution_queue queued
+         WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
+                                       WHERE ended.outcome IN ('COMPLETED', 'CANCELED')))
+           AND queued.status <> 'FAILED'
+        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.gated,
+                  queued.claim_id IS NOT NULL AS freed),
+    failed AS (
+        UPDATE forebay.execution_queue queued
+           SET status = 'FAILED', stage = forebay.stage_failed(),
+               last_error = (SELECT coalesce(ended.error ->> 'message', ended.outcome)
+                               FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error) WHERE ended.id = queued.id LIMIT 1)
+         WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
+                                       WHERE ended.outcome IN ('FAILED', 'TIMED_OUT')))
+           AND queued.status <> 'FAILED'
+        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.gated,
+                  queued.claim_id IS NOT NULL AS freed),
+    audited AS (
         INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, t.error
-          FROM f JOIN unnest(p_ids, p_errors) AS t(id, error) ON t.id = f.id),
-    y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
-          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
-    SELECT coalesce(array_agg(y.id), '{}') AS ids, array_agg(y.freed) AS freed,
-           array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
-           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
-           array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
-      INTO z FROM y;
+        SELECT failed.workspace_id, p_actor, 'queue_item.fail', 'queue_item', failed.id, ended.error
+          FROM failed JOIN unnest(p_ids, p_errors) AS ended(id, error) ON ended.id = failed.id),
+    left_queue AS (
+        SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM deleted
+        UNION ALL
+        SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM failed)
+    SELECT coalesce(array_agg(item.id), '{}') AS ids, array_agg(item.freed) AS freed,
+           array_agg(item.workspace_id) FILTER (WHERE item.gated) AS workspaces,
+           array_agg(item.workflow_definition_id) FILTER (WHERE item.gated) AS definitions,
+           array_agg(item.concurrency_key) FILTER (WHERE item.gated) AS keys
+      INTO v_left FROM left_queue item;
 
-    IF z.ws IS NOT NULL THEN
-        PERFORM forebay.unblock(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    -- Each once by its key and once by its definition.
+    IF v_left.workspaces IS NOT NULL THEN
+        PERFORM forebay.unblock(v_left.workspaces || v_left.workspaces, v_left.definitions || v_left.definitions,
+                                v_left.keys || array_fill(NULL::text, ARRAY[cardinality(v_left.workspaces)]));
     END IF;
     IF p_of_events IS NOT NULL THEN
         PERFORM forebay_r1.end_jobs_of(p_of_events);
     END IF;
 
     RETURN QUERY
-    SELECT t.id, y.id IS NOT NULL, coalesce(y.freed, false)
-      FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
+    SELECT ended.id, item.id IS NOT NULL, coalesce(item.freed, false)
+      FROM unnest(p_ids) AS ended(id) LEFT JOIN unnest(v_left.ids, v_left.freed) AS item(id, freed) ON item.id = ended.id;
 END $$;
 
 CREATE FUNCTION forebay_r1.answer_wait(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
@@ -935,7 +1026,7 @@ DECLARE
     v_latest int;
 BEGIN
     -- Streams are appended to one at a time, in one order for all calls.
-    PERFORM pg_advisory_xact_lock(7003, s.key) FROM (
+    PERFORM pg_advisory_xact_lock(forebay.lock_stream(), s.key) FROM (
         SELECT DISTINCT hashtext(concat_ws('/', t.workspace, t.stream, t.type)) AS key
           FROM unnest(p_workspaces, p_streams, p_stream_types) AS t(workspace, stream, type)
          ORDER BY 1) s;
@@ -978,46 +1069,47 @@ CREATE FUNCTION forebay_r1.begin_runs(p_ids uuid[], p_engine text, p_where text,
     AS $$
 #variable_conflict use_column
 DECLARE
-    roots uuid[];
-    slots uuid[];
+    v_roots uuid[];
+    v_with_slot uuid[];
 BEGIN
-    SELECT array_agg(e.root) INTO roots FROM forebay.workflow_execution e WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL;
-    IF roots IS NOT NULL THEN
-        PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = ANY (roots) ORDER BY e.id FOR UPDATE;
+    SELECT array_agg(child.root) INTO v_roots FROM forebay.workflow_execution child WHERE child.id = ANY (p_ids) AND child.parent IS NOT NULL;
+    IF v_roots IS NOT NULL THEN
+        PERFORM 1 FROM forebay.workflow_execution root WHERE root.id = ANY (v_roots) ORDER BY root.id FOR UPDATE;
     END IF;
-    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution asked WHERE asked.id = ANY (p_ids) ORDER BY asked.id FOR UPDATE;
     -- Locked as well: an item given back at this moment would leave a run without a slot.
-    SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
-        SELECT q.id FROM forebay.execution_queue q
-         WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
-    IF roots IS NOT NULL THEN
-        slots := slots || ARRAY(
-            SELECT e.id FROM forebay.workflow_execution e
-             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL
-               AND (SELECT r.status FROM forebay.workflow_execution r WHERE r.id = e.root) = 'RUNNING');
+    SELECT coalesce(array_agg(holder.id), '{}') INTO v_with_slot FROM (
+        SELECT queued.id FROM forebay.execution_queue queued
+         WHERE queued.id = ANY (p_ids) AND queued.status IN ('CLAIMED', 'DISPATCHED') ORDER BY queued.id FOR UPDATE) holder;
+    IF v_roots IS NOT NULL THEN
+        v_with_slot := v_with_slot || ARRAY(
+            SELECT child.id FROM forebay.workflow_execution child
+             WHERE child.id = ANY (p_ids) AND child.parent IS NOT NULL
+               AND (SELECT root.status FROM forebay.workflow_execution root WHERE root.id = child.root) = 'RUNNING');
     END IF;
-    WITH e AS (
-        UPDATE forebay.workflow_execution e
+    WITH begun AS (
+        UPDATE forebay.workflow_execution pending
            SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
                engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
                started_at = clock_timestamp(),
-               deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-         WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics
-        RETURNING e.id, e.workspace_id)
+               deadline_at = least(pending.deadline_at, clock_timestamp() + make_interval(secs => pending.timeout_ms / 1000.0))
+         WHERE pending.id = ANY (v_with_slot) AND pending.status = 'PENDING' AND pending.semantics <= p_semantics
+        RETURNING pending.id, pending.workspace_id)
     INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-    SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0;
-    UPDATE forebay.execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
-      FROM forebay.workflow_execution e
-     WHERE q.id = ANY (slots) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;
+    SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING' FROM begun HAVING count(*) > 0;
+    UPDATE forebay.execution_queue queued SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
+      FROM forebay.workflow_execution own
+     WHERE queued.id = ANY (v_with_slot) AND queued.status = 'CLAIMED'
+       AND own.id = queued.id AND own.status = 'RUNNING' AND own.owner = p_process;
     RETURN QUERY
-    SELECT t.id,
-           CASE WHEN e.id IS NULL THEN 'gone'
-                WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'
-                WHEN e.status = 'PENDING' THEN 'not_yet'
+    SELECT asked.id,
+           CASE WHEN stored.id IS NULL THEN 'gone'
+                WHEN stored.status = 'RUNNING' AND stored.owner = p_process THEN 'granted'
+                WHEN stored.status = 'PENDING' THEN 'not_yet'
                 ELSE 'ended' END,
-           e.workspace_id, e.workflow_definition_id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at,
-           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint, e.trace_context
-      FROM unnest(p_ids) AS t(id) LEFT JOIN forebay.workflow_execution e ON e.id = t.id;
+           stored.workspace_id, stored.workflow_definition_id, stored.version_id, stored.owner_epoch, stored.input, stored.trigger, stored.created_at,
+           (extract(epoch FROM stored.deadline_at - clock_timestamp()) * 1000)::bigint, stored.trace_context
+      FROM unnest(p_ids) AS asked(id) LEFT JOIN forebay.workflow_execution stored ON stored.id = asked.id;
 END $$;
 
 CREATE FUNCTION forebay_r1.bindings_of_pending_jobs() RETURNS SETOF uuid
@@ -1096,24 +1188,24 @@ CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS 
     AS $$
     SELECT coalesce(w.limit_override, t.max_running) AS max_running, w.paused,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 5 LIMIT p_counted) x) AS running,
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_slot() LIMIT p_counted) x) AS running,
            ready.count AS ready, keyed.count AS waits_for_key, gated.count AS waits_for_definition,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 1 LIMIT p_counted) x) AS delayed,
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_delayed() LIMIT p_counted) x) AS delayed,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.workspace_id = w.id AND r.stage = 9 LIMIT p_counted) x) AS failed,
+             WHERE r.workspace_id = w.id AND r.stage = forebay.stage_failed() LIMIT p_counted) x) AS failed,
            extract(epoch FROM clock_timestamp() - least(ready.oldest, keyed.oldest, gated.oldest))::float8 AS oldest_s
       FROM forebay.workspace w JOIN forebay.tier t ON t.name = w.tier
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
             SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_ready()
              ORDER BY r.rank, r.id LIMIT p_counted) x) ready
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
             SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 2 LIMIT p_counted) x) keyed
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_waits_for_key() LIMIT p_counted) x) keyed
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
             SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 3 LIMIT p_counted) x) gated
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_waits_for_definition() LIMIT p_counted) x) gated
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $$;
 
@@ -1126,120 +1218,132 @@ CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_clai
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(t.id) FROM unnest(p_workspaces) AS t(id) ORDER BY 1);
+    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(asked.id) FROM unnest(p_workspaces) AS asked(id) ORDER BY 1);
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'forebay_r1.claim needs READ COMMITTED';
     END IF;
     IF cardinality(v_shards) = 1 THEN
-        PERFORM pg_advisory_xact_lock(7001, v_shards[1]);
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);
     ELSE
-        v_shards := ARRAY(SELECT s FROM unnest(v_shards) AS s WHERE pg_try_advisory_xact_lock(7001, s));
+        v_shards := ARRAY(SELECT shard FROM unnest(v_shards) AS shard WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
     END IF;
     -- One time for the whole claim: of those it took together, the ids say who was before whom.
     v_now := clock_timestamp();
     RETURN QUERY
-    WITH w AS MATERIALIZED (
-        SELECT ws.id, ws.shard, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
-               ws.paused OR ws.deleted_at IS NOT NULL AS closed,
-               CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
-                    ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
-          FROM (SELECT t.id, max(t.want) AS want FROM unnest(p_workspaces, p_wanted) AS t(id, want) GROUP BY t.id) t
+    WITH workspaces AS MATERIALIZED (
+        SELECT known.id, known.shard, known.weight, slots.running, coalesce(known.limit_override, tier.max_running) AS max_running,
+               known.paused OR known.deleted_at IS NOT NULL AS closed,
+               CASE WHEN known.paused OR known.deleted_at IS NOT NULL THEN 0
+                    ELSE least(asked.wanted, coalesce(known.limit_override, tier.max_running) - slots.running) END AS room
+          FROM (SELECT each.id, max(each.wanted) AS wanted FROM unnest(p_workspaces, p_wanted) AS each(id, wanted) GROUP BY each.id) asked
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace x WHERE x.id = t.id LIMIT 1) ws
-         CROSS JOIN LATERAL (SELECT * FROM forebay.tier y WHERE y.name = ws.tier LIMIT 1) tier
-         CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM forebay.execution_queue r
-                              WHERE r.shard = ws.shard AND r.workspace_id = ws.id AND r.stage = 5) u
-         WHERE ws.shard = ANY (v_shards)),
-    c AS MATERIALIZED (
-        SELECT q.* FROM w CROSS JOIN LATERAL (
-            SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated,
-                   q.attempt_count, q.in_doubt, greatest(q.created_at, q.available_at) AS since
-              FROM forebay.execution_queue q
-             WHERE q.shard = w.shard AND q.workspace_id = w.id AND q.stage = 0
-             ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
-    -- A missing definition must not block its workspace's head: it is claimed, then failed.
-    k AS (
-        SELECT c.*, d.id IS NULL OR d.deleted_at IS NOT NULL AS gone,
-               CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
-               c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
-                 + (SELECT count(*) FROM forebay.execution_queue r
-                     WHERE r.shard = c.shard AND r.workspace_id = c.workspace_id AND r.stage = 5
-                       AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
-                 <= coalesce(d.key_concurrency, 1) AS key_ok
-          FROM c LEFT JOIN forebay.workflow_definition d ON d.id = c.def),
-    g AS (
-        SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
-                 + (SELECT count(*) FROM forebay.execution_queue r
-                     WHERE r.shard = k.shard AND r.workspace_id = k.workspace_id AND r.stage = 5
-                       AND r.workflow_definition_id = k.def) <= dlim) AS ok
-          FROM k),
-    x AS MATERIALIZED (
-        SELECT g.*, e.id IS NOT NULL AS begun, e.version_id, e.owner_epoch, e.input, e.trigger, e.begun_of, e.deadline_at,
-               e.trace_context
-          FROM g LEFT JOIN LATERAL (
-            SELECT e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at AS begun_of, e.trace_context,
-                   least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0)) AS deadline_at
-              FROM forebay.workflow_execution e
-             WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics
-               AND p_engine IS NOT NULL AND g.ok AND NOT g.gone
-               FOR UPDATE SKIP LOCKED) e ON true),
-    -- What was met, by workspace.
-    m AS MATERIALIZED (
-        SELECT x.workspace_id, count(*) AS met, count(*) FILTER (WHERE x.ok)::int AS taken,
-               array_agg(DISTINCT x.def) FILTER (WHERE NOT x.ok AND x.key_ok) AS held_back,
-               array_agg(DISTINCT x.def) FILTER (WHERE NOT x.ok AND x.key_ok AND NOT x.gated) AS never_gated,
-               bool_or(NOT x.ok AND (x.gated OR NOT x.key_ok)) AS parked
-          FROM x GROUP BY x.workspace_id),
-    a AS (
-        UPDATE forebay.execution_queue q
-           SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
-               status = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN v_now END,
-               gated = q.gated OR q.workflow_definition_id = ANY (ARRAY(SELECT DISTINCT x.def FROM x WHERE x.dlim IS NOT NULL))
-         WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.ok)) AND q.status = 'PENDING'),
-    s AS (
-        UPDATE forebay.execution_queue q
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = asked.id LIMIT 1) known
+         CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = known.tier LIMIT 1) tier
+         CROSS JOIN LATERAL (SELECT count(*)::int AS running FROM forebay.execution_queue holder
+                              WHERE holder.shard = known.shard AND holder.workspace_id = known.id
+                                AND holder.stage = forebay.stage_slot()) slots
+         WHERE known.shard = ANY (v_shards)),
+    candidates AS MATERIALIZED (
+        SELECT next.* FROM workspaces CROSS JOIN LATERAL (
+            SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id, ready.concurrency_key AS key,
+                   ready.rank, ready.gated, ready.attempt_count, ready.in_doubt, greatest(ready.created_at, ready.available_at) AS since
+              FROM forebay.execution_queue ready
+             WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id AND ready.stage = forebay.stage_ready()
+             ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) next),
+    -- A missing definition must not block its workspace's head: its item is claimed, then failed.
+    within_key AS (
+        SELECT candidate.*, definition.id IS NULL OR definition.deleted_at IS NOT NULL AS gone,
+               CASE WHEN definition.deleted_at IS NOT NULL THEN NULL
+                    WHEN definition.status <> 'ACTIVE' THEN 0
+                    ELSE definition.concurrency END AS definition_limit,
+               candidate.key IS NULL
+               OR row_number() OVER (PARTITION BY candidate.definition_id, candidate.key ORDER BY candidate.rank, candidate.id)
+                  + (SELECT count(*) FROM forebay.execution_queue holder
+                      WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
+                        AND holder.stage = forebay.stage_slot()
+                        AND holder.workflow_definition_id = candidate.definition_id AND holder.concurrency_key = candidate.key)
+                  <= coalesce(definition.key_concurrency, 1) AS key_has_room
+          FROM candidates candidate LEFT JOIN forebay.workflow_definition definition ON definition.id = candidate.definition_id),
+    within_limits AS (
+        SELECT candidate.*, key_has_room AND (
+               definition_limit IS NULL
+               OR row_number() OVER (PARTITION BY definition_id, key_has_room ORDER BY rank, id)
+                  + (SELECT count(*) FROM forebay.execution_queue holder
+                      WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
+                        AND holder.stage = forebay.stage_slot() AND holder.workflow_definition_id = candidate.definition_id)
+                  <= definition_limit) AS granted
+          FROM within_key candidate),
+    decided AS MATERIALIZED (
+        SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch, execution.input,
+               execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
+          FROM within_limits candidate LEFT JOIN LATERAL (
+            SELECT pending.id, pending.version_id, pending.owner_epoch, pending.input, pending.trigger,
+                   pending.created_at AS accepted_at, pending.trace_context,
+                   least(pending.deadline_at, v_now + make_interval(secs => pending.timeout_ms / 1000.0)) AS deadline_at
+              FROM forebay.workflow_execution pending
+             WHERE pending.id = candidate.id AND pending.status = 'PENDING' AND pending.semantics <= p_semantics
+               AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.gone
+               FOR UPDATE SKIP LOCKED) execution ON true),
+    met AS MATERIALIZED (
+        SELECT decided.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
+               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS full_definitions,
+               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room AND NOT gated) AS never_limited,
+               bool_or(NOT granted AND (gated OR NOT key_has_room)) AS put_back
+          FROM decided GROUP BY decided.workspace_id),
+    claimed AS (
+        UPDATE forebay.execution_queue queued
+           SET stage = forebay.stage_slot(), claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
+               status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN v_now END,
+               gated = queued.gated OR queued.workflow_definition_id = ANY (
+                   ARRAY(SELECT DISTINCT definition_id FROM decided WHERE definition_limit IS NOT NULL))
+         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
+    put_back AS (
+        UPDATE forebay.execution_queue queued
            SET gated = true,
-               stage = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND x.key_ok)) THEN 3 ELSE 2 END
-         WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND (x.gated OR NOT x.key_ok))) AND q.status = 'PENDING'),
-    e AS (
-        UPDATE forebay.workflow_execution e
+               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE NOT granted AND key_has_room))
+                            THEN forebay.stage_waits_for_definition() ELSE forebay.stage_waits_for_key() END
+         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE NOT granted AND (decided.gated OR NOT key_has_room)))
+           AND queued.status = 'PENDING'),
+    begun AS (
+        UPDATE forebay.workflow_execution execution
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
-               deadline_at = least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0))
-         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING'
-        RETURNING e.id, e.workspace_id),
-    l AS (
+               deadline_at = least(execution.deadline_at, v_now + make_interval(secs => execution.timeout_ms / 1000.0))
+         WHERE execution.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) AND execution.status = 'PENDING'
+        RETURNING execution.id, execution.workspace_id),
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0)
-    SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
-           coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
-           (extract(epoch FROM x.deadline_at - v_now) * 1000)::bigint,
+        SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING' FROM begun HAVING count(*) > 0)
+    SELECT 'item', decided.workspace_id, decided.id, decided.definition_id, coalesce(decided.version_id, waits.version_id),
+           decided.attempt_count, decided.in_doubt, decided.gone, coalesce(waits.semantics > p_semantics, false), decided.begins,
+           decided.owner_epoch + 1, decided.input, decided.trigger, decided.accepted_at,
+           (extract(epoch FROM decided.deadline_at - v_now) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
-           coalesce(x.trace_context, o.trace_context), (extract(epoch FROM v_now - x.since) * 1000)::bigint
-      FROM x LEFT JOIN LATERAL (
-            SELECT o.version_id, o.semantics, o.trace_context FROM forebay.workflow_execution o
-             WHERE o.id = x.id AND NOT x.begun LIMIT 1) o ON true
-     WHERE x.ok
+           coalesce(decided.trace_context, waits.trace_context), (extract(epoch FROM v_now - decided.since) * 1000)::bigint
+      FROM decided LEFT JOIN LATERAL (
+            SELECT execution.version_id, execution.semantics, execution.trace_context FROM forebay.workflow_execution execution
+             WHERE execution.id = decided.id AND NOT decided.begins LIMIT 1) waits ON true
+     WHERE decided.granted
     UNION ALL
-    SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           w.running + coalesce(m.taken, 0), w.lim,
-           NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue r
-                WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
-                LIMIT 1 + coalesce(m.met, 0)) n) > coalesce(m.met, 0),
-           coalesce(m.parked, false),
+    SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           workspaces.running + coalesce(met.granted, 0), workspaces.max_running,
+           NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue ready
+                WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id AND ready.stage = forebay.stage_ready()
+                LIMIT 1 + coalesce(met.candidates, 0)) seen) > coalesce(met.candidates, 0),
+           coalesce(met.put_back, false),
            -- A few that were let through too many are put back by claims alone; when nothing else
            -- is met, there may be many.
-           CASE WHEN m.taken > 0 THEN m.never_gated ELSE m.held_back END,
-           w.weight::int, NULL, NULL
-      FROM w LEFT JOIN m ON m.workspace_id = w.id
+           CASE WHEN met.granted > 0 THEN met.never_limited ELSE met.full_definitions END,
+           workspaces.weight::int, NULL, NULL
+      FROM workspaces LEFT JOIN met ON met.workspace_id = workspaces.id
     UNION ALL
-    SELECT 'busy', t.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT 'busy', asked.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM unnest(p_workspaces) AS t(id)
-     WHERE NOT forebay.shard_of(t.id) = ANY (v_shards);
+      FROM unnest(p_workspaces) AS asked(id)
+     WHERE NOT forebay.shard_of(asked.id) = ANY (v_shards);
 END $$;
 
 CREATE FUNCTION forebay_r1.claim_deliveries(p_claim uuid, p_after uuid, p_each integer, p_limit integer, p_steps integer, p_lease_s double precision) RETURNS TABLE(delivery uuid, place uuid)
@@ -1259,7 +1363,7 @@ BEGIN
         v_place := (SELECT d.workspace_id FROM forebay.webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
                      ORDER BY d.workspace_id LIMIT 1);
         EXIT WHEN v_place IS NULL;
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(7004, hashtext(v_place::text));
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(forebay.lock_deliveries(), hashtext(v_place::text));
         v_sending := (SELECT count(*) FROM forebay.webhook_delivery d
                        WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
         RETURN QUERY
@@ -1420,45 +1524,50 @@ CREATE FUNCTION forebay_r1.complete(p_ids uuid[], p_outcomes text[], p_outputs j
     AS $$
 #variable_conflict use_column
 DECLARE
-    ended uuid[];
-    over record;
+    v_ended uuid[];
+    v_over record;
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
-    WITH t AS (
-        SELECT * FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS t(id, outcome, output, error, claim)),
-    e AS (
-        UPDATE forebay.workflow_execution e
-           SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
-               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
+    PERFORM 1 FROM forebay.workflow_execution asked WHERE asked.id = ANY (p_ids) ORDER BY asked.id FOR UPDATE;
+    WITH asked AS (
+        SELECT * FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS asked(id, outcome, output, error, claim)),
+    ended AS (
+        UPDATE forebay.workflow_execution execution
+           SET status = asked.outcome, output = asked.output, error = asked.error, completed_at = clock_timestamp(),
+               duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
                owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL
-          FROM t
-         WHERE e.id = t.id AND e.status IN ('PENDING', 'RUNNING') AND e.status = coalesce(p_from, e.status)
-           AND (t.claim IS NULL OR EXISTS (
-                SELECT 1 FROM forebay.execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
-        RETURNING e.id, e.workspace_id, e.status),
-    l AS (
+          FROM asked
+         WHERE execution.id = asked.id AND execution.status IN ('PENDING', 'RUNNING') AND execution.status = coalesce(p_from, execution.status)
+           AND (asked.claim IS NULL OR EXISTS (
+                SELECT 1 FROM forebay.execution_queue queued
+                 WHERE queued.id = asked.id AND queued.status = 'CLAIMED' AND queued.claim_id = asked.claim))
+        RETURNING execution.id, execution.workspace_id, execution.status),
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
-    SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+    SELECT coalesce(array_agg(ended.id), '{}') INTO v_ended FROM ended;
 
-    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
-           array_agg(e.id) FILTER (WHERE e.parent IS NOT NULL OR e.descendants > 0) AS of_trees
-      INTO over
-      FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
-     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id LIMIT 1) e
-     WHERE e.status NOT IN ('PENDING', 'RUNNING');
+    SELECT array_agg(execution.id) AS ids, array_agg(execution.status) AS outcomes, array_agg(execution.error) AS errors,
+           array_agg(execution.workspace_id) AS workspaces,
+           array_agg(execution.id) FILTER (WHERE execution.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(execution.id) FILTER (WHERE execution.parent IS NOT NULL OR execution.descendants > 0) AS of_trees
+      INTO v_over
+      FROM (SELECT DISTINCT each.id FROM unnest(p_ids) AS each(id)) asked
+     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution stored WHERE stored.id = asked.id LIMIT 1) execution
+     WHERE execution.status NOT IN ('PENDING', 'RUNNING');
 
-    IF ended <> '{}' AND EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (over.workspaces) AND w.disabled_at IS NULL) THEN
-        PERFORM forebay_r1.add_deliveries(ended);
+    IF v_ended <> '{}' AND EXISTS (
+        SELECT 1 FROM forebay.webhook live WHERE live.workspace_id = ANY (v_over.workspaces) AND live.disabled_at IS NULL) THEN
+        PERFORM forebay_r1.add_deliveries(v_ended);
     END IF;
 
     RETURN QUERY
-    SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
-      FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN forebay_r1.after_end(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
+    SELECT terminal.id, terminal.id = ANY (v_ended), followed.ticket, terminal.workspace_id, followed.freed
+      FROM unnest(v_over.ids, v_over.workspaces) AS terminal(id, workspace_id)
+      JOIN forebay_r1.after_end(v_over.ids, v_over.outcomes, v_over.errors, v_over.of_events, v_over.of_trees, true, p_actor) AS followed
+        ON followed.execution = terminal.id
     UNION ALL
-    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM forebay_r1.fail_items_of_missing(p_ids, p_claims, p_actor) m;
+    SELECT missing.id, NULL, true, missing.workspace_id, missing.freed
+      FROM forebay_r1.fail_items_of_missing(p_ids, p_claims, p_actor) AS missing;
 END $$;
 
 CREATE FUNCTION forebay_r1.derived_event_id(p_workspace uuid, p_seed uuid) RETURNS uuid
@@ -1520,31 +1629,32 @@ CREATE FUNCTION forebay_r1.end_descendants(p_ids uuid[], p_actor text) RETURNS v
     AS $$
 #variable_conflict use_column
 DECLARE
-    over record;
+    v_ended record;
     v_depth smallint;
 BEGIN
-    WITH RECURSIVE d (id) AS (
-        SELECT c.id FROM forebay.workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
+    WITH RECURSIVE descendants (id) AS (
+        SELECT child.id FROM forebay.workflow_execution child WHERE child.parent = ANY (p_ids) AND child.completed_at IS NULL
         UNION ALL
         -- OFFSET 0: a probe for each, never a join that reads every open execution.
-        SELECT c.id FROM d CROSS JOIN LATERAL (
-            SELECT c.id FROM forebay.workflow_execution c WHERE c.parent = d.id AND c.completed_at IS NULL OFFSET 0) c),
-    e AS (
-        UPDATE forebay.workflow_execution e
+        SELECT child.id FROM descendants CROSS JOIN LATERAL (
+            SELECT below.id FROM forebay.workflow_execution below
+             WHERE below.parent = descendants.id AND below.completed_at IS NULL OFFSET 0) child),
+    ended AS (
+        UPDATE forebay.workflow_execution execution
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
-               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint
-         WHERE e.id = ANY (ARRAY(SELECT d.id FROM d)) AND e.status IN ('PENDING', 'RUNNING')
-        RETURNING e.id, e.workspace_id, e.status, e.depth),
-    l AS (
+               duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint
+         WHERE execution.id = ANY (ARRAY(SELECT descendants.id FROM descendants)) AND execution.status IN ('PENDING', 'RUNNING')
+        RETURNING execution.id, execution.workspace_id, execution.status, execution.depth),
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
-    SELECT array_agg(e.id) AS ids, array_agg(e.depth) AS depths INTO over FROM e;
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+    SELECT array_agg(ended.id) AS ids, array_agg(ended.depth) AS depths INTO v_ended FROM ended;
     -- The deepest first: what is not known of a child is not known of the node that made it.
-    FOR v_depth IN SELECT DISTINCT t.depth FROM unnest(over.depths) AS t(depth) ORDER BY t.depth DESC LOOP
+    FOR v_depth IN SELECT DISTINCT level.depth FROM unnest(v_ended.depths) AS level(depth) ORDER BY level.depth DESC LOOP
         PERFORM 1 FROM forebay_r1.after_end(
-            ARRAY(SELECT t.id FROM unnest(over.ids, over.depths) AS t(id, depth) WHERE t.depth = v_depth),
-            ARRAY(SELECT 'CANCELED' FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth),
-            ARRAY(SELECT NULL::jsonb FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth), NULL, NULL, true, p_actor);
+            ARRAY(SELECT ended.id FROM unnest(v_ended.ids, v_ended.depths) AS ended(id, depth) WHERE ended.depth = v_depth),
+            ARRAY(SELECT 'CANCELED' FROM unnest(v_ended.depths) AS ended(depth) WHERE ended.depth = v_depth),
+            ARRAY(SELECT NULL::jsonb FROM unnest(v_ended.depths) AS ended(depth) WHERE ended.depth = v_depth), NULL, NULL, true, p_actor);
     END LOOP;
 END $$;
 
@@ -1688,7 +1798,7 @@ DECLARE
     failed record;
 BEGIN
     WITH missing AS (
-        UPDATE forebay.execution_queue q SET status = 'FAILED', stage = 9, last_error = v_reason
+        UPDATE forebay.execution_queue q SET status = 'FAILED', stage = forebay.stage_failed(), last_error = v_reason
           FROM unnest(p_ids, p_claims) AS t(id, claim)
          WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
            AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution e WHERE e.id = t.id)
@@ -1987,7 +2097,7 @@ END $$;
 CREATE FUNCTION forebay_r1.is_unknown(p_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
+    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node node WHERE node.execution_id = p_id AND node.status = 'UNKNOWN')
 $$;
 
 CREATE FUNCTION forebay_r1.job_standing(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
@@ -2249,9 +2359,7 @@ CREATE FUNCTION forebay_r1.note_wait(p_ask forebay.workflow_execution_ask) RETUR
 BEGIN
     INSERT INTO forebay.workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at, after_sequence)
     VALUES (p_ask.workspace_id, p_ask.execution_id, p_ask.node, p_ask.iteration, p_ask.events_from, 0);
-    IF pg_try_advisory_xact_lock(724001) THEN
-        PERFORM pg_notify('forebay_change', '');
-    END IF;
+    PERFORM forebay.notify_change();
 END $$;
 
 CREATE FUNCTION forebay_r1.open_wait(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_attempt integer, p_kind text, p_event text, p_match text, p_queue text, p_lease_s double precision, p_input jsonb, p_expires_s double precision) RETURNS TABLE(held boolean, status text, attempt integer, expires_in_s double precision, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
@@ -2314,8 +2422,8 @@ BEGIN
     END IF;
     IF opened AND a.event_type IS NOT NULL THEN
         PERFORM forebay_r1.note_wait(a);
-    ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
-        PERFORM pg_notify('forebay_change', '');
+    ELSIF opened AND a.kind = 'TASK' THEN
+        PERFORM forebay.notify_change();
     END IF;
     RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
                         a.error, a.answered_by, a.answered_at;
@@ -2419,7 +2527,7 @@ BEGIN
     SELECT p.id, p.event_type, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
            CASE WHEN p.status = 'processing' THEN 'sql' END,
            CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
-           CASE WHEN p.status = 'failed' AND p.retry_count < 3 THEN p.failed_at END
+           CASE WHEN p.status = 'failed' AND p.retry_count < forebay.max_job_failures() THEN p.failed_at END
       FROM public.workflow_queue_projection p
      CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM public.domain_events f
                           WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
@@ -2469,134 +2577,139 @@ CREATE FUNCTION forebay_r1.record(p_process uuid, r_ids uuid[], r_holders uuid[]
     AS $_$
 #variable_conflict use_column
 DECLARE
-    -- By the run's place: what it had settled so far, or -1 if it is not held; and whose it is.
-    seqs bigint[];
-    owners uuid[];
-    places tid[];
-    ends record;
+    -- By the run's place: what it had settled so far, or -1 if it is not held; where its row is; and whose it is.
+    v_seqs bigint[];
+    v_rows tid[];
+    v_workspaces uuid[];
+    v_ended record;
 BEGIN
     -- The rows are changed below where they were found here, locked: a join by id may be planned the
     -- wrong way round while statistics say that the table is empty, and then reads all of it.
-    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord), array_agg(coalesce(e.ctid, '(0,0)') ORDER BY t.ord),
-           array_agg(coalesce(e.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY t.ord)
-      INTO seqs, places, owners
-      FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
+    SELECT array_agg(coalesce(holder.last_seq, -1) ORDER BY run.ord), array_agg(coalesce(holder.ctid, '(0,0)') ORDER BY run.ord),
+           array_agg(coalesce(holder.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY run.ord)
+      INTO v_seqs, v_rows, v_workspaces
+      FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS run(holder_id, epoch, ord) ORDER BY run.holder_id) run
       LEFT JOIN LATERAL (
-           SELECT e.ctid, e.last_seq, e.workspace_id FROM forebay.workflow_execution e
-            WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
-              FOR UPDATE) e ON true;
+           SELECT execution.ctid, execution.last_seq, execution.workspace_id FROM forebay.workflow_execution execution
+            WHERE execution.id = run.holder_id AND execution.owner = p_process AND execution.owner_epoch = run.epoch
+              AND execution.status = 'RUNNING'
+              FOR UPDATE) holder ON true;
     IF r_ids <> r_holders THEN
-        SELECT array_agg(CASE WHEN t.id = t.holder THEN t.seq ELSE coalesce(c.last_seq, -1) END ORDER BY t.ord),
-               array_agg(CASE WHEN t.id = t.holder THEN t.place ELSE coalesce(c.ctid, '(0,0)') END ORDER BY t.ord)
-          INTO seqs, places
-          FROM (SELECT * FROM unnest(r_ids, r_holders, seqs, places) WITH ORDINALITY AS t(id, holder, seq, place, ord)
-                 ORDER BY t.id) t
+        SELECT array_agg(CASE WHEN run.id = run.holder_id THEN run.seq ELSE coalesce(child.last_seq, -1) END ORDER BY run.ord),
+               array_agg(CASE WHEN run.id = run.holder_id THEN run.place ELSE coalesce(child.ctid, '(0,0)') END ORDER BY run.ord)
+          INTO v_seqs, v_rows
+          FROM (SELECT * FROM unnest(r_ids, r_holders, v_seqs, v_rows) WITH ORDINALITY AS run(id, holder_id, seq, place, ord)
+                 ORDER BY run.id) run
           LEFT JOIN LATERAL (
-               SELECT c.ctid, c.last_seq FROM forebay.workflow_execution c
-                WHERE c.id = t.id AND t.id <> t.holder AND t.seq >= 0 AND c.root = t.holder AND c.status = 'RUNNING'
-                  FOR UPDATE) c ON true;
+               SELECT execution.ctid, execution.last_seq FROM forebay.workflow_execution execution
+                WHERE execution.id = run.id AND run.id <> run.holder_id AND run.seq >= 0 AND execution.root = run.holder_id
+                  AND execution.status = 'RUNNING'
+                  FOR UPDATE) child ON true;
     END IF;
 
-    WITH f AS MATERIALIZED (
-        SELECT f.*, r_ids[f.run] AS id, owners[f.run] AS workspace_id,
-               CASE WHEN f.status = 'RETRYING' THEN jsonb_build_array(jsonb_build_object(
-                    'attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error)) END AS failed,
-               CASE WHEN f.settles THEN seqs[f.run] + row_number() OVER (PARTITION BY f.run, f.settles ORDER BY f.ord) END AS seq
-          FROM (SELECT f.*, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
+    WITH facts AS MATERIALIZED (
+        SELECT fact.*, r_ids[fact.run] AS execution_id, v_workspaces[fact.run] AS workspace_id,
+               CASE WHEN fact.status = 'RETRYING' THEN jsonb_build_array(jsonb_build_object(
+                    'attempt', fact.attempt - 1, 'at', clock_timestamp(), 'error', fact.error)) END AS failed_attempt,
+               CASE WHEN fact.settles
+                    THEN v_seqs[fact.run] + row_number() OVER (PARTITION BY fact.run, fact.settles ORDER BY fact.ord) END AS seq
+          FROM (SELECT brought.*, brought.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
                   FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
                               f_outputs, f_errors, f_once)
-                       WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
-                 WHERE seqs[f.run] >= 0) f),
-    n AS (
-        INSERT INTO forebay.workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
+                       WITH ORDINALITY AS brought(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
+                 WHERE v_seqs[brought.run] >= 0) fact),
+    stored AS (
+        INSERT INTO forebay.workflow_execution_node AS known (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
             next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
-        SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
-               clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error, f.failed,
-               CASE WHEN f.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
-               CASE WHEN f.seq IS NOT NULL THEN clock_timestamp() END,
-               CASE WHEN f.seq IS NOT NULL THEN 0 END, f.once
-          FROM f
+        SELECT fact.execution_id, fact.node, fact.iteration, fact.workspace_id, fact.status, fact.attempt, fact.seq, fact.label,
+               clock_timestamp() + make_interval(secs => fact.next_in_ms / 1000.0), fact.input, fact.output, fact.error,
+               fact.failed_attempt,
+               CASE WHEN fact.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
+               CASE WHEN fact.seq IS NOT NULL THEN clock_timestamp() END,
+               CASE WHEN fact.seq IS NOT NULL THEN 0 END, fact.once
+          FROM facts fact
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
-               next_at = excluded.next_at, input = coalesce(excluded.input, n.input),
+               next_at = excluded.next_at, input = coalesce(excluded.input, known.input),
                -- What a loop's items came to is there already: functions/gather.sql.
-               output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN n.output END),
-               error = excluded.error, completed_at = excluded.completed_at, once = n.once OR excluded.once,
+               output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN known.output END),
+               error = excluded.error, completed_at = excluded.completed_at, once = known.once OR excluded.once,
                -- A loop that a rerun goes on with has a row before it begins.
-               started_at = coalesce(n.started_at, excluded.started_at),
-               earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
-                    THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
-                    ELSE coalesce(n.earlier, excluded.earlier) END,
+               started_at = coalesce(known.started_at, excluded.started_at),
+               earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > known.attempt
+                    THEN jsonb_path_query_array(coalesce(known.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
+                    ELSE coalesce(known.earlier, excluded.earlier) END,
                duration_ms = CASE WHEN excluded.completed_at IS NOT NULL
-                    THEN (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint END
-         WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
-        RETURNING n.execution_id, n.workspace_id, n.seq),
+                    THEN (extract(epoch FROM clock_timestamp() - known.started_at) * 1000)::bigint END
+         WHERE known.status IN ('PENDING', 'RUNNING', 'RETRYING')
+        RETURNING known.execution_id, known.workspace_id, known.seq),
     -- Whose nodes have moved; an end says so itself.
-    l AS (
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces)
-        SELECT 'nodes', 'UPDATE', array_agg(m.id), array_agg(m.ws)
-          FROM (SELECT DISTINCT n.execution_id AS id, n.workspace_id AS ws FROM n
+        SELECT 'nodes', 'UPDATE', array_agg(moved.execution_id), array_agg(moved.workspace_id)
+          FROM (SELECT DISTINCT stored.execution_id, stored.workspace_id FROM stored
                  WHERE cardinality(e_runs) < cardinality(r_ids)
-                   AND NOT n.execution_id = ANY (ARRAY(SELECT r_ids[t.run] FROM unnest(e_runs) AS t(run)))) m
+                   AND NOT stored.execution_id = ANY (ARRAY(SELECT r_ids[ending.run] FROM unnest(e_runs) AS ending(run)))) moved
         HAVING count(*) > 0)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
     -- once, below: its facts cannot be repeated, because it is over then.
-    UPDATE forebay.workflow_execution e SET last_seq = s.seq
-      FROM (SELECT t.place, max(n.seq) AS seq
-              FROM n JOIN unnest(r_ids, places) WITH ORDINALITY AS t(id, place, ord)
-                ON t.id = n.execution_id AND seqs[t.ord] >= 0 AND NOT t.ord = ANY (e_runs)
-             WHERE n.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY t.place) s
-     WHERE e.ctid = s.place;
+    UPDATE forebay.workflow_execution execution SET last_seq = progress.seq
+      FROM (SELECT run.place, max(stored.seq) AS seq
+              FROM stored JOIN unnest(r_ids, v_rows) WITH ORDINALITY AS run(id, place, ord)
+                ON run.id = stored.execution_id AND v_seqs[run.ord] >= 0 AND NOT run.ord = ANY (e_runs)
+             WHERE stored.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY run.place) progress
+     WHERE execution.ctid = progress.place;
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
-    IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS t(ms) WHERE t.ms IS NOT NULL) THEN
-        UPDATE forebay.workflow_execution e
-           SET owner = NULL, owner_epoch = e.owner_epoch + 1,
-               wake_at = least(e.wake_at, e.deadline_at, clock_timestamp() + make_interval(secs => (
-                    SELECT min(t.ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
-                     WHERE t.id = e.id AND seqs[t.ord] >= 0) / 1000.0))
-         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
-                                  WHERE t.ms IS NOT NULL AND seqs[t.ord] >= 0));
+    IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS run(park_ms) WHERE run.park_ms IS NOT NULL) THEN
+        UPDATE forebay.workflow_execution execution
+           SET owner = NULL, owner_epoch = execution.owner_epoch + 1,
+               wake_at = least(execution.wake_at, execution.deadline_at, clock_timestamp() + make_interval(secs => (
+                    SELECT min(run.park_ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+                     WHERE run.id = execution.id AND v_seqs[run.ord] >= 0) / 1000.0))
+         WHERE execution.id = ANY (ARRAY(SELECT run.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+                                          WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0));
     END IF;
 
-    WITH e AS (
-        UPDATE forebay.workflow_execution e
-           SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
-               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
-               last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
-          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
-         WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger, e.parent IS NOT NULL OR e.descendants > 0 AS tree),
-    l AS (
+    WITH ended AS (
+        UPDATE forebay.workflow_execution execution
+           SET status = ending.outcome, output = ending.output, error = ending.error, completed_at = clock_timestamp(),
+               duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
+               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1, wake_at = NULL
+          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS ending(run, settled, outcome, output, error)
+         WHERE execution.ctid = v_rows[ending.run] AND v_seqs[ending.run] >= 0 AND execution.status = 'RUNNING'
+        RETURNING execution.id, execution.workspace_id, execution.status, execution.error, execution.trigger,
+                  execution.parent IS NOT NULL OR execution.descendants > 0 AS of_tree),
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
-    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
-           array_agg(e.id) FILTER (WHERE e.tree) AS of_trees
-      INTO ends FROM e;
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+    SELECT array_agg(ended.id) AS ids, array_agg(ended.status) AS outcomes, array_agg(ended.error) AS errors,
+           array_agg(ended.id) FILTER (WHERE ended.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(ended.id) FILTER (WHERE ended.of_tree) AS of_trees
+      INTO v_ended FROM ended;
     -- What its descendants settled is a root's progress.
     IF r_ids <> r_holders THEN
-        UPDATE forebay.workflow_execution e
-           SET tree_seq = e.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS f(run, status)
-                WHERE r_holders[f.run] = e.id AND r_ids[f.run] <> e.id AND seqs[f.run] >= 0
-                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
-         WHERE e.id = ANY (ARRAY(SELECT DISTINCT r_holders[f.run] FROM unnest(f_runs, f_statuses) AS f(run, status)
-                WHERE r_ids[f.run] <> r_holders[f.run] AND seqs[f.run] >= 0
-                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
+        UPDATE forebay.workflow_execution root
+           SET tree_seq = root.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS fact(run, status)
+                WHERE r_holders[fact.run] = root.id AND r_ids[fact.run] <> root.id AND v_seqs[fact.run] >= 0
+                  AND fact.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
+         WHERE root.id = ANY (ARRAY(SELECT DISTINCT r_holders[fact.run] FROM unnest(f_runs, f_statuses) AS fact(run, status)
+                WHERE r_ids[fact.run] <> r_holders[fact.run] AND v_seqs[fact.run] >= 0
+                  AND fact.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
     END IF;
-    IF ends.ids IS NULL THEN
-        RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
-          FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
+    IF v_ended.ids IS NULL THEN
+        RETURN QUERY SELECT run.ord, v_seqs[run.ord] >= 0, false, NULL::uuid, false
+          FROM unnest(r_ids) WITH ORDINALITY AS run(id, ord);
     ELSE
-        IF EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
-            PERFORM forebay_r1.add_deliveries(ends.ids);
+        IF EXISTS (SELECT 1 FROM forebay.webhook live WHERE live.workspace_id = ANY (v_workspaces) AND live.disabled_at IS NULL) THEN
+            PERFORM forebay_r1.add_deliveries(v_ended.ids);
         END IF;
         RETURN QUERY
-        SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
-          FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN forebay_r1.after_end(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
-                 ON l.execution = t.id AND seqs[t.ord] >= 0;
+        SELECT run.ord, v_seqs[run.ord] >= 0, followed.execution IS NOT NULL, v_workspaces[run.ord], coalesce(followed.freed, false)
+          FROM unnest(r_ids) WITH ORDINALITY AS run(id, ord)
+          LEFT JOIN forebay_r1.after_end(v_ended.ids, v_ended.outcomes, v_ended.errors, v_ended.of_events, v_ended.of_trees, false, p_actor)
+                 AS followed ON followed.execution = run.id AND v_seqs[run.ord] >= 0;
     END IF;
 END $_$;
 
@@ -2824,7 +2937,7 @@ DECLARE
 BEGIN
     WITH t AS MATERIALIZED (
         SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < 3
+         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < forebay.max_job_failures()
            AND j.retry_from + make_interval(secs => p_waits[p.retry_count]) <= now()
          ORDER BY j.retry_from LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
     UPDATE public.workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
@@ -2844,20 +2957,20 @@ BEGIN
     RETURN QUERY
     WITH RECURSIVE ready_hop (ws, since, n) AS (
         (SELECT q.workspace_id, q.created_at, 1 FROM forebay.execution_queue q
-          WHERE q.shard = p_shard AND q.stage = 0 ORDER BY q.workspace_id, q.rank, q.id LIMIT 1)
+          WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() ORDER BY q.workspace_id, q.rank, q.id LIMIT 1)
         UNION ALL
         SELECT x.workspace_id, x.created_at, h.n + 1 FROM ready_hop h CROSS JOIN LATERAL (
             SELECT q.workspace_id, q.created_at FROM forebay.execution_queue q
-             WHERE q.shard = p_shard AND q.stage = 0 AND q.workspace_id > h.ws
+             WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() AND q.workspace_id > h.ws
              ORDER BY q.workspace_id, q.rank, q.id LIMIT 1) x
          WHERE h.n < p_workspaces),
     slot_hop (ws, n) AS (
         (SELECT q.workspace_id, 1 FROM forebay.execution_queue q
-          WHERE q.shard = p_shard AND q.stage = 5 ORDER BY q.workspace_id LIMIT 1)
+          WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() ORDER BY q.workspace_id LIMIT 1)
         UNION ALL
         SELECT x.workspace_id, h.n + 1 FROM slot_hop h CROSS JOIN LATERAL (
             SELECT q.workspace_id FROM forebay.execution_queue q
-             WHERE q.shard = p_shard AND q.stage = 5 AND q.workspace_id > h.ws
+             WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() AND q.workspace_id > h.ws
              ORDER BY q.workspace_id LIMIT 1) x
          WHERE h.n < p_workspaces),
     busy AS (SELECT h.ws FROM ready_hop h UNION SELECT h.ws FROM slot_hop h),
@@ -2868,13 +2981,13 @@ BEGIN
     r AS MATERIALIZED (
         SELECT extract(epoch FROM clock_timestamp() - h.since)::float8 AS age,
                NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue s
-                    WHERE s.shard = p_shard AND s.workspace_id = h.ws AND s.stage = 5 LIMIT w.lim) s) < w.lim AS has_slot
+                    WHERE s.shard = p_shard AND s.workspace_id = h.ws AND s.stage = forebay.stage_slot() LIMIT w.lim) s) < w.lim AS has_slot
           FROM ready_hop h JOIN w ON w.id = h.ws)
-    SELECT (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 0 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE p_shard = 0 AND q.stage = 1 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 2 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 3 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 5 LIMIT p_most) x),
+    SELECT (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE p_shard = 0 AND q.stage = forebay.stage_delayed() LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_waits_for_key() LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_waits_for_definition() LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() LIMIT p_most) x),
            (SELECT coalesce(sum(w.lim), 0)::bigint FROM w),
            (SELECT coalesce(max(r.age), 0) FROM r WHERE r.has_slot),
            (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);

@@ -127,7 +127,10 @@ impl Mutant {
             }
             Mutant::NoClaimFence => {
                 let record = replaced("record", &[LATE_RECORD, OWNED])?;
-                format!("{record}\n{}", replaced("begin", &[(GRANTED, "WHEN e.status = 'RUNNING' THEN 'granted'")])?)
+                format!(
+                    "{record}\n{}",
+                    replaced("begin", &[(GRANTED, "WHEN stored.status = 'RUNNING' THEN 'granted'")])?
+                )
             }
             Mutant::FreeOnTimeout => include_str!("../../sql/free_on_timeout.sql").to_owned(),
             Mutant::NewIdOnRepeat => include_str!("../../sql/new_id_on_repeat.sql").to_owned(),
@@ -201,22 +204,22 @@ const LATE_RECORD: (&str, &str) = (
     "BEGIN\n    PERFORM forebay.chaos_arrive();\n    -- The rows are changed below",
 );
 /// Both ways to the lock: to wait for it, and to ask for several.
-const LOCK: (&str, &str) = ("PERFORM pg_advisory_xact_lock(7001, v_shards[1]);", "NULL;");
-const TRY_LOCK: (&str, &str) = (" WHERE pg_try_advisory_xact_lock(7001, s)", "");
+const LOCK: (&str, &str) = ("PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);", "NULL;");
+const TRY_LOCK: (&str, &str) = (" WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard)", "");
 const LATE: (&str, &str) = (
-    "WITH w AS MATERIALIZED (",
-    "WITH late AS MATERIALIZED (SELECT max(pg_advisory_xact_lock(7001, s)::text) AS held FROM unnest(v_shards) AS s),\n    w AS MATERIALIZED (",
+    "WITH workspaces AS MATERIALIZED (",
+    "WITH late AS MATERIALIZED (SELECT max(pg_advisory_xact_lock(forebay.lock_shard(), shard)::text) AS held FROM unnest(v_shards) AS shard),\n    workspaces AS MATERIALIZED (",
 );
 const AFTER_LATE: (&str, &str) =
     ("FROM unnest(p_workspaces, p_wanted)", "FROM late CROSS JOIN unnest(p_workspaces, p_wanted)");
 /// Between the count and the update, so that the log shows in which order they came.
 const HELD: (&str, &str) = (
-    "c AS MATERIALIZED (\n        SELECT q.* FROM w CROSS JOIN LATERAL (",
-    "hold AS MATERIALIZED (SELECT pg_sleep(HOLD)::text AS held FROM (SELECT count(*) FROM w) n),\n    c AS MATERIALIZED (\n        SELECT q.* FROM hold CROSS JOIN w CROSS JOIN LATERAL (",
+    "candidates AS MATERIALIZED (\n        SELECT next.* FROM workspaces CROSS JOIN LATERAL (",
+    "hold AS MATERIALIZED (SELECT pg_sleep(HOLD)::text AS held FROM (SELECT count(*) FROM workspaces) counted),\n    candidates AS MATERIALIZED (\n        SELECT next.* FROM hold CROSS JOIN workspaces CROSS JOIN LATERAL (",
 );
 const OWNED: (&str, &str) = (
-    "e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'\n              FOR UPDATE",
-    "e.status = 'RUNNING'\n              FOR UPDATE",
+    "execution.owner = p_process AND execution.owner_epoch = run.epoch\n              AND execution.status = 'RUNNING'\n              FOR UPDATE",
+    "execution.status = 'RUNNING'\n              FOR UPDATE",
 );
 const TAKEN_AGAIN: (&str, &str) = ("attempt = greatest(n.attempt, 1)", "attempt = n.attempt + 1");
 /// Whatever claim is shown, it is taken for the one that holds the job.
@@ -255,7 +258,7 @@ const FOUND_CHILD: (&str, &str) = (
 );
 const DISPATCHES: (&str, &str) = ("dispatching = p_dispatches,", "dispatching = p_dispatches AND p_has_room,");
 const TAKES_SHARDS: (&str, &str) = ("IF p_dispatches THEN", "IF p_dispatches AND p_has_room THEN");
-const GRANTED: &str = "WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'";
+const GRANTED: &str = "WHEN stored.status = 'RUNNING' AND stored.owner = p_process THEN 'granted'";
 
 /// A function's text with each needle replaced; each must be there exactly once.
 fn replaced(function: &str, changes: &[(&str, &str)]) -> anyhow::Result<String> {

@@ -101,10 +101,10 @@ async fn silence(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A function's text without the parts `, l AS (INSERT INTO change_log …)`; none if it writes the log in another way.
+/// A function's text without the parts `, logged AS (INSERT INTO forebay.change_log …)`; none if it writes the log in another way.
 fn without(text: &str) -> Option<String> {
     let Some(write) = text.find(WRITES) else { return Some(text.to_owned()) };
-    let comma = text[..write].trim_end().strip_suffix("l AS (")?.rfind(',')?;
+    let comma = text[..write].trim_end().strip_suffix("logged AS (")?.rfind(',')?;
     let open = comma + text[comma..].find('(')?;
     let mut depth = 0_usize;
     for (at, sign) in text[open..].char_indices() {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_the_part_that_writes_the_log_goes() {
-        let text = "WITH e AS (SELECT 1),\n    l AS (\n INSERT INTO forebay.change_log SELECT f(e.id) FROM e HAVING (true))\nSELECT 2";
+        let text = "WITH e AS (SELECT 1),\n    logged AS (\n INSERT INTO forebay.change_log SELECT f(e.id) FROM e HAVING (true))\nSELECT 2";
         assert_eq!(without(text).as_deref(), Some("WITH e AS (SELECT 1)\nSELECT 2"));
         assert_eq!(without("SELECT 1").as_deref(), Some("SELECT 1"));
         assert_eq!(without("INSERT INTO forebay.change_log SELECT 1"), None);

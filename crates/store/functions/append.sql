@@ -26,7 +26,7 @@ DECLARE
     v_latest int;
 BEGIN
     -- Streams are appended to one at a time, in one order for all calls.
-    PERFORM pg_advisory_xact_lock(7003, s.key) FROM (
+    PERFORM pg_advisory_xact_lock(forebay.lock_stream(), s.key) FROM (
         SELECT DISTINCT hashtext(concat_ws('/', t.workspace, t.stream, t.type)) AS key
           FROM unnest(p_workspaces, p_streams, p_stream_types) AS t(workspace, stream, type)
          ORDER BY 1) s;

@@ -69,8 +69,8 @@ BEGIN
     END IF;
     IF opened AND a.event_type IS NOT NULL THEN
         PERFORM forebay_r1.note_wait(a);
-    ELSIF opened AND a.kind = 'TASK' AND pg_try_advisory_xact_lock(724001) THEN
-        PERFORM pg_notify('forebay_change', '');
+    ELSIF opened AND a.kind = 'TASK' THEN
+        PERFORM forebay.notify_change();
     END IF;
     RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
                         a.error, a.answered_by, a.answered_at;
@@ -83,9 +83,7 @@ AS $fn$
 BEGIN
     INSERT INTO forebay.workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at, after_sequence)
     VALUES (p_ask.workspace_id, p_ask.execution_id, p_ask.node, p_ask.iteration, p_ask.events_from, 0);
-    IF pg_try_advisory_xact_lock(724001) THEN
-        PERFORM pg_notify('forebay_change', '');
-    END IF;
+    PERFORM forebay.notify_change();
 END $fn$;
 
 -- The second look of waits for events. An event whose writer did not see the wait has a number that was drawn before the wait was

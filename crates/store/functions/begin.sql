@@ -14,44 +14,45 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    roots uuid[];
-    slots uuid[];
+    v_roots uuid[];
+    v_with_slot uuid[];
 BEGIN
-    SELECT array_agg(e.root) INTO roots FROM forebay.workflow_execution e WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL;
-    IF roots IS NOT NULL THEN
-        PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = ANY (roots) ORDER BY e.id FOR UPDATE;
+    SELECT array_agg(child.root) INTO v_roots FROM forebay.workflow_execution child WHERE child.id = ANY (p_ids) AND child.parent IS NOT NULL;
+    IF v_roots IS NOT NULL THEN
+        PERFORM 1 FROM forebay.workflow_execution root WHERE root.id = ANY (v_roots) ORDER BY root.id FOR UPDATE;
     END IF;
-    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution asked WHERE asked.id = ANY (p_ids) ORDER BY asked.id FOR UPDATE;
     -- Locked as well: an item given back at this moment would leave a run without a slot.
-    SELECT coalesce(array_agg(q.id), '{}') INTO slots FROM (
-        SELECT q.id FROM forebay.execution_queue q
-         WHERE q.id = ANY (p_ids) AND q.status IN ('CLAIMED', 'DISPATCHED') ORDER BY q.id FOR UPDATE) q;
-    IF roots IS NOT NULL THEN
-        slots := slots || ARRAY(
-            SELECT e.id FROM forebay.workflow_execution e
-             WHERE e.id = ANY (p_ids) AND e.parent IS NOT NULL
-               AND (SELECT r.status FROM forebay.workflow_execution r WHERE r.id = e.root) = 'RUNNING');
+    SELECT coalesce(array_agg(holder.id), '{}') INTO v_with_slot FROM (
+        SELECT queued.id FROM forebay.execution_queue queued
+         WHERE queued.id = ANY (p_ids) AND queued.status IN ('CLAIMED', 'DISPATCHED') ORDER BY queued.id FOR UPDATE) holder;
+    IF v_roots IS NOT NULL THEN
+        v_with_slot := v_with_slot || ARRAY(
+            SELECT child.id FROM forebay.workflow_execution child
+             WHERE child.id = ANY (p_ids) AND child.parent IS NOT NULL
+               AND (SELECT root.status FROM forebay.workflow_execution root WHERE root.id = child.root) = 'RUNNING');
     END IF;
-    WITH e AS (
-        UPDATE forebay.workflow_execution e
+    WITH begun AS (
+        UPDATE forebay.workflow_execution pending
            SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
                engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
                started_at = clock_timestamp(),
-               deadline_at = least(e.deadline_at, clock_timestamp() + make_interval(secs => e.timeout_ms / 1000.0))
-         WHERE e.id = ANY (slots) AND e.status = 'PENDING' AND e.semantics <= p_semantics
-        RETURNING e.id, e.workspace_id)
+               deadline_at = least(pending.deadline_at, clock_timestamp() + make_interval(secs => pending.timeout_ms / 1000.0))
+         WHERE pending.id = ANY (v_with_slot) AND pending.status = 'PENDING' AND pending.semantics <= p_semantics
+        RETURNING pending.id, pending.workspace_id)
     INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-    SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0;
-    UPDATE forebay.execution_queue q SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
-      FROM forebay.workflow_execution e
-     WHERE q.id = ANY (slots) AND q.status = 'CLAIMED' AND e.id = q.id AND e.status = 'RUNNING' AND e.owner = p_process;
+    SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING' FROM begun HAVING count(*) > 0;
+    UPDATE forebay.execution_queue queued SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
+      FROM forebay.workflow_execution own
+     WHERE queued.id = ANY (v_with_slot) AND queued.status = 'CLAIMED'
+       AND own.id = queued.id AND own.status = 'RUNNING' AND own.owner = p_process;
     RETURN QUERY
-    SELECT t.id,
-           CASE WHEN e.id IS NULL THEN 'gone'
-                WHEN e.status = 'RUNNING' AND e.owner = p_process THEN 'granted'
-                WHEN e.status = 'PENDING' THEN 'not_yet'
+    SELECT asked.id,
+           CASE WHEN stored.id IS NULL THEN 'gone'
+                WHEN stored.status = 'RUNNING' AND stored.owner = p_process THEN 'granted'
+                WHEN stored.status = 'PENDING' THEN 'not_yet'
                 ELSE 'ended' END,
-           e.workspace_id, e.workflow_definition_id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at,
-           (extract(epoch FROM e.deadline_at - clock_timestamp()) * 1000)::bigint, e.trace_context
-      FROM unnest(p_ids) AS t(id) LEFT JOIN forebay.workflow_execution e ON e.id = t.id;
+           stored.workspace_id, stored.workflow_definition_id, stored.version_id, stored.owner_epoch, stored.input, stored.trigger, stored.created_at,
+           (extract(epoch FROM stored.deadline_at - clock_timestamp()) * 1000)::bigint, stored.trace_context
+      FROM unnest(p_ids) AS asked(id) LEFT JOIN forebay.workflow_execution stored ON stored.id = asked.id;
 END $fn$;

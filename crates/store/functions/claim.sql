@@ -11,12 +11,23 @@
 -- are then one commit. Execution rows are locked with SKIP LOCKED (the lock order elsewhere is
 -- execution, queue, shard); an item whose execution is locked stays CLAIMED and begins separately.
 --
+-- Read the statement aloud, one noun after the other:
+--   workspaces        what each may use and uses, and so how much room it has
+--   candidates        its next ready items, no more than it has room for, locked
+--   within_key        of each: is its definition gone, how many may run of it, has its key room
+--   within_limits     of each: is it granted, because its key and its definition have room
+--   decided           of each that is granted: its execution, locked, if it is to begin in this commit
+--   met               of each workspace: what was met, and what is in the way
+--   claimed           granted items hold a slot from here on
+--   put_back          items that were let through a limit that is full by now wait for it again
+--   begun, logged     executions that run from here on, and the note of it for whoever follows
+--
 -- Returns one row per claimed item (kind 'item'), one per workspace asked (kind 'workspace':
--- running and limit after this claim, whether more is ready, whether anything was put back behind a
--- gate, and the definitions whose items are to be moved out of the way), or 'busy' for one whose
--- shard was not to be had. What was let through a gate that is closed now goes back behind it; what
--- never stood at one is left where it is, to be moved in bulk: a claim that moved it would pay for
--- the backlog. waited_ms is how long an item could have started before it did.
+-- running and limit after this claim, whether more is ready, whether anything was put back, and the
+-- definitions whose items are to be moved out of the way), or 'busy' for one whose shard was
+-- unavailable. What never waited for a limit and is held back by one is left where it is, to be moved
+-- in bulk: a claim that moved it would pay for the backlog. waited_ms is how long an item could have
+-- started before it did.
 --
 -- Each step adds columns to the one before it, and rows are changed by an array of their ids. A join
 -- may be planned the wrong way round while statistics say that the queue is empty, and then reads all
@@ -32,118 +43,130 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_has
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(t.id) FROM unnest(p_workspaces) AS t(id) ORDER BY 1);
+    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(asked.id) FROM unnest(p_workspaces) AS asked(id) ORDER BY 1);
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'forebay_r1.claim needs READ COMMITTED';
     END IF;
     IF cardinality(v_shards) = 1 THEN
-        PERFORM pg_advisory_xact_lock(7001, v_shards[1]);
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);
     ELSE
-        v_shards := ARRAY(SELECT s FROM unnest(v_shards) AS s WHERE pg_try_advisory_xact_lock(7001, s));
+        v_shards := ARRAY(SELECT shard FROM unnest(v_shards) AS shard WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
     END IF;
     -- One time for the whole claim: of those it took together, the ids say who was before whom.
     v_now := clock_timestamp();
     RETURN QUERY
-    WITH w AS MATERIALIZED (
-        SELECT ws.id, ws.shard, ws.weight, u.n AS running, coalesce(ws.limit_override, tier.max_running) AS lim,
-               ws.paused OR ws.deleted_at IS NOT NULL AS closed,
-               CASE WHEN ws.paused OR ws.deleted_at IS NOT NULL THEN 0
-                    ELSE least(t.want, coalesce(ws.limit_override, tier.max_running) - u.n) END AS room
-          FROM (SELECT t.id, max(t.want) AS want FROM unnest(p_workspaces, p_wanted) AS t(id, want) GROUP BY t.id) t
+    WITH workspaces AS MATERIALIZED (
+        SELECT known.id, known.shard, known.weight, slots.running, coalesce(known.limit_override, tier.max_running) AS max_running,
+               known.paused OR known.deleted_at IS NOT NULL AS closed,
+               CASE WHEN known.paused OR known.deleted_at IS NOT NULL THEN 0
+                    ELSE least(asked.wanted, coalesce(known.limit_override, tier.max_running) - slots.running) END AS room
+          FROM (SELECT each.id, max(each.wanted) AS wanted FROM unnest(p_workspaces, p_wanted) AS each(id, wanted) GROUP BY each.id) asked
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace x WHERE x.id = t.id LIMIT 1) ws
-         CROSS JOIN LATERAL (SELECT * FROM forebay.tier y WHERE y.name = ws.tier LIMIT 1) tier
-         CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM forebay.execution_queue r
-                              WHERE r.shard = ws.shard AND r.workspace_id = ws.id AND r.stage = 5) u
-         WHERE ws.shard = ANY (v_shards)),
-    c AS MATERIALIZED (
-        SELECT q.* FROM w CROSS JOIN LATERAL (
-            SELECT q.id, q.shard, q.workspace_id, q.workflow_definition_id AS def, q.concurrency_key AS key, q.rank, q.gated,
-                   q.attempt_count, q.in_doubt, greatest(q.created_at, q.available_at) AS since
-              FROM forebay.execution_queue q
-             WHERE q.shard = w.shard AND q.workspace_id = w.id AND q.stage = 0
-             ORDER BY q.rank, q.id LIMIT greatest(w.room, 0) FOR UPDATE SKIP LOCKED) q),
-    -- A missing definition must not block its workspace's head: it is claimed, then failed.
-    k AS (
-        SELECT c.*, d.id IS NULL OR d.deleted_at IS NOT NULL AS gone,
-               CASE WHEN d.deleted_at IS NOT NULL THEN NULL WHEN d.status <> 'ACTIVE' THEN 0 ELSE d.concurrency END AS dlim,
-               c.key IS NULL OR row_number() OVER (PARTITION BY c.def, c.key ORDER BY c.rank, c.id)
-                 + (SELECT count(*) FROM forebay.execution_queue r
-                     WHERE r.shard = c.shard AND r.workspace_id = c.workspace_id AND r.stage = 5
-                       AND r.workflow_definition_id = c.def AND r.concurrency_key = c.key)
-                 <= coalesce(d.key_concurrency, 1) AS key_ok
-          FROM c LEFT JOIN forebay.workflow_definition d ON d.id = c.def),
-    g AS (
-        SELECT k.*, key_ok AND (dlim IS NULL OR row_number() OVER (PARTITION BY def, key_ok ORDER BY rank, id)
-                 + (SELECT count(*) FROM forebay.execution_queue r
-                     WHERE r.shard = k.shard AND r.workspace_id = k.workspace_id AND r.stage = 5
-                       AND r.workflow_definition_id = k.def) <= dlim) AS ok
-          FROM k),
-    x AS MATERIALIZED (
-        SELECT g.*, e.id IS NOT NULL AS begun, e.version_id, e.owner_epoch, e.input, e.trigger, e.begun_of, e.deadline_at,
-               e.trace_context
-          FROM g LEFT JOIN LATERAL (
-            SELECT e.id, e.version_id, e.owner_epoch, e.input, e.trigger, e.created_at AS begun_of, e.trace_context,
-                   least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0)) AS deadline_at
-              FROM forebay.workflow_execution e
-             WHERE e.id = g.id AND e.status = 'PENDING' AND e.semantics <= p_semantics
-               AND p_engine IS NOT NULL AND g.ok AND NOT g.gone
-               FOR UPDATE SKIP LOCKED) e ON true),
-    -- What was met, by workspace.
-    m AS MATERIALIZED (
-        SELECT x.workspace_id, count(*) AS met, count(*) FILTER (WHERE x.ok)::int AS taken,
-               array_agg(DISTINCT x.def) FILTER (WHERE NOT x.ok AND x.key_ok) AS held_back,
-               array_agg(DISTINCT x.def) FILTER (WHERE NOT x.ok AND x.key_ok AND NOT x.gated) AS never_gated,
-               bool_or(NOT x.ok AND (x.gated OR NOT x.key_ok)) AS parked
-          FROM x GROUP BY x.workspace_id),
-    a AS (
-        UPDATE forebay.execution_queue q
-           SET stage = 5, claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
-               status = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) THEN v_now END,
-               gated = q.gated OR q.workflow_definition_id = ANY (ARRAY(SELECT DISTINCT x.def FROM x WHERE x.dlim IS NOT NULL))
-         WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.ok)) AND q.status = 'PENDING'),
-    s AS (
-        UPDATE forebay.execution_queue q
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = asked.id LIMIT 1) known
+         CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = known.tier LIMIT 1) tier
+         CROSS JOIN LATERAL (SELECT count(*)::int AS running FROM forebay.execution_queue holder
+                              WHERE holder.shard = known.shard AND holder.workspace_id = known.id
+                                AND holder.stage = forebay.stage_slot()) slots
+         WHERE known.shard = ANY (v_shards)),
+    candidates AS MATERIALIZED (
+        SELECT next.* FROM workspaces CROSS JOIN LATERAL (
+            SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id, ready.concurrency_key AS key,
+                   ready.rank, ready.gated, ready.attempt_count, ready.in_doubt, greatest(ready.created_at, ready.available_at) AS since
+              FROM forebay.execution_queue ready
+             WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id AND ready.stage = forebay.stage_ready()
+             ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) next),
+    -- A missing definition must not block its workspace's head: its item is claimed, then failed.
+    within_key AS (
+        SELECT candidate.*, definition.id IS NULL OR definition.deleted_at IS NOT NULL AS gone,
+               CASE WHEN definition.deleted_at IS NOT NULL THEN NULL
+                    WHEN definition.status <> 'ACTIVE' THEN 0
+                    ELSE definition.concurrency END AS definition_limit,
+               candidate.key IS NULL
+               OR row_number() OVER (PARTITION BY candidate.definition_id, candidate.key ORDER BY candidate.rank, candidate.id)
+                  + (SELECT count(*) FROM forebay.execution_queue holder
+                      WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
+                        AND holder.stage = forebay.stage_slot()
+                        AND holder.workflow_definition_id = candidate.definition_id AND holder.concurrency_key = candidate.key)
+                  <= coalesce(definition.key_concurrency, 1) AS key_has_room
+          FROM candidates candidate LEFT JOIN forebay.workflow_definition definition ON definition.id = candidate.definition_id),
+    within_limits AS (
+        SELECT candidate.*, key_has_room AND (
+               definition_limit IS NULL
+               OR row_number() OVER (PARTITION BY definition_id, key_has_room ORDER BY rank, id)
+                  + (SELECT count(*) FROM forebay.execution_queue holder
+                      WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
+                        AND holder.stage = forebay.stage_slot() AND holder.workflow_definition_id = candidate.definition_id)
+                  <= definition_limit) AS granted
+          FROM within_key candidate),
+    decided AS MATERIALIZED (
+        SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch, execution.input,
+               execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
+          FROM within_limits candidate LEFT JOIN LATERAL (
+            SELECT pending.id, pending.version_id, pending.owner_epoch, pending.input, pending.trigger,
+                   pending.created_at AS accepted_at, pending.trace_context,
+                   least(pending.deadline_at, v_now + make_interval(secs => pending.timeout_ms / 1000.0)) AS deadline_at
+              FROM forebay.workflow_execution pending
+             WHERE pending.id = candidate.id AND pending.status = 'PENDING' AND pending.semantics <= p_semantics
+               AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.gone
+               FOR UPDATE SKIP LOCKED) execution ON true),
+    met AS MATERIALIZED (
+        SELECT decided.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
+               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS full_definitions,
+               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room AND NOT gated) AS never_limited,
+               bool_or(NOT granted AND (gated OR NOT key_has_room)) AS put_back
+          FROM decided GROUP BY decided.workspace_id),
+    claimed AS (
+        UPDATE forebay.execution_queue queued
+           SET stage = forebay.stage_slot(), claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
+               status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN v_now END,
+               gated = queued.gated OR queued.workflow_definition_id = ANY (
+                   ARRAY(SELECT DISTINCT definition_id FROM decided WHERE definition_limit IS NOT NULL))
+         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
+    put_back AS (
+        UPDATE forebay.execution_queue queued
            SET gated = true,
-               stage = CASE WHEN q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND x.key_ok)) THEN 3 ELSE 2 END
-         WHERE q.id = ANY (ARRAY(SELECT x.id FROM x WHERE NOT x.ok AND (x.gated OR NOT x.key_ok))) AND q.status = 'PENDING'),
-    e AS (
-        UPDATE forebay.workflow_execution e
+               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE NOT granted AND key_has_room))
+                            THEN forebay.stage_waits_for_definition() ELSE forebay.stage_waits_for_key() END
+         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE NOT granted AND (decided.gated OR NOT key_has_room)))
+           AND queued.status = 'PENDING'),
+    begun AS (
+        UPDATE forebay.workflow_execution execution
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
-               deadline_at = least(e.deadline_at, v_now + make_interval(secs => e.timeout_ms / 1000.0))
-         WHERE e.id = ANY (ARRAY(SELECT x.id FROM x WHERE x.begun)) AND e.status = 'PENDING'
-        RETURNING e.id, e.workspace_id),
-    l AS (
+               deadline_at = least(execution.deadline_at, v_now + make_interval(secs => execution.timeout_ms / 1000.0))
+         WHERE execution.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) AND execution.status = 'PENDING'
+        RETURNING execution.id, execution.workspace_id),
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), 'RUNNING' FROM e HAVING count(*) > 0)
-    SELECT 'item', x.workspace_id, x.id, x.def, coalesce(x.version_id, o.version_id), x.attempt_count, x.in_doubt, x.gone,
-           coalesce(o.semantics > p_semantics, false), x.begun, x.owner_epoch + 1, x.input, x.trigger, x.begun_of,
-           (extract(epoch FROM x.deadline_at - v_now) * 1000)::bigint,
+        SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING' FROM begun HAVING count(*) > 0)
+    SELECT 'item', decided.workspace_id, decided.id, decided.definition_id, coalesce(decided.version_id, waits.version_id),
+           decided.attempt_count, decided.in_doubt, decided.gone, coalesce(waits.semantics > p_semantics, false), decided.begins,
+           decided.owner_epoch + 1, decided.input, decided.trigger, decided.accepted_at,
+           (extract(epoch FROM decided.deadline_at - v_now) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
-           coalesce(x.trace_context, o.trace_context), (extract(epoch FROM v_now - x.since) * 1000)::bigint
-      FROM x LEFT JOIN LATERAL (
-            SELECT o.version_id, o.semantics, o.trace_context FROM forebay.workflow_execution o
-             WHERE o.id = x.id AND NOT x.begun LIMIT 1) o ON true
-     WHERE x.ok
+           coalesce(decided.trace_context, waits.trace_context), (extract(epoch FROM v_now - decided.since) * 1000)::bigint
+      FROM decided LEFT JOIN LATERAL (
+            SELECT execution.version_id, execution.semantics, execution.trace_context FROM forebay.workflow_execution execution
+             WHERE execution.id = decided.id AND NOT decided.begins LIMIT 1) waits ON true
+     WHERE decided.granted
     UNION ALL
-    SELECT 'workspace', w.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           w.running + coalesce(m.taken, 0), w.lim,
-           NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue r
-                WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
-                LIMIT 1 + coalesce(m.met, 0)) n) > coalesce(m.met, 0),
-           coalesce(m.parked, false),
+    SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           workspaces.running + coalesce(met.granted, 0), workspaces.max_running,
+           NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue ready
+                WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id AND ready.stage = forebay.stage_ready()
+                LIMIT 1 + coalesce(met.candidates, 0)) seen) > coalesce(met.candidates, 0),
+           coalesce(met.put_back, false),
            -- A few that were let through too many are put back by claims alone; when nothing else
            -- is met, there may be many.
-           CASE WHEN m.taken > 0 THEN m.never_gated ELSE m.held_back END,
-           w.weight::int, NULL, NULL
-      FROM w LEFT JOIN m ON m.workspace_id = w.id
+           CASE WHEN met.granted > 0 THEN met.never_limited ELSE met.full_definitions END,
+           workspaces.weight::int, NULL, NULL
+      FROM workspaces LEFT JOIN met ON met.workspace_id = workspaces.id
     UNION ALL
-    SELECT 'busy', t.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    SELECT 'busy', asked.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM unnest(p_workspaces) AS t(id)
-     WHERE NOT forebay.shard_of(t.id) = ANY (v_shards);
+      FROM unnest(p_workspaces) AS asked(id)
+     WHERE NOT forebay.shard_of(asked.id) = ANY (v_shards);
 END $fn$;

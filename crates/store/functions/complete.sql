@@ -15,50 +15,59 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    ended uuid[];
-    over record;
+    v_ended uuid[];
+    v_over record;
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = ANY (p_ids) ORDER BY e.id FOR UPDATE;
-    WITH t AS (
-        SELECT * FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS t(id, outcome, output, error, claim)),
-    e AS (
-        UPDATE forebay.workflow_execution e
-           SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
-               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
+    PERFORM 1 FROM forebay.workflow_execution asked WHERE asked.id = ANY (p_ids) ORDER BY asked.id FOR UPDATE;
+    WITH asked AS (
+        SELECT * FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS asked(id, outcome, output, error, claim)),
+    ended AS (
+        UPDATE forebay.workflow_execution execution
+           SET status = asked.outcome, output = asked.output, error = asked.error, completed_at = clock_timestamp(),
+               duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
                owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL
-          FROM t
-         WHERE e.id = t.id AND e.status IN ('PENDING', 'RUNNING') AND e.status = coalesce(p_from, e.status)
-           AND (t.claim IS NULL OR EXISTS (
-                SELECT 1 FROM forebay.execution_queue q WHERE q.id = t.id AND q.status = 'CLAIMED' AND q.claim_id = t.claim))
-        RETURNING e.id, e.workspace_id, e.status),
-    l AS (
+          FROM asked
+         WHERE execution.id = asked.id AND execution.status IN ('PENDING', 'RUNNING') AND execution.status = coalesce(p_from, execution.status)
+           AND (asked.claim IS NULL OR EXISTS (
+                SELECT 1 FROM forebay.execution_queue queued
+                 WHERE queued.id = asked.id AND queued.status = 'CLAIMED' AND queued.claim_id = asked.claim))
+        RETURNING execution.id, execution.workspace_id, execution.status),
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
-    SELECT coalesce(array_agg(id), '{}') INTO ended FROM e;
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+    SELECT coalesce(array_agg(ended.id), '{}') INTO v_ended FROM ended;
 
-    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.workspace_id) AS workspaces, array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
-           array_agg(e.id) FILTER (WHERE e.parent IS NOT NULL OR e.descendants > 0) AS of_trees
-      INTO over
-      FROM (SELECT DISTINCT t.id FROM unnest(p_ids) AS t(id)) t
-     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id LIMIT 1) e
-     WHERE e.status NOT IN ('PENDING', 'RUNNING');
+    SELECT array_agg(execution.id) AS ids, array_agg(execution.status) AS outcomes, array_agg(execution.error) AS errors,
+           array_agg(execution.workspace_id) AS workspaces,
+           array_agg(execution.id) FILTER (WHERE execution.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(execution.id) FILTER (WHERE execution.parent IS NOT NULL OR execution.descendants > 0) AS of_trees
+      INTO v_over
+      FROM (SELECT DISTINCT each.id FROM unnest(p_ids) AS each(id)) asked
+     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution stored WHERE stored.id = asked.id LIMIT 1) execution
+     WHERE execution.status NOT IN ('PENDING', 'RUNNING');
 
-    IF ended <> '{}' AND EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (over.workspaces) AND w.disabled_at IS NULL) THEN
-        PERFORM forebay_r1.add_deliveries(ended);
+    IF v_ended <> '{}' AND EXISTS (
+        SELECT 1 FROM forebay.webhook live WHERE live.workspace_id = ANY (v_over.workspaces) AND live.disabled_at IS NULL) THEN
+        PERFORM forebay_r1.add_deliveries(v_ended);
     END IF;
 
     RETURN QUERY
-    SELECT t.id, t.id = ANY (ended), l.ticket, t.workspace, l.freed
-      FROM unnest(over.ids, over.workspaces) AS t(id, workspace)
-      JOIN forebay_r1.after_end(over.ids, over.outcomes, over.errors, over.of_events, over.of_trees, true, p_actor) l ON l.execution = t.id
+    SELECT terminal.id, terminal.id = ANY (v_ended), followed.ticket, terminal.workspace_id, followed.freed
+      FROM unnest(v_over.ids, v_over.workspaces) AS terminal(id, workspace_id)
+      JOIN forebay_r1.after_end(v_over.ids, v_over.outcomes, v_over.errors, v_over.of_events, v_over.of_trees, true, p_actor) AS followed
+        ON followed.execution = terminal.id
     UNION ALL
-    SELECT m.id, NULL, true, m.workspace_id, m.freed FROM forebay_r1.fail_items_of_missing(p_ids, p_claims, p_actor) m;
+    SELECT missing.id, NULL, true, missing.workspace_id, missing.freed
+      FROM forebay_r1.fail_items_of_missing(p_ids, p_claims, p_actor) AS missing;
 END $fn$;
 
--- What follows the end of executions, each named once, in the transaction that ended them: open nodes settled (those that may be
--- performed at most once and are in flight UNKNOWN, and with them the loop or the node whose child they are of), the ticket gone or FAILED whatever its status, the audit row, room for what waited behind it, and the jobs of those that an event
--- started (p_of_events, null for none). Of those that may have descendants (p_of_trees, null for none) what is open ends first.
+-- What follows the end of executions, each named once, in the transaction that ended them:
+--   open nodes are settled: UNKNOWN those in flight that may be performed at most once, and with them the loop or the node whose child they
+--     are of; CANCELED the others
+--   the queue item goes, or is FAILED, whatever its status; with an audit row
+--   what was blocked behind it has room
+--   the jobs of those that an event started end (p_of_events, null for none)
+-- Of those that may have descendants (p_of_trees, null for none) what is open ends first.
 CREATE OR REPLACE FUNCTION forebay_r1.after_end(
     p_ids uuid[], p_outcomes text[], p_errors jsonb[], p_of_events uuid[], p_of_trees uuid[], p_open boolean, p_actor text)
 RETURNS TABLE (execution uuid, ticket boolean, freed boolean)
@@ -66,7 +75,7 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    z record;
+    v_left record;
 BEGIN
     IF p_of_trees IS NOT NULL THEN
         PERFORM forebay_r1.end_descendants(p_of_trees, p_actor);
@@ -74,77 +83,85 @@ BEGIN
     -- p_open: nodes may be open also of what COMPLETED. Of a run that says so itself none is.
     IF p_open OR 'COMPLETED' <> ANY (p_outcomes) THEN
         PERFORM forebay_r1.close_waits(p_ids);
-        WITH o AS (
-            SELECT n.execution_id, n.node, n.iteration,
-                   e.last_seq + row_number() OVER (PARTITION BY n.execution_id ORDER BY n.node, n.iteration) AS seq,
+        WITH open_nodes AS (
+            SELECT node.execution_id, node.node, node.iteration,
+                   execution.last_seq + row_number() OVER (PARTITION BY node.execution_id ORDER BY node.node, node.iteration) AS seq,
                    -- What is below ended before: of a child, in its rows.
-                   n.status = 'RUNNING' AND (n.once OR EXISTS (
-                       SELECT 1 FROM forebay.workflow_execution c
-                        WHERE c.parent = n.execution_id AND c.parent_node = n.node AND c.parent_iteration = n.iteration
-                          AND c.parent_attempt = n.attempt AND forebay_r1.is_unknown(c.id))) AS lost
-              FROM forebay.workflow_execution_node n JOIN forebay.workflow_execution e ON e.id = n.execution_id
-             WHERE n.execution_id = ANY (p_ids) AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')),
-        l AS (
-            SELECT o.execution_id, o.node, o.iteration, o.seq,
-                   o.lost OR (o.iteration = 0 AND (
-                       bool_or(o.lost) OVER (PARTITION BY o.execution_id, o.node) OR EXISTS (
-                       SELECT 1 FROM forebay.workflow_execution_node i
-                        WHERE i.execution_id = o.execution_id AND i.node = o.node AND i.iteration > 0 AND i.status = 'UNKNOWN'))) AS lost
-              FROM o),
-        n AS (
-            UPDATE forebay.workflow_execution_node n
-               SET status = CASE WHEN l.lost THEN 'UNKNOWN' ELSE 'CANCELED' END,
-                   error = CASE WHEN l.lost THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', n.node, 'message',
+                   node.status = 'RUNNING' AND (node.once OR EXISTS (
+                       SELECT 1 FROM forebay.workflow_execution child
+                        WHERE child.parent = node.execution_id AND child.parent_node = node.node
+                          AND child.parent_iteration = node.iteration AND child.parent_attempt = node.attempt
+                          AND forebay_r1.is_unknown(child.id))) AS unknown
+              FROM forebay.workflow_execution_node node JOIN forebay.workflow_execution execution ON execution.id = node.execution_id
+             WHERE node.execution_id = ANY (p_ids) AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')),
+        judged AS (
+            SELECT open.execution_id, open.node, open.iteration, open.seq,
+                   open.unknown OR (open.iteration = 0 AND (
+                       bool_or(open.unknown) OVER (PARTITION BY open.execution_id, open.node) OR EXISTS (
+                       SELECT 1 FROM forebay.workflow_execution_node item
+                        WHERE item.execution_id = open.execution_id AND item.node = open.node AND item.iteration > 0
+                          AND item.status = 'UNKNOWN'))) AS unknown
+              FROM open_nodes open),
+        settled AS (
+            UPDATE forebay.workflow_execution_node node
+               SET status = CASE WHEN judged.unknown THEN 'UNKNOWN' ELSE 'CANCELED' END,
+                   error = CASE WHEN judged.unknown THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', node.node, 'message',
                        'its execution was ended while something was being performed that may be performed at most once: '
-                       'find out whether it took effect, then rerun with resolve done or repeat') ELSE n.error END,
-                   completed_at = clock_timestamp(), next_at = NULL, seq = l.seq,
-                   duration_ms = (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint
-              FROM l
-             WHERE n.execution_id = l.execution_id AND n.node = l.node AND n.iteration = l.iteration
-               AND n.status IN ('PENDING', 'RUNNING', 'RETRYING')
-            RETURNING n.execution_id, n.seq)
-        UPDATE forebay.workflow_execution e SET last_seq = s.seq
-          FROM (SELECT n.execution_id, max(n.seq) AS seq FROM n GROUP BY n.execution_id) s
-         WHERE e.id = s.execution_id;
+                       'find out whether it took effect, then rerun with resolve done or repeat') ELSE node.error END,
+                   completed_at = clock_timestamp(), next_at = NULL, seq = judged.seq,
+                   duration_ms = (extract(epoch FROM clock_timestamp() - node.started_at) * 1000)::bigint
+              FROM judged
+             WHERE node.execution_id = judged.execution_id AND node.node = judged.node AND node.iteration = judged.iteration
+               AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')
+            RETURNING node.execution_id, node.seq)
+        UPDATE forebay.workflow_execution execution SET last_seq = progress.seq
+          FROM (SELECT settled.execution_id, max(settled.seq) AS seq FROM settled GROUP BY settled.execution_id) progress
+         WHERE execution.id = progress.execution_id;
     END IF;
 
-    WITH d AS (
-        DELETE FROM forebay.execution_queue q
-         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
-                                  WHERE t.outcome IN ('COMPLETED', 'CANCELED')))
-           AND q.status <> 'FAILED'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
-    f AS (
-        UPDATE forebay.execution_queue q
-           SET status = 'FAILED', stage = 9,
-               last_error = (SELECT coalesce(t.error ->> 'message', t.outcome)
-                               FROM unnest(p_ids, p_outcomes, p_errors) AS t(id, outcome, error) WHERE t.id = q.id LIMIT 1)
-         WHERE q.id = ANY (ARRAY(SELECT t.id FROM unnest(p_ids, p_outcomes) AS t(id, outcome)
-                                  WHERE t.outcome IN ('FAILED', 'TIMED_OUT')))
-           AND q.status <> 'FAILED'
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
-    a AS (
+    WITH deleted AS (
+        DELETE FROM forebay.execution_queue queued
+         WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
+                                       WHERE ended.outcome IN ('COMPLETED', 'CANCELED')))
+           AND queued.status <> 'FAILED'
+        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.gated,
+                  queued.claim_id IS NOT NULL AS freed),
+    failed AS (
+        UPDATE forebay.execution_queue queued
+           SET status = 'FAILED', stage = forebay.stage_failed(),
+               last_error = (SELECT coalesce(ended.error ->> 'message', ended.outcome)
+                               FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error) WHERE ended.id = queued.id LIMIT 1)
+         WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
+                                       WHERE ended.outcome IN ('FAILED', 'TIMED_OUT')))
+           AND queued.status <> 'FAILED'
+        RETURNING queued.id, queued.workspace_id, queued.workflow_definition_id, queued.concurrency_key, queued.gated,
+                  queued.claim_id IS NOT NULL AS freed),
+    audited AS (
         INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT f.workspace_id, p_actor, 'queue_item.fail', 'queue_item', f.id, t.error
-          FROM f JOIN unnest(p_ids, p_errors) AS t(id, error) ON t.id = f.id),
-    y AS (SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM d
-          UNION ALL SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM f)
-    SELECT coalesce(array_agg(y.id), '{}') AS ids, array_agg(y.freed) AS freed,
-           array_agg(y.workspace_id) FILTER (WHERE y.gated) AS ws,
-           array_agg(y.workflow_definition_id) FILTER (WHERE y.gated) AS def,
-           array_agg(y.concurrency_key) FILTER (WHERE y.gated) AS key
-      INTO z FROM y;
+        SELECT failed.workspace_id, p_actor, 'queue_item.fail', 'queue_item', failed.id, ended.error
+          FROM failed JOIN unnest(p_ids, p_errors) AS ended(id, error) ON ended.id = failed.id),
+    left_queue AS (
+        SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM deleted
+        UNION ALL
+        SELECT id, workspace_id, workflow_definition_id, concurrency_key, gated, freed FROM failed)
+    SELECT coalesce(array_agg(item.id), '{}') AS ids, array_agg(item.freed) AS freed,
+           array_agg(item.workspace_id) FILTER (WHERE item.gated) AS workspaces,
+           array_agg(item.workflow_definition_id) FILTER (WHERE item.gated) AS definitions,
+           array_agg(item.concurrency_key) FILTER (WHERE item.gated) AS keys
+      INTO v_left FROM left_queue item;
 
-    IF z.ws IS NOT NULL THEN
-        PERFORM forebay.unblock(z.ws || z.ws, z.def || z.def, z.key || array_fill(NULL::text, ARRAY[cardinality(z.ws)]));
+    -- Each once by its key and once by its definition.
+    IF v_left.workspaces IS NOT NULL THEN
+        PERFORM forebay.unblock(v_left.workspaces || v_left.workspaces, v_left.definitions || v_left.definitions,
+                                v_left.keys || array_fill(NULL::text, ARRAY[cardinality(v_left.workspaces)]));
     END IF;
     IF p_of_events IS NOT NULL THEN
         PERFORM forebay_r1.end_jobs_of(p_of_events);
     END IF;
 
     RETURN QUERY
-    SELECT t.id, y.id IS NOT NULL, coalesce(y.freed, false)
-      FROM unnest(p_ids) AS t(id) LEFT JOIN unnest(z.ids, z.freed) AS y(id, freed) ON y.id = t.id;
+    SELECT ended.id, item.id IS NOT NULL, coalesce(item.freed, false)
+      FROM unnest(p_ids) AS ended(id) LEFT JOIN unnest(v_left.ids, v_left.freed) AS item(id, freed) ON item.id = ended.id;
 END $fn$;
 
 -- Ends what is open below executions that ended: nobody runs it any more. An open child has an open parent, so open ones are
@@ -154,31 +171,32 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    over record;
+    v_ended record;
     v_depth smallint;
 BEGIN
-    WITH RECURSIVE d (id) AS (
-        SELECT c.id FROM forebay.workflow_execution c WHERE c.parent = ANY (p_ids) AND c.completed_at IS NULL
+    WITH RECURSIVE descendants (id) AS (
+        SELECT child.id FROM forebay.workflow_execution child WHERE child.parent = ANY (p_ids) AND child.completed_at IS NULL
         UNION ALL
         -- OFFSET 0: a probe for each, never a join that reads every open execution.
-        SELECT c.id FROM d CROSS JOIN LATERAL (
-            SELECT c.id FROM forebay.workflow_execution c WHERE c.parent = d.id AND c.completed_at IS NULL OFFSET 0) c),
-    e AS (
-        UPDATE forebay.workflow_execution e
+        SELECT child.id FROM descendants CROSS JOIN LATERAL (
+            SELECT below.id FROM forebay.workflow_execution below
+             WHERE below.parent = descendants.id AND below.completed_at IS NULL OFFSET 0) child),
+    ended AS (
+        UPDATE forebay.workflow_execution execution
            SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
-               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint
-         WHERE e.id = ANY (ARRAY(SELECT d.id FROM d)) AND e.status IN ('PENDING', 'RUNNING')
-        RETURNING e.id, e.workspace_id, e.status, e.depth),
-    l AS (
+               duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint
+         WHERE execution.id = ANY (ARRAY(SELECT descendants.id FROM descendants)) AND execution.status IN ('PENDING', 'RUNNING')
+        RETURNING execution.id, execution.workspace_id, execution.status, execution.depth),
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
-    SELECT array_agg(e.id) AS ids, array_agg(e.depth) AS depths INTO over FROM e;
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+    SELECT array_agg(ended.id) AS ids, array_agg(ended.depth) AS depths INTO v_ended FROM ended;
     -- The deepest first: what is not known of a child is not known of the node that made it.
-    FOR v_depth IN SELECT DISTINCT t.depth FROM unnest(over.depths) AS t(depth) ORDER BY t.depth DESC LOOP
+    FOR v_depth IN SELECT DISTINCT level.depth FROM unnest(v_ended.depths) AS level(depth) ORDER BY level.depth DESC LOOP
         PERFORM 1 FROM forebay_r1.after_end(
-            ARRAY(SELECT t.id FROM unnest(over.ids, over.depths) AS t(id, depth) WHERE t.depth = v_depth),
-            ARRAY(SELECT 'CANCELED' FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth),
-            ARRAY(SELECT NULL::jsonb FROM unnest(over.depths) AS t(depth) WHERE t.depth = v_depth), NULL, NULL, true, p_actor);
+            ARRAY(SELECT ended.id FROM unnest(v_ended.ids, v_ended.depths) AS ended(id, depth) WHERE ended.depth = v_depth),
+            ARRAY(SELECT 'CANCELED' FROM unnest(v_ended.depths) AS ended(depth) WHERE ended.depth = v_depth),
+            ARRAY(SELECT NULL::jsonb FROM unnest(v_ended.depths) AS ended(depth) WHERE ended.depth = v_depth), NULL, NULL, true, p_actor);
     END LOOP;
 END $fn$;
 
@@ -186,7 +204,7 @@ END $fn$;
 CREATE OR REPLACE FUNCTION forebay_r1.is_unknown(p_id uuid) RETURNS boolean
 LANGUAGE sql STABLE
 AS $fn$
-    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id AND n.status = 'UNKNOWN')
+    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node node WHERE node.execution_id = p_id AND node.status = 'UNKNOWN')
 $fn$;
 
 -- Makes dead letters of tickets whose execution is missing, with their audit rows, and frees their slots. What is open below them ends,
@@ -204,7 +222,7 @@ DECLARE
     failed record;
 BEGIN
     WITH missing AS (
-        UPDATE forebay.execution_queue q SET status = 'FAILED', stage = 9, last_error = v_reason
+        UPDATE forebay.execution_queue q SET status = 'FAILED', stage = forebay.stage_failed(), last_error = v_reason
           FROM unnest(p_ids, p_claims) AS t(id, claim)
          WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
            AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution e WHERE e.id = t.id)

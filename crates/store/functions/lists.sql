@@ -68,23 +68,23 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
 AS $fn$
     SELECT coalesce(w.limit_override, t.max_running) AS max_running, w.paused,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 5 LIMIT p_counted) x) AS running,
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_slot() LIMIT p_counted) x) AS running,
            ready.count AS ready, keyed.count AS waits_for_key, gated.count AS waits_for_definition,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 1 LIMIT p_counted) x) AS delayed,
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_delayed() LIMIT p_counted) x) AS delayed,
            (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.workspace_id = w.id AND r.stage = 9 LIMIT p_counted) x) AS failed,
+             WHERE r.workspace_id = w.id AND r.stage = forebay.stage_failed() LIMIT p_counted) x) AS failed,
            extract(epoch FROM clock_timestamp() - least(ready.oldest, keyed.oldest, gated.oldest))::float8 AS oldest_s
       FROM forebay.workspace w JOIN forebay.tier t ON t.name = w.tier
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
             SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 0
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_ready()
              ORDER BY r.rank, r.id LIMIT p_counted) x) ready
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
             SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 2 LIMIT p_counted) x) keyed
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_waits_for_key() LIMIT p_counted) x) keyed
       CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
             SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = 3 LIMIT p_counted) x) gated
+             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_waits_for_definition() LIMIT p_counted) x) gated
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $fn$;

@@ -22,133 +22,138 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    -- By the run's place: what it had settled so far, or -1 if it is not held; and whose it is.
-    seqs bigint[];
-    owners uuid[];
-    places tid[];
-    ends record;
+    -- By the run's place: what it had settled so far, or -1 if it is not held; where its row is; and whose it is.
+    v_seqs bigint[];
+    v_rows tid[];
+    v_workspaces uuid[];
+    v_ended record;
 BEGIN
     -- The rows are changed below where they were found here, locked: a join by id may be planned the
     -- wrong way round while statistics say that the table is empty, and then reads all of it.
-    SELECT array_agg(coalesce(e.last_seq, -1) ORDER BY t.ord), array_agg(coalesce(e.ctid, '(0,0)') ORDER BY t.ord),
-           array_agg(coalesce(e.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY t.ord)
-      INTO seqs, places, owners
-      FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS t(id, epoch, ord) ORDER BY t.id) t
+    SELECT array_agg(coalesce(holder.last_seq, -1) ORDER BY run.ord), array_agg(coalesce(holder.ctid, '(0,0)') ORDER BY run.ord),
+           array_agg(coalesce(holder.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY run.ord)
+      INTO v_seqs, v_rows, v_workspaces
+      FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS run(holder_id, epoch, ord) ORDER BY run.holder_id) run
       LEFT JOIN LATERAL (
-           SELECT e.ctid, e.last_seq, e.workspace_id FROM forebay.workflow_execution e
-            WHERE e.id = t.id AND e.owner = p_process AND e.owner_epoch = t.epoch AND e.status = 'RUNNING'
-              FOR UPDATE) e ON true;
+           SELECT execution.ctid, execution.last_seq, execution.workspace_id FROM forebay.workflow_execution execution
+            WHERE execution.id = run.holder_id AND execution.owner = p_process AND execution.owner_epoch = run.epoch
+              AND execution.status = 'RUNNING'
+              FOR UPDATE) holder ON true;
     IF r_ids <> r_holders THEN
-        SELECT array_agg(CASE WHEN t.id = t.holder THEN t.seq ELSE coalesce(c.last_seq, -1) END ORDER BY t.ord),
-               array_agg(CASE WHEN t.id = t.holder THEN t.place ELSE coalesce(c.ctid, '(0,0)') END ORDER BY t.ord)
-          INTO seqs, places
-          FROM (SELECT * FROM unnest(r_ids, r_holders, seqs, places) WITH ORDINALITY AS t(id, holder, seq, place, ord)
-                 ORDER BY t.id) t
+        SELECT array_agg(CASE WHEN run.id = run.holder_id THEN run.seq ELSE coalesce(child.last_seq, -1) END ORDER BY run.ord),
+               array_agg(CASE WHEN run.id = run.holder_id THEN run.place ELSE coalesce(child.ctid, '(0,0)') END ORDER BY run.ord)
+          INTO v_seqs, v_rows
+          FROM (SELECT * FROM unnest(r_ids, r_holders, v_seqs, v_rows) WITH ORDINALITY AS run(id, holder_id, seq, place, ord)
+                 ORDER BY run.id) run
           LEFT JOIN LATERAL (
-               SELECT c.ctid, c.last_seq FROM forebay.workflow_execution c
-                WHERE c.id = t.id AND t.id <> t.holder AND t.seq >= 0 AND c.root = t.holder AND c.status = 'RUNNING'
-                  FOR UPDATE) c ON true;
+               SELECT execution.ctid, execution.last_seq FROM forebay.workflow_execution execution
+                WHERE execution.id = run.id AND run.id <> run.holder_id AND run.seq >= 0 AND execution.root = run.holder_id
+                  AND execution.status = 'RUNNING'
+                  FOR UPDATE) child ON true;
     END IF;
 
-    WITH f AS MATERIALIZED (
-        SELECT f.*, r_ids[f.run] AS id, owners[f.run] AS workspace_id,
-               CASE WHEN f.status = 'RETRYING' THEN jsonb_build_array(jsonb_build_object(
-                    'attempt', f.attempt - 1, 'at', clock_timestamp(), 'error', f.error)) END AS failed,
-               CASE WHEN f.settles THEN seqs[f.run] + row_number() OVER (PARTITION BY f.run, f.settles ORDER BY f.ord) END AS seq
-          FROM (SELECT f.*, f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
+    WITH facts AS MATERIALIZED (
+        SELECT fact.*, r_ids[fact.run] AS execution_id, v_workspaces[fact.run] AS workspace_id,
+               CASE WHEN fact.status = 'RETRYING' THEN jsonb_build_array(jsonb_build_object(
+                    'attempt', fact.attempt - 1, 'at', clock_timestamp(), 'error', fact.error)) END AS failed_attempt,
+               CASE WHEN fact.settles
+                    THEN v_seqs[fact.run] + row_number() OVER (PARTITION BY fact.run, fact.settles ORDER BY fact.ord) END AS seq
+          FROM (SELECT brought.*, brought.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
                   FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
                               f_outputs, f_errors, f_once)
-                       WITH ORDINALITY AS f(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
-                 WHERE seqs[f.run] >= 0) f),
-    n AS (
-        INSERT INTO forebay.workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
+                       WITH ORDINALITY AS brought(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
+                 WHERE v_seqs[brought.run] >= 0) fact),
+    stored AS (
+        INSERT INTO forebay.workflow_execution_node AS known (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
             next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
-        SELECT f.id, f.node, f.iteration, f.workspace_id, f.status, f.attempt, f.seq, f.label,
-               clock_timestamp() + make_interval(secs => f.next_in_ms / 1000.0), f.input, f.output, f.error, f.failed,
-               CASE WHEN f.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
-               CASE WHEN f.seq IS NOT NULL THEN clock_timestamp() END,
-               CASE WHEN f.seq IS NOT NULL THEN 0 END, f.once
-          FROM f
+        SELECT fact.execution_id, fact.node, fact.iteration, fact.workspace_id, fact.status, fact.attempt, fact.seq, fact.label,
+               clock_timestamp() + make_interval(secs => fact.next_in_ms / 1000.0), fact.input, fact.output, fact.error,
+               fact.failed_attempt,
+               CASE WHEN fact.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
+               CASE WHEN fact.seq IS NOT NULL THEN clock_timestamp() END,
+               CASE WHEN fact.seq IS NOT NULL THEN 0 END, fact.once
+          FROM facts fact
         ON CONFLICT (execution_id, node, iteration) DO UPDATE
            SET status = excluded.status, attempt = excluded.attempt, seq = excluded.seq, label = excluded.label,
-               next_at = excluded.next_at, input = coalesce(excluded.input, n.input),
+               next_at = excluded.next_at, input = coalesce(excluded.input, known.input),
                -- What a loop's items came to is there already: functions/gather.sql.
-               output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN n.output END),
-               error = excluded.error, completed_at = excluded.completed_at, once = n.once OR excluded.once,
+               output = coalesce(excluded.output, CASE WHEN excluded.status = 'COMPLETED' THEN known.output END),
+               error = excluded.error, completed_at = excluded.completed_at, once = known.once OR excluded.once,
                -- A loop that a rerun goes on with has a row before it begins.
-               started_at = coalesce(n.started_at, excluded.started_at),
-               earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > n.attempt
-                    THEN jsonb_path_query_array(coalesce(n.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
-                    ELSE coalesce(n.earlier, excluded.earlier) END,
+               started_at = coalesce(known.started_at, excluded.started_at),
+               earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > known.attempt
+                    THEN jsonb_path_query_array(coalesce(known.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
+                    ELSE coalesce(known.earlier, excluded.earlier) END,
                duration_ms = CASE WHEN excluded.completed_at IS NOT NULL
-                    THEN (extract(epoch FROM clock_timestamp() - n.started_at) * 1000)::bigint END
-         WHERE n.status IN ('PENDING', 'RUNNING', 'RETRYING')
-        RETURNING n.execution_id, n.workspace_id, n.seq),
+                    THEN (extract(epoch FROM clock_timestamp() - known.started_at) * 1000)::bigint END
+         WHERE known.status IN ('PENDING', 'RUNNING', 'RETRYING')
+        RETURNING known.execution_id, known.workspace_id, known.seq),
     -- Whose nodes have moved; an end says so itself.
-    l AS (
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces)
-        SELECT 'nodes', 'UPDATE', array_agg(m.id), array_agg(m.ws)
-          FROM (SELECT DISTINCT n.execution_id AS id, n.workspace_id AS ws FROM n
+        SELECT 'nodes', 'UPDATE', array_agg(moved.execution_id), array_agg(moved.workspace_id)
+          FROM (SELECT DISTINCT stored.execution_id, stored.workspace_id FROM stored
                  WHERE cardinality(e_runs) < cardinality(r_ids)
-                   AND NOT n.execution_id = ANY (ARRAY(SELECT r_ids[t.run] FROM unnest(e_runs) AS t(run)))) m
+                   AND NOT stored.execution_id = ANY (ARRAY(SELECT r_ids[ending.run] FROM unnest(e_runs) AS ending(run)))) moved
         HAVING count(*) > 0)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
     -- once, below: its facts cannot be repeated, because it is over then.
-    UPDATE forebay.workflow_execution e SET last_seq = s.seq
-      FROM (SELECT t.place, max(n.seq) AS seq
-              FROM n JOIN unnest(r_ids, places) WITH ORDINALITY AS t(id, place, ord)
-                ON t.id = n.execution_id AND seqs[t.ord] >= 0 AND NOT t.ord = ANY (e_runs)
-             WHERE n.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY t.place) s
-     WHERE e.ctid = s.place;
+    UPDATE forebay.workflow_execution execution SET last_seq = progress.seq
+      FROM (SELECT run.place, max(stored.seq) AS seq
+              FROM stored JOIN unnest(r_ids, v_rows) WITH ORDINALITY AS run(id, place, ord)
+                ON run.id = stored.execution_id AND v_seqs[run.ord] >= 0 AND NOT run.ord = ANY (e_runs)
+             WHERE stored.seq IS NOT NULL AND cardinality(e_runs) < cardinality(r_ids) GROUP BY run.place) progress
+     WHERE execution.ctid = progress.place;
 
     -- Parking keeps an earlier wake_at: a signal or a cancel that came meanwhile is not lost. The
     -- deadline wakes it too, to end itself in time.
-    IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS t(ms) WHERE t.ms IS NOT NULL) THEN
-        UPDATE forebay.workflow_execution e
-           SET owner = NULL, owner_epoch = e.owner_epoch + 1,
-               wake_at = least(e.wake_at, e.deadline_at, clock_timestamp() + make_interval(secs => (
-                    SELECT min(t.ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
-                     WHERE t.id = e.id AND seqs[t.ord] >= 0) / 1000.0))
-         WHERE e.id = ANY (ARRAY(SELECT t.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS t(id, ms, ord)
-                                  WHERE t.ms IS NOT NULL AND seqs[t.ord] >= 0));
+    IF EXISTS (SELECT 1 FROM unnest(r_park_ms) AS run(park_ms) WHERE run.park_ms IS NOT NULL) THEN
+        UPDATE forebay.workflow_execution execution
+           SET owner = NULL, owner_epoch = execution.owner_epoch + 1,
+               wake_at = least(execution.wake_at, execution.deadline_at, clock_timestamp() + make_interval(secs => (
+                    SELECT min(run.park_ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+                     WHERE run.id = execution.id AND v_seqs[run.ord] >= 0) / 1000.0))
+         WHERE execution.id = ANY (ARRAY(SELECT run.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+                                          WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0));
     END IF;
 
-    WITH e AS (
-        UPDATE forebay.workflow_execution e
-           SET status = t.outcome, output = t.output, error = t.error, completed_at = clock_timestamp(),
-               duration_ms = (extract(epoch FROM clock_timestamp() - e.started_at) * 1000)::bigint,
-               last_seq = e.last_seq + t.settled, owner = NULL, owner_epoch = e.owner_epoch + 1, wake_at = NULL
-          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS t(run, settled, outcome, output, error)
-         WHERE e.ctid = places[t.run] AND seqs[t.run] >= 0 AND e.status = 'RUNNING'
-        RETURNING e.id, e.workspace_id, e.status, e.error, e.trigger, e.parent IS NOT NULL OR e.descendants > 0 AS tree),
-    l AS (
+    WITH ended AS (
+        UPDATE forebay.workflow_execution execution
+           SET status = ending.outcome, output = ending.output, error = ending.error, completed_at = clock_timestamp(),
+               duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
+               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1, wake_at = NULL
+          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS ending(run, settled, outcome, output, error)
+         WHERE execution.ctid = v_rows[ending.run] AND v_seqs[ending.run] >= 0 AND execution.status = 'RUNNING'
+        RETURNING execution.id, execution.workspace_id, execution.status, execution.error, execution.trigger,
+                  execution.parent IS NOT NULL OR execution.descendants > 0 AS of_tree),
+    logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(e.id), array_agg(e.workspace_id), e.status FROM e GROUP BY e.status)
-    SELECT array_agg(e.id) AS ids, array_agg(e.status) AS outcomes, array_agg(e.error) AS errors,
-           array_agg(e.id) FILTER (WHERE e.trigger ->> 'type' = 'event') AS of_events,
-           array_agg(e.id) FILTER (WHERE e.tree) AS of_trees
-      INTO ends FROM e;
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+    SELECT array_agg(ended.id) AS ids, array_agg(ended.status) AS outcomes, array_agg(ended.error) AS errors,
+           array_agg(ended.id) FILTER (WHERE ended.trigger ->> 'type' = 'event') AS of_events,
+           array_agg(ended.id) FILTER (WHERE ended.of_tree) AS of_trees
+      INTO v_ended FROM ended;
     -- What its descendants settled is a root's progress.
     IF r_ids <> r_holders THEN
-        UPDATE forebay.workflow_execution e
-           SET tree_seq = e.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS f(run, status)
-                WHERE r_holders[f.run] = e.id AND r_ids[f.run] <> e.id AND seqs[f.run] >= 0
-                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
-         WHERE e.id = ANY (ARRAY(SELECT DISTINCT r_holders[f.run] FROM unnest(f_runs, f_statuses) AS f(run, status)
-                WHERE r_ids[f.run] <> r_holders[f.run] AND seqs[f.run] >= 0
-                  AND f.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
+        UPDATE forebay.workflow_execution root
+           SET tree_seq = root.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS fact(run, status)
+                WHERE r_holders[fact.run] = root.id AND r_ids[fact.run] <> root.id AND v_seqs[fact.run] >= 0
+                  AND fact.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
+         WHERE root.id = ANY (ARRAY(SELECT DISTINCT r_holders[fact.run] FROM unnest(f_runs, f_statuses) AS fact(run, status)
+                WHERE r_ids[fact.run] <> r_holders[fact.run] AND v_seqs[fact.run] >= 0
+                  AND fact.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
     END IF;
-    IF ends.ids IS NULL THEN
-        RETURN QUERY SELECT t.ord, seqs[t.ord] >= 0, false, NULL::uuid, false
-          FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord);
+    IF v_ended.ids IS NULL THEN
+        RETURN QUERY SELECT run.ord, v_seqs[run.ord] >= 0, false, NULL::uuid, false
+          FROM unnest(r_ids) WITH ORDINALITY AS run(id, ord);
     ELSE
-        IF EXISTS (SELECT 1 FROM forebay.webhook w WHERE w.workspace_id = ANY (owners) AND w.disabled_at IS NULL) THEN
-            PERFORM forebay_r1.add_deliveries(ends.ids);
+        IF EXISTS (SELECT 1 FROM forebay.webhook live WHERE live.workspace_id = ANY (v_workspaces) AND live.disabled_at IS NULL) THEN
+            PERFORM forebay_r1.add_deliveries(v_ended.ids);
         END IF;
         RETURN QUERY
-        SELECT t.ord, seqs[t.ord] >= 0, l.execution IS NOT NULL, owners[t.ord], coalesce(l.freed, false)
-          FROM unnest(r_ids) WITH ORDINALITY AS t(id, ord)
-          LEFT JOIN forebay_r1.after_end(ends.ids, ends.outcomes, ends.errors, ends.of_events, ends.of_trees, false, p_actor) l
-                 ON l.execution = t.id AND seqs[t.ord] >= 0;
+        SELECT run.ord, v_seqs[run.ord] >= 0, followed.execution IS NOT NULL, v_workspaces[run.ord], coalesce(followed.freed, false)
+          FROM unnest(r_ids) WITH ORDINALITY AS run(id, ord)
+          LEFT JOIN forebay_r1.after_end(v_ended.ids, v_ended.outcomes, v_ended.errors, v_ended.of_events, v_ended.of_trees, false, p_actor)
+                 AS followed ON followed.execution = run.id AND v_seqs[run.ord] >= 0;
     END IF;
 END $fn$;

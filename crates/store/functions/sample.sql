@@ -15,20 +15,20 @@ BEGIN
     RETURN QUERY
     WITH RECURSIVE ready_hop (ws, since, n) AS (
         (SELECT q.workspace_id, q.created_at, 1 FROM forebay.execution_queue q
-          WHERE q.shard = p_shard AND q.stage = 0 ORDER BY q.workspace_id, q.rank, q.id LIMIT 1)
+          WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() ORDER BY q.workspace_id, q.rank, q.id LIMIT 1)
         UNION ALL
         SELECT x.workspace_id, x.created_at, h.n + 1 FROM ready_hop h CROSS JOIN LATERAL (
             SELECT q.workspace_id, q.created_at FROM forebay.execution_queue q
-             WHERE q.shard = p_shard AND q.stage = 0 AND q.workspace_id > h.ws
+             WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() AND q.workspace_id > h.ws
              ORDER BY q.workspace_id, q.rank, q.id LIMIT 1) x
          WHERE h.n < p_workspaces),
     slot_hop (ws, n) AS (
         (SELECT q.workspace_id, 1 FROM forebay.execution_queue q
-          WHERE q.shard = p_shard AND q.stage = 5 ORDER BY q.workspace_id LIMIT 1)
+          WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() ORDER BY q.workspace_id LIMIT 1)
         UNION ALL
         SELECT x.workspace_id, h.n + 1 FROM slot_hop h CROSS JOIN LATERAL (
             SELECT q.workspace_id FROM forebay.execution_queue q
-             WHERE q.shard = p_shard AND q.stage = 5 AND q.workspace_id > h.ws
+             WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() AND q.workspace_id > h.ws
              ORDER BY q.workspace_id LIMIT 1) x
          WHERE h.n < p_workspaces),
     busy AS (SELECT h.ws FROM ready_hop h UNION SELECT h.ws FROM slot_hop h),
@@ -39,13 +39,13 @@ BEGIN
     r AS MATERIALIZED (
         SELECT extract(epoch FROM clock_timestamp() - h.since)::float8 AS age,
                NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue s
-                    WHERE s.shard = p_shard AND s.workspace_id = h.ws AND s.stage = 5 LIMIT w.lim) s) < w.lim AS has_slot
+                    WHERE s.shard = p_shard AND s.workspace_id = h.ws AND s.stage = forebay.stage_slot() LIMIT w.lim) s) < w.lim AS has_slot
           FROM ready_hop h JOIN w ON w.id = h.ws)
-    SELECT (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 0 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE p_shard = 0 AND q.stage = 1 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 2 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 3 LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = 5 LIMIT p_most) x),
+    SELECT (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE p_shard = 0 AND q.stage = forebay.stage_delayed() LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_waits_for_key() LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_waits_for_definition() LIMIT p_most) x),
+           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() LIMIT p_most) x),
            (SELECT coalesce(sum(w.lim), 0)::bigint FROM w),
            (SELECT coalesce(max(r.age), 0) FROM r WHERE r.has_slot),
            (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);

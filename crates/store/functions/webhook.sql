@@ -35,7 +35,7 @@ BEGIN
         v_place := (SELECT d.workspace_id FROM forebay.webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
                      ORDER BY d.workspace_id LIMIT 1);
         EXIT WHEN v_place IS NULL;
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(7004, hashtext(v_place::text));
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(forebay.lock_deliveries(), hashtext(v_place::text));
         v_sending := (SELECT count(*) FROM forebay.webhook_delivery d
                        WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
         RETURN QUERY

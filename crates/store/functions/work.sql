@@ -401,7 +401,7 @@ DECLARE
 BEGIN
     WITH t AS MATERIALIZED (
         SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < 3
+         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < forebay.max_job_failures()
            AND j.retry_from + make_interval(secs => p_waits[p.retry_count]) <= now()
          ORDER BY j.retry_from LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
     UPDATE public.workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
@@ -515,7 +515,7 @@ BEGIN
     SELECT p.id, p.event_type, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
            CASE WHEN p.status = 'processing' THEN 'sql' END,
            CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
-           CASE WHEN p.status = 'failed' AND p.retry_count < 3 THEN p.failed_at END
+           CASE WHEN p.status = 'failed' AND p.retry_count < forebay.max_job_failures() THEN p.failed_at END
       FROM public.workflow_queue_projection p
      CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM public.domain_events f
                           WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z

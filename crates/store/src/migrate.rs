@@ -31,9 +31,11 @@ pub const SCHEMA: &str = "forebay";
 const HISTORY: &str = "forebay.refinery_schema_history";
 
 /// The functions of the schema, in the order in which they are applied.
-pub const SHARED: [(&str, &str); 7] = [
+pub const SHARED: [(&str, &str); 8] = [
+    // First: the others use its names.
+    ("names", include_str!("../functions/shared/names.sql")),
     ("backlog", include_str!("../functions/shared/backlog.sql")),
-    ("open", include_str!("../functions/shared/open.sql")),
+    ("unblock", include_str!("../functions/shared/unblock.sql")),
     ("enqueue", include_str!("../functions/shared/enqueue.sql")),
     ("limit", include_str!("../functions/shared/limit.sql")),
     ("event", include_str!("../functions/shared/event.sql")),

@@ -39,13 +39,13 @@ BEGIN
         END IF;
     END IF;
     SELECT count(*) INTO v_counted FROM (
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 0
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_ready()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 1
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_delayed()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 2
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_waits_for_key()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = 3
+        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_waits_for_definition()
         LIMIT p_limit) waiting;
     IF p_keep THEN
         -- This call's own are not among the counted yet. Where less than a thousandth of the limit

@@ -94,10 +94,7 @@ BEGIN
         SELECT 1 FROM forebay.workflow_execution_ask a
          WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
         INSERT INTO forebay.workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
-        -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
-        IF pg_try_advisory_xact_lock(724001) THEN
-            PERFORM pg_notify('forebay_change', '');
-        END IF;
+        PERFORM forebay.notify_change();
     END IF;
     RETURN NULL;
 END $fn$;

@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION forebay.job_illegal(p_from text, p_to text, p_retries
         WHEN p_from = p_to THEN NULL
         WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
         WHEN p_from = 'processing' THEN NULL
-        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < 3 THEN NULL
+        WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < forebay.max_job_failures() THEN NULL
         WHEN p_from = 'failed' AND p_to = 'pending' THEN 'a job that failed ' || p_retries || ' times is not tried again'
         WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
         WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
@@ -189,7 +189,7 @@ BEGIN
     ELSE
         UPDATE forebay.workflow_queue_job j
            SET version = j.version + 1, held = NULL, lease_until = NULL,
-               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < 3 THEN p_new.failed_at END
+               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < forebay.max_job_failures() THEN p_new.failed_at END
          WHERE j.id = p_new.id RETURNING * INTO v_job;
     END IF;
     RETURN v_job;
@@ -232,10 +232,7 @@ BEGIN
             UNION ALL
             SELECT event.workspace_id FROM forebay.event_of(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
             LIMIT 1) found ON true;
-    -- At most one running transaction notifies: NOTIFY takes a lock of the whole cluster at its commit.
-    IF pg_try_advisory_xact_lock(724001) THEN
-        PERFORM pg_notify('forebay_change', '');
-    END IF;
+    PERFORM forebay.notify_change();
     RETURN NULL;
 END $fn$;
 

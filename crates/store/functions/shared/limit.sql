@@ -3,11 +3,11 @@
 CREATE OR REPLACE FUNCTION forebay.fence() RETURNS trigger LANGUAGE plpgsql AS $fn$
 BEGIN
     IF TG_TABLE_NAME = 'workspace' THEN
-        PERFORM pg_advisory_xact_lock(7001, OLD.shard::int);
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), OLD.shard::int);
     ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
-        PERFORM pg_advisory_xact_lock(7001, forebay.shard_of(OLD.workspace_id));
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), forebay.shard_of(OLD.workspace_id));
     ELSE
-        PERFORM pg_advisory_xact_lock(7001, shard) FROM generate_series(0, 63) AS shard;
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), shard) FROM generate_series(0, 63) AS shard;
     END IF;
     RETURN NEW;
 END $fn$;

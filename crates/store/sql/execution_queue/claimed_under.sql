@@ -4,6 +4,6 @@ SELECT q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.in_dou
 FROM forebay.execution_queue q
 LEFT JOIN forebay.workflow_definition d ON d.id = q.workflow_definition_id
 WHERE q.shard = ANY ($1::smallint[])
-  AND q.stage = 5
+  AND q.stage = forebay.stage_slot()
   AND q.status = 'CLAIMED'
   AND q.claim_id = $2::uuid

@@ -1,6 +1,6 @@
 -- Claimed -> pending, when the start was certainly never sent: no attempt. $3 s of delay (0: ready now).
 UPDATE forebay.execution_queue
-SET status = 'PENDING', stage = CASE WHEN $3::float8 > 0 THEN 1 ELSE 0 END,
+SET status = 'PENDING', stage = CASE WHEN $3::float8 > 0 THEN forebay.stage_delayed() ELSE forebay.stage_ready() END,
     available_at = clock_timestamp() + make_interval(secs => $3::float8),
     claim_id = NULL, claimed_at = NULL, claimed_by = NULL
 WHERE id = ANY ($1::uuid[])

@@ -8,7 +8,7 @@ CROSS JOIN LATERAL (
       FROM forebay.workflow_execution e WHERE e.id = q.id LIMIT 1) e
 -- + 0: slots are read in the order of their ids, so that a page reads no more than it returns and what other shards have in between.
 WHERE (q.shard + 0)::smallint = ANY ($1::smallint[])
-  AND q.stage = 5
+  AND q.stage = forebay.stage_slot()
   AND q.status = 'DISPATCHED'
   AND q.dispatched_at < clock_timestamp() - make_interval(secs => $2::float8)
   AND q.id > $3::uuid

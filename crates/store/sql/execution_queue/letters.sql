@@ -5,16 +5,16 @@ SELECT q.id, q.workspace_id, q.workflow_definition_id, q.attempt_count, q.last_e
   FROM (
     -- One of three, each by its own index; the others are never read.
     (SELECT * FROM forebay.execution_queue
-      WHERE stage = 9 AND $1::uuid IS NULL AND $2::uuid IS NULL AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+      WHERE stage = forebay.stage_failed() AND $1::uuid IS NULL AND $2::uuid IS NULL AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
       ORDER BY id DESC LIMIT $4::bigint)
     UNION ALL
     (SELECT * FROM forebay.execution_queue
-      WHERE stage = 9 AND workspace_id = $1::uuid AND $2::uuid IS NULL
+      WHERE stage = forebay.stage_failed() AND workspace_id = $1::uuid AND $2::uuid IS NULL
         AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
       ORDER BY id DESC LIMIT $4::bigint)
     UNION ALL
     (SELECT * FROM forebay.execution_queue
-      WHERE stage = 9 AND workflow_definition_id = $2::uuid AND workspace_id = coalesce($1::uuid, workspace_id)
+      WHERE stage = forebay.stage_failed() AND workflow_definition_id = $2::uuid AND workspace_id = coalesce($1::uuid, workspace_id)
         AND id < coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
       ORDER BY id DESC LIMIT $4::bigint)) q
   LEFT JOIN forebay.workflow_execution e ON e.id = q.id

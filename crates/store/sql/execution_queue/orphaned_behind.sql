@@ -7,10 +7,10 @@ SELECT i.id, coalesce(w.deleted_at IS NOT NULL, true) AS workspace_gone, g.def
   LEFT JOIN LATERAL (SELECT y.id, y.deleted_at FROM forebay.workflow_definition y WHERE y.id = g.def LIMIT 1) d ON true
  CROSS JOIN LATERAL (
     SELECT q.id FROM forebay.execution_queue q
-     WHERE q.shard = $1::smallint AND q.workspace_id = g.ws AND q.workflow_definition_id = g.def AND q.stage = 3
+     WHERE q.shard = $1::smallint AND q.workspace_id = g.ws AND q.workflow_definition_id = g.def AND q.stage = forebay.stage_waits_for_definition()
     UNION ALL
     SELECT q.id FROM forebay.execution_queue q
-     WHERE q.shard = $1::smallint AND q.workspace_id = g.ws AND q.workflow_definition_id = g.def AND q.stage = 2
+     WHERE q.shard = $1::smallint AND q.workspace_id = g.ws AND q.workflow_definition_id = g.def AND q.stage = forebay.stage_waits_for_key()
     LIMIT 500) i
  WHERE w.id IS NULL OR w.deleted_at IS NOT NULL OR d.id IS NULL OR d.deleted_at IS NOT NULL
  LIMIT 500

@@ -7,11 +7,11 @@
 -- had to climb; from the end it meets none, nor any row that this statement has locked.
 WITH p AS MATERIALIZED (
     SELECT q.id FROM forebay.execution_queue q
-     WHERE q.shard = forebay.shard_of($1::uuid)::smallint AND q.workspace_id = $1::uuid AND q.stage = 0
+     WHERE q.shard = forebay.shard_of($1::uuid)::smallint AND q.workspace_id = $1::uuid AND q.stage = forebay.stage_ready()
        AND q.workflow_definition_id = $2::uuid
        AND (q.rank, q.id) < ($3::bigint, $4::uuid) AND (q.rank, q.id) >= ($5::bigint, $6::uuid)
        AND EXISTS (SELECT 1 FROM forebay.workflow_definition d WHERE d.id = $2::uuid
                       AND (d.status <> 'ACTIVE' OR d.concurrency IS NOT NULL OR d.deleted_at IS NOT NULL))
      ORDER BY q.rank DESC, q.id DESC LIMIT 1000 FOR UPDATE SKIP LOCKED)
-UPDATE forebay.execution_queue q SET stage = 3, gated = true FROM p WHERE q.id = p.id AND q.status = 'PENDING'
+UPDATE forebay.execution_queue q SET stage = forebay.stage_waits_for_definition(), gated = true FROM p WHERE q.id = p.id AND q.status = 'PENDING'
 RETURNING q.rank, q.id

@@ -7,7 +7,7 @@ LEFT JOIN LATERAL (
     SELECT e.id, e.engine, e.terminate_requested_at IS NOT NULL AS terminating
       FROM forebay.workflow_execution e WHERE e.id = q.id LIMIT 1) e ON true
 WHERE q.shard = ANY ($1::smallint[])
-  AND q.stage = 5
+  AND q.stage = forebay.stage_slot()
   AND q.id > $3::uuid
   AND (e.id IS NULL OR NOT e.engine = ANY ($2::text[]))
 ORDER BY q.id

@@ -5,7 +5,7 @@ WITH s AS MATERIALIZED (
     SELECT q.id, p.ended_at IS NOT NULL
              OR ($6::boolean AND coalesce(p.seen_at < clock_timestamp() - make_interval(secs => $2::float8), true)) AS dead
       FROM forebay.execution_queue q LEFT JOIN forebay.process p ON p.id = q.claimed_by
-     WHERE q.shard = ANY ($1::smallint[]) AND q.stage = 5 AND q.status = 'CLAIMED'
+     WHERE q.shard = ANY ($1::smallint[]) AND q.stage = forebay.stage_slot() AND q.status = 'CLAIMED'
        AND (p.ended_at IS NOT NULL
             OR ($6::boolean AND (p.id IS NULL OR p.seen_at < clock_timestamp() - make_interval(secs => $2::float8))
                 AND q.claimed_at < clock_timestamp() - make_interval(secs => $2::float8))

@@ -18,7 +18,7 @@ s AS MATERIALIZED (
       JOIN forebay.workflow_execution e ON e.engine = $5::text AND e.owner = o.id
      WHERE e.status = 'RUNNING' AND e.semantics <= $7::int
        -- A value, not EXISTS: a probe for each of these runs, never a join that begins with every slot.
-       AND (SELECT q.stage = 5 AND q.shard = ANY ($1::smallint[]) FROM forebay.execution_queue q WHERE q.id = e.id)
+       AND (SELECT q.stage = forebay.stage_slot() AND q.shard = ANY ($1::smallint[]) FROM forebay.execution_queue q WHERE q.id = e.id)
        -- A subquery, not a join: for a row that changed meanwhile it is asked again, of the new owner.
        -- A joined row is not, and a run that another has just adopted would look ownerless.
        AND coalesce((SELECT p.ended_at IS NOT NULL

@@ -16,5 +16,5 @@ SELECT count(*) FROM (
       JOIN forebay.workflow_execution e ON e.engine = $4::text AND e.owner = o.id
      WHERE e.status = 'RUNNING' AND e.semantics <= $6::int
        -- A value, not EXISTS: a probe for each of these runs, never a join that begins with every slot.
-       AND (SELECT q.stage = 5 AND q.shard = ANY ($1::smallint[]) FROM forebay.execution_queue q WHERE q.id = e.id)
+       AND (SELECT q.stage = forebay.stage_slot() AND q.shard = ANY ($1::smallint[]) FROM forebay.execution_queue q WHERE q.id = e.id)
      LIMIT $5::bigint) orphans

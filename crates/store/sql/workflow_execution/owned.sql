@@ -6,4 +6,4 @@ WHERE e.engine = $2::text
   AND e.owner = $1::uuid
   AND e.status = 'RUNNING'
   -- A value, not EXISTS: a probe for each of these runs.
-  AND (SELECT q.stage = 5 FROM forebay.execution_queue q WHERE q.id = e.id)
+  AND (SELECT q.stage = forebay.stage_slot() FROM forebay.execution_queue q WHERE q.id = e.id)

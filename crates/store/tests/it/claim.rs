@@ -71,7 +71,11 @@ async fn asks_of_several_shards_wait_for_none_and_are_told_which_is_busy() {
         world.accept_many(workspace, definition, 2).await;
         asks.push(Ask { workspace, want: 1 });
     }
-    world.client.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(7001, 3)").await.expect("a claim under way");
+    world
+        .client
+        .batch_execute("BEGIN; SELECT pg_advisory_xact_lock(forebay.lock_shard(), 3)")
+        .await
+        .expect("a claim under way");
     let claims = world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect("a claim");
     world.client.batch_execute("COMMIT").await.expect("its end");
     let of: Vec<_> = claims.items.iter().map(|item| item.workspace).collect();

@@ -134,6 +134,14 @@ async fn the_seeded_tiers_are_the_kernels() {
 }
 
 #[tokio::test]
+async fn the_rules_that_the_database_knows_by_itself_are_the_kernels() {
+    let world = World::new().await;
+    assert_eq!(world.get::<i32>("SELECT forebay.semantics()", &[]).await, kernel::SEMANTICS);
+    assert_eq!(world.get::<i64>("SELECT forebay.priority_step_ms()", &[]).await, kernel::queue::PRIORITY_STEP_MS);
+    assert_eq!(world.get::<i32>("SELECT forebay.max_job_failures()", &[]).await, kernel::job::MAX_FAILURES);
+}
+
+#[tokio::test]
 async fn a_database_that_cannot_be_reached_is_unavailable() {
     let target = store::connect::Target::new("postgresql:///postgres?host=/nowhere&user=nobody").expect("a URL");
     let error = migrate(&target).await.expect_err("nobody is there");
