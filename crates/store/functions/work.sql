@@ -163,9 +163,10 @@ BEGIN
     RETURN ended;
 END $fn$;
 
--- What follows for a job when its execution ended: called with executions that an event started. A transient error
--- (a lock timeout, a full disk) is raised, and the caller repeats the end as a whole. Any other never keeps an execution from ending: it
--- is told to the log, and the recovery loop comes back to it.
+-- What follows for a job when its execution ended: called with executions that an event started. A job whose row somebody holds locked
+-- is left to reconcile_jobs: the worker role may lock rows for as long as it likes, and the end, which frees a slot, does not wait for
+-- that. A transient error (a full disk) is raised, and the caller repeats the end as a whole. Any other never keeps an execution from
+-- ending: it is told to the log, and the recovery loop comes back to it.
 CREATE OR REPLACE FUNCTION forebay_r1.end_jobs_of(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
     e record;
@@ -177,6 +178,8 @@ BEGIN
               WHERE x.completed_at IS NOT NULL ORDER BY x.id
     LOOP
         BEGIN
+            PERFORM 1 FROM public.workflow_queue_projection p WHERE p.id = e.job FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND AND EXISTS (SELECT 1 FROM public.workflow_queue_projection p WHERE p.id = e.job);
             IF e.job IS NOT NULL AND forebay_r1.finish_job(e.job, coalesce(e.output, '{}'),
                 CASE WHEN e.status = 'COMPLETED' THEN NULL
                      WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
@@ -199,15 +202,16 @@ BEGIN
     RETURN done;
 END $fn$;
 
--- Fails the jobs of executions whose rows are missing. They are not tried again: the first run may have done its work. Errors are
--- handled as in end_jobs_of.
+-- Fails the jobs of executions whose rows are missing. They are not tried again: the first run may have done its work. Locked rows and
+-- errors are handled as in end_jobs_of.
 CREATE OR REPLACE FUNCTION forebay_r1.fail_jobs_of_missing(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
     t record;
     done int := 0;
 BEGIN
     FOR t IN SELECT j.id, j.claim_id FROM unnest(p_executions) AS missing(id)
-               JOIN forebay.workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours' ORDER BY j.id
+               JOIN forebay.workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours'
+               JOIN public.workflow_queue_projection p ON p.id = j.id ORDER BY j.id FOR UPDATE OF p SKIP LOCKED
     LOOP
         BEGIN
             IF forebay_r1.finish_job(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN

@@ -522,26 +522,33 @@ async fn a_job_that_a_lost_execution_could_not_fail_is_failed_after() {
 }
 
 #[tokio::test]
-async fn an_end_whose_job_is_locked_for_too_long_is_repeated_as_a_whole() {
+async fn an_end_does_not_wait_for_a_job_that_somebody_holds_locked() {
     let world = World::new().await;
-    let workspace = our_jobs(&world, 1).await;
-    let (job, execution) = started(&world).await;
-    world.run(workspace, 1).await.pop().expect("a run");
-    world
-        .client
-        .batch_execute("ALTER FUNCTION forebay_r1.end_jobs_of(uuid[]) SET lock_timeout = '200ms'")
-        .await
-        .expect("set");
+    let workspace = our_jobs(&world, 2).await;
+    let begun = begins(&world.store, start).await;
+    let jobs: Vec<Uuid> = begun.iter().map(|begin| begin.job).collect();
+    let begun = world.store.begin_jobs(&begun, "host-1", None).await.expect("begun");
+    let [Begun::Started(ended), Begun::Started(lost)] = begun[..] else { panic!("{begun:?}") };
+    world.run(workspace, 2).await;
+    world.run_sql("DELETE FROM workflow_execution WHERE id = $1", &[&lost.0]).await;
     let mut other = world.database.client().await;
     let held = other.transaction().await.expect("a transaction");
-    held.execute("SELECT 1 FROM workflow_queue_projection WHERE id = $1 FOR UPDATE", &[&job]).await.expect("a lock");
-    let ending = || Ending { execution, claim: None, end: end(execution::Status::Completed) };
-    let error = world.store.complete(&[ending()], None, "test").await.expect_err("a lock timeout");
-    assert!(error.is_lock_timeout() && !error.is_answer(), "{error:?}");
-    assert_eq!(world.state(execution).await, "RUNNING, DISPATCHED", "nothing of the end is stored");
+    held.execute("SELECT 1 FROM workflow_queue_projection FOR UPDATE", &[]).await.expect("a lock");
+
+    let ending = Ending { execution: ended, claim: None, end: end(execution::Status::Completed) };
+    let ending = world.store.complete(&[ending], None, "test").await.expect("it waits for nobody").remove(0);
+    assert!(ending.applied && ending.freed, "its slot is free");
+    assert_eq!(world.store.lose(&[lost], "test").await.expect("it waits for nobody"), [workspace], "its slot is free");
+    assert_eq!(world.store.reconcile_jobs(10).await.expect("a pass"), 0);
+    for job in &jobs {
+        assert_eq!(status(&world, *job).await, "processing 0");
+    }
+
     held.rollback().await.expect("unlocked");
-    assert!(world.store.complete(&[ending()], None, "test").await.expect("an ending")[0].applied);
-    assert_eq!(status(&world, job).await, "completed 0");
+    assert_eq!(world.store.reconcile_jobs(10).await.expect("a pass"), 2);
+    assert_eq!(status(&world, jobs[0]).await, "completed 0");
+    assert_eq!(status(&world, jobs[1]).await, "failed 1");
+    is_rebuilt_alike(&world).await;
 }
 
 #[tokio::test]
