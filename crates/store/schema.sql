@@ -1209,7 +1209,7 @@ CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS 
      WHERE w.id = p_workspace AND w.deleted_at IS NULL
 $$;
 
-CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
+CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer, p_protocol integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1228,6 +1228,12 @@ BEGIN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);
     ELSE
         v_shards := ARRAY(SELECT shard FROM unnest(v_shards) AS shard WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
+    END IF;
+    -- Read under the lock: whoever raises it holds every shard's.
+    IF p_protocol <> (SELECT number FROM forebay.protocol) THEN
+        RAISE EXCEPTION 'a claim by rules % is refused: the claims of this database go by rules %', p_protocol,
+            (SELECT number FROM forebay.protocol)
+            USING HINT = 'Replace this process by one of the release that the others run.';
     END IF;
     -- One time for the whole claim: of those it took together, the ids say who was before whom.
     v_now := clock_timestamp();
@@ -1586,6 +1592,40 @@ CREATE FUNCTION forebay_r1.differing_jobs() RETURNS TABLE(id uuid, how text)
       FROM forebay_r1.folded_jobs() f FULL JOIN public.workflow_queue_projection p ON p.id = f.id
      WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
 $$;
+
+CREATE FUNCTION forebay_r1.drop_unused_releases(p_own integer, p_unused_s double precision) RETURNS SETOF integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_unused_since CONSTANT timestamptz := clock_timestamp() - make_interval(secs => p_unused_s);
+    v_release record;
+    v_function record;
+BEGIN
+    -- The lock of `migrate`: nobody puts functions in place meanwhile.
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('forebay.migrate', 0)) THEN
+        RETURN;
+    END IF;
+    FOR v_release IN
+        SELECT old.number, 'forebay_r' || old.number AS schema FROM forebay.release old
+         WHERE old.number < p_own AND old.made_at < v_unused_since
+           AND NOT EXISTS (SELECT 1 FROM forebay.process WHERE process.release = old.number AND process.seen_at >= v_unused_since)
+         ORDER BY old.number
+    LOOP
+        BEGIN
+            FOR v_function IN
+                SELECT own.oid::regprocedure AS name FROM pg_catalog.pg_proc own WHERE own.pronamespace = to_regnamespace(v_release.schema)
+            LOOP
+                EXECUTE format('DROP FUNCTION %s RESTRICT', v_function.name);
+            END LOOP;
+            EXECUTE format('DROP SCHEMA IF EXISTS %I RESTRICT', v_release.schema);
+            DELETE FROM forebay.release old WHERE old.number = v_release.number;
+            RETURN NEXT v_release.number;
+        EXCEPTION
+            WHEN dependent_objects_still_exist THEN
+                RAISE WARNING 'the schema % is unused and cannot be dropped: %', v_release.schema, SQLERRM;
+        END;
+    END LOOP;
+END $$;
 
 CREATE FUNCTION forebay_r1.due_jobs(p_limit integer) RETURNS TABLE(id uuid, retries integer, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid, stream_type text, stream_version integer, created timestamp with time zone, workspace uuid, definition uuid, definition_workspace uuid, filter text, input jsonb, workflow_id text)
     LANGUAGE sql STABLE
@@ -3385,6 +3425,7 @@ CREATE TABLE forebay.process (
     pid integer NOT NULL,
     roles text[] NOT NULL,
     version text NOT NULL,
+    release integer NOT NULL,
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     ended_at timestamp with time zone,
@@ -3394,6 +3435,17 @@ CREATE TABLE forebay.process (
     waiting_runs integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='20');
+
+CREATE TABLE forebay.protocol (
+    one boolean DEFAULT true NOT NULL,
+    number integer NOT NULL,
+    CONSTRAINT protocol_one_check CHECK (one)
+);
+
+CREATE TABLE forebay.release (
+    number integer NOT NULL,
+    made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
 
 CREATE TABLE forebay.retired_execution (
     id uuid NOT NULL
@@ -3776,6 +3828,12 @@ ALTER TABLE ONLY forebay.hook
 
 ALTER TABLE ONLY forebay.process
     ADD CONSTRAINT process_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY forebay.protocol
+    ADD CONSTRAINT protocol_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY forebay.release
+    ADD CONSTRAINT release_pkey PRIMARY KEY (number);
 
 ALTER TABLE ONLY forebay.retired_execution
     ADD CONSTRAINT retired_execution_pkey PRIMARY KEY (id);

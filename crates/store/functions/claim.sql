@@ -11,6 +11,8 @@
 -- are then one commit. Execution rows are locked with SKIP LOCKED (the lock order elsewhere is
 -- execution, queue, shard); an item whose execution is locked stays CLAIMED and begins separately.
 --
+-- p_protocol is the number of the rules that the caller claims by (forebay.protocol). Any other than the database's is refused.
+--
 -- Read the statement aloud, one noun after the other:
 --   workspaces        what each may use and uses, and so how much room it has
 --   candidates        its next ready items, no more than it has room for, locked
@@ -33,7 +35,7 @@
 -- may be planned the wrong way round while statistics say that the queue is empty, and then reads all
 -- of it. What is changed was locked before, in the state that the change leaves.
 CREATE OR REPLACE FUNCTION forebay_r1.claim(
-    p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int)
+    p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int, p_protocol int)
 RETURNS TABLE (
     kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean, newer boolean,
     begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamptz, deadline_in_ms bigint,
@@ -53,6 +55,12 @@ BEGIN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);
     ELSE
         v_shards := ARRAY(SELECT shard FROM unnest(v_shards) AS shard WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
+    END IF;
+    -- Read under the lock: whoever raises it holds every shard's.
+    IF p_protocol <> (SELECT number FROM forebay.protocol) THEN
+        RAISE EXCEPTION 'a claim by rules % is refused: the claims of this database go by rules %', p_protocol,
+            (SELECT number FROM forebay.protocol)
+            USING HINT = 'Replace this process by one of the release that the others run.';
     END IF;
     -- One time for the whole claim: of those it took together, the ids say who was before whom.
     v_now := clock_timestamp();

@@ -309,6 +309,23 @@ CREATE SEQUENCE forebay.backlog_arrivals;
 
 -- ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+-- The releases whose functions are in place, each in its schema forebay_r<number>. They are dropped a day after the last sign
+-- of a process that uses them (functions/release.sql).
+CREATE TABLE forebay.release (
+    number int PRIMARY KEY,
+    -- When its functions were put in place last.
+    made_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- The number of the claim's rules: locks, stages, and what is counted; one row. A claim that brings another number is refused,
+-- because two claims with different rules beside each other would break the limits. A release that changes the rules raises it
+-- when no process of an older one lives.
+CREATE TABLE forebay.protocol (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    number int NOT NULL
+);
+INSERT INTO forebay.protocol (number) VALUES (1);
+
 -- Who is alive. An id is fresh at each start and never used again.
 CREATE TABLE forebay.process (
     id uuid PRIMARY KEY,
@@ -316,6 +333,8 @@ CREATE TABLE forebay.process (
     pid int NOT NULL,
     roles text[] NOT NULL,
     version text NOT NULL,
+    -- Whose functions it calls.
+    release int NOT NULL,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     ended_at timestamptz,

@@ -19,6 +19,7 @@ use crate::Error;
 use crate::connect::Target;
 use crate::process::lease;
 use crate::release;
+use crate::sql::sql;
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -44,7 +45,7 @@ pub const SHARED: [(&str, &str); 8] = [
 ];
 
 /// The functions of this release, in the order in which they are applied.
-pub const FUNCTIONS: [(&str, &str); 19] = [
+pub const FUNCTIONS: [(&str, &str); 20] = [
     ("rerun", include_str!("../functions/rerun.sql")),
     ("append", include_str!("../functions/append.sql")),
     ("work", include_str!("../functions/work.sql")),
@@ -63,6 +64,7 @@ pub const FUNCTIONS: [(&str, &str); 19] = [
     ("beat", include_str!("../functions/beat.sql")),
     ("lists", include_str!("../functions/lists.sql")),
     ("sample", include_str!("../functions/sample.sql")),
+    ("release", include_str!("../functions/release.sql")),
     // Last: it speaks of all the others.
     ("rights", include_str!("../functions/rights.sql")),
 ];
@@ -196,7 +198,7 @@ async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
     if applied > newest() {
         tracing::info!("The database was migrated by a newer build; this one leaves it as it is");
         if make_schema(client, release::SCHEMA).await? {
-            replace(client, &FUNCTIONS).await?;
+            make_release(client).await?;
         }
         return Ok(Report { applied: Vec::new() });
     }
@@ -205,11 +207,29 @@ async fn apply(client: &mut Client) -> Result<Report, MigrateError> {
         refinery::error::Kind::DivergentVersion(ours, _) => MigrateError::Diverged(ours.to_string()),
         _ => MigrateError::Failed(Box::new(error)),
     })?;
-    make_schema(client, release::SCHEMA).await?;
     replace(client, &SHARED).await?;
-    replace(client, &FUNCTIONS).await?;
+    make_schema(client, release::SCHEMA).await?;
+    make_release(client).await?;
     let applied = report.applied_migrations().iter().map(ToString::to_string).collect();
     Ok(Report { applied })
+}
+
+/// Puts the functions of this release in place again, for a process whose release was taken for unused.
+pub(crate) async fn restore(client: &Client) -> Result<(), Error> {
+    client.execute(&format!("SELECT pg_advisory_lock({LOCK})"), &[]).await?;
+    let restored = async {
+        make_schema(client, release::SCHEMA).await?;
+        make_release(client).await
+    };
+    let restored = restored.await;
+    client.execute(&format!("SELECT pg_advisory_unlock({LOCK})"), &[]).await?;
+    restored
+}
+
+async fn make_release(client: &Client) -> Result<(), Error> {
+    replace(client, &FUNCTIONS).await?;
+    client.execute(sql!("release/note"), &[&release::NUMBER]).await?;
+    Ok(())
 }
 
 /// Puts functions in place, all or none.

@@ -15,7 +15,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::sql::sql;
-use crate::{Error, Store};
+use crate::{Error, Store, migrate, release};
 
 /// How a process presents itself.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub struct Standing {
 /// A process announces itself, on the connection that carries its heartbeat.
 pub async fn register(client: &Client, registration: &Registration) -> Result<(), Error> {
     let Registration { id, host, pid, roles, version } = registration;
-    client.execute(sql!("process/register"), &[&id.0, host, pid, roles, version]).await?;
+    client.execute(sql!("process/register"), &[&id.0, host, pid, roles, version, &release::NUMBER]).await?;
     Ok(())
 }
 
@@ -81,8 +81,15 @@ pub async fn beat(
     let Standing { dispatches, has_room, waiting } = standing;
     let waiting = i32::try_from(waiting).unwrap_or(i32::MAX);
     let (lease, dead) = (shard_lease.as_secs_f64(), dead_after.as_secs_f64());
-    let rows =
-        client.query(sql!("process/beat"), &[&process.0, &dispatches, &has_room, &waiting, &lease, &dead]).await?;
+    let told = client.query(sql!("process/beat"), &[&process.0, &dispatches, &has_room, &waiting, &lease, &dead]).await;
+    let rows = match told {
+        // It was silent for so long that nobody expected it any more, and its functions were dropped.
+        Err(error) if release::is_missing(&error) => {
+            migrate::restore(client).await?;
+            return Ok(News { gone: true, ..News::default() });
+        }
+        told => told?,
+    };
     let mut news = News::default();
     for row in &rows {
         let id = || row.try_get::<_, Uuid>("id");
@@ -117,8 +124,11 @@ impl Store {
         self.execute(sql!("process/end_all_but"), &[&process.0]).await
     }
 
-    /// Forgets processes that ended long ago and hold nothing.
+    /// Forgets processes that ended long ago and hold nothing, and the functions of releases that nobody uses.
     pub async fn forget_processes(&self, engine: &str) -> Result<u64, Error> {
+        for number in self.drop_unused_releases().await? {
+            tracing::info!(release = number, "Dropped the functions of a release that no process uses");
+        }
         self.execute(sql!("process/forget"), &[&engine]).await
     }
 }

@@ -229,8 +229,8 @@ impl Watched {
         self.says(&events::RECOVERED).await;
         let (tenant, orphan) = self.waiting().await;
         let process = format!(
-            "INSERT INTO process (id, host, pid, roles, version, seen_at) VALUES
-            ('{orphan}', 'gone', 1, '{{worker}}', '0', now() - interval '1 hour')"
+            "INSERT INTO process (id, host, pid, roles, version, release, seen_at) VALUES
+            ('{orphan}', 'gone', 1, '{{worker}}', '0', 1, now() - interval '1 hour')"
         );
         let run = format!(
             "UPDATE workflow_execution SET status = 'RUNNING', engine = 'embedded', owner = '{orphan}',

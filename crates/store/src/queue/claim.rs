@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::json::Json;
 use crate::sql::sql;
-use crate::{Error, Store};
+use crate::{Error, Store, release};
 
 /// A run that was claimed and begun in one commit, or begun, resumed or woken later: all it needs.
 #[derive(Clone, Debug)]
@@ -145,7 +145,7 @@ impl Store {
         let rows = self
             .query(
                 sql!("execution_queue/claim"),
-                &[&workspaces, &wanted, &claim.0, &process.0, &engine, &kernel::SEMANTICS],
+                &[&workspaces, &wanted, &claim.0, &process.0, &engine, &kernel::SEMANTICS, &release::PROTOCOL],
             )
             .await?;
         let mut claims = Claims::default();

@@ -293,7 +293,7 @@ async fn a_claim_under_an_older_snapshot_is_refused() {
     world.accept_many(workspace, definition, 1).await;
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         world.client.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}")).await.expect("begin");
-        let sql = "SELECT * FROM forebay_r1.claim(ARRAY[$1::uuid], ARRAY[1], $2, $2, NULL, 1)";
+        let sql = "SELECT * FROM forebay_r1.claim(ARRAY[$1::uuid], ARRAY[1], $2, $2, NULL, 1, 1)";
         let error =
             world.client.query(sql, &[&workspace.0, &new_id()]).await.expect_err("an older snapshot fences nothing");
         world.client.batch_execute("ROLLBACK").await.expect("rollback");
@@ -314,4 +314,21 @@ async fn what_a_claim_puts_back_behind_its_key_is_in_nobodys_way() {
     let claims = world.claim(workspace, 10).await;
     let asked = &claims.asked[0];
     assert_eq!((claims.items.len(), asked.parked, asked.more, asked.in_the_way.len()), (9, true, true, 0));
+}
+
+#[tokio::test]
+async fn a_claim_by_other_rules_is_refused_and_says_why() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 1).await;
+    for number in [store::release::PROTOCOL - 1, store::release::PROTOCOL + 1] {
+        world.run_sql("UPDATE protocol SET number = $1", &[&number]).await;
+        let asks = [Ask { workspace, want: 1 }];
+        let claim = ClaimId(new_id());
+        let refused = world.store.claim(&asks, claim, world.me, None).await.expect_err("other rules");
+        assert!(format!("{refused:?}").contains(&format!("go by rules {number}")), "{refused:?}");
+    }
+    assert_eq!(world.stages(workspace).await, "ready 1");
+    world.run_sql("UPDATE protocol SET number = $1", &[&store::release::PROTOCOL]).await;
+    assert_eq!(world.run(workspace, 1).await.len(), 1);
 }

@@ -195,6 +195,51 @@ async fn whoever_alone_can_reach_the_database_declares_all_others_ended() {
     assert_eq!(adopted[0].execution, run.execution, "without waiting for a lease");
 }
 
+/// A release before this one, with a function, put in place so many days ago.
+async fn older_release(world: &World, days: i32) {
+    let made = format!(
+        "CREATE SCHEMA forebay_r0; CREATE FUNCTION forebay_r0.claim() RETURNS int LANGUAGE sql AS 'SELECT 1';
+         INSERT INTO release VALUES (0, now() - interval '{days} days')"
+    );
+    world.client.batch_execute(&made).await.expect("an older release");
+}
+
+#[tokio::test]
+async fn the_functions_of_a_release_go_a_day_after_its_last_heartbeat() {
+    let world = World::new().await;
+    let dropped = async || -> Vec<i32> { world.store.drop_unused_releases().await.expect("an answer") };
+    older_release(&world, 0).await;
+    assert_eq!(dropped().await, [0; 0], "they were put in place today");
+    world.run_sql("UPDATE release SET made_at = made_at - interval '2 days' WHERE number = 0", &[]).await;
+    let old = world.process().await;
+    world.run_sql("UPDATE process SET release = 0, ended_at = now() WHERE id = $1", &[&old.0]).await;
+    assert_eq!(dropped().await, [0; 0], "a process used them today");
+    world.run_sql("UPDATE process SET seen_at = now() - interval '25 hours' WHERE id = $1", &[&old.0]).await;
+    let view = "CREATE VIEW public.theirs AS SELECT forebay_r0.claim()";
+    world.client.batch_execute(view).await.expect("a view of somebody's");
+    assert_eq!(dropped().await, [0; 0], "without CASCADE");
+    world.client.batch_execute("DROP VIEW public.theirs").await.expect("no view");
+    assert_eq!(dropped().await, [0]);
+    assert_eq!(world.count("pg_namespace WHERE nspname = 'forebay_r0'").await, 0);
+    assert_eq!(world.count("release").await, 1, "this release is in use");
+}
+
+#[tokio::test]
+async fn a_process_whose_functions_were_dropped_makes_them_again_and_comes_back_under_a_new_id() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    world.accept_many(workspace, definition, 1).await;
+    world.client.batch_execute(&format!("DROP SCHEMA {} CASCADE", store::release::SCHEMA)).await.expect("a schema");
+    let connection = world.database.target.connect().await.expect("a connection");
+    let beat = async |process| {
+        store::process::beat(&connection, process, WITH_ROOM, LEASE, DEAD_AFTER).await.expect("a heartbeat")
+    };
+    assert!(beat(world.me).await.gone);
+    let again = world.process().await;
+    assert!(!beat(again).await.gone);
+    assert_eq!(world.run_as(again, workspace, 1).await.len(), 1);
+}
+
 #[tokio::test]
 async fn a_process_is_forgotten_a_day_after_its_end_unless_something_names_it() {
     let world = World::new().await;

@@ -247,7 +247,7 @@ async fn database_connection_lost_during_claim_leaves_nothing_half_claimed_and_t
     let (workspace, _, _) = pending(&world, 5).await;
     let mut lost = world.database.client().await;
     let transaction = lost.transaction().await.expect("begin");
-    let sql = "SELECT 1 FROM forebay_r1.claim(ARRAY[$1::uuid], ARRAY[10], $2, $2, NULL, 1)";
+    let sql = "SELECT 1 FROM forebay_r1.claim(ARRAY[$1::uuid], ARRAY[10], $2, $2, NULL, 1, 1)";
     let rows = transaction.query(sql, &[&workspace.0, &new_id()]).await.expect("a claim");
     assert_eq!(rows.len(), 6);
     drop(transaction);

@@ -28,7 +28,12 @@ fn every_text_names_the_functions_of_this_release() {
         for (at, _) in text.match_indices("forebay_r") {
             let name: String = text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
             let numbered = name[9..].starts_with(|c: char| c.is_ascii_digit());
-            assert!(!numbered || name == store::release::SCHEMA, "{} names {name}", file.display());
+            // No release has the number 0: tests have it for an older one.
+            assert!(
+                !numbered || [store::release::SCHEMA, "forebay_r0"].contains(&name.as_str()),
+                "{} names {name}",
+                file.display()
+            );
         }
     }
 }
