@@ -3,7 +3,7 @@
 //! Invariants
 //! - `Engine` is the one trait with two shipping implementations; whatever differs between them
 //!   lies behind it.
-//! - Engines drive `kernel::run::Run` and have no rules of their own.
+//! - Engines drive `kernel::orchestration` and have no rules of their own.
 //!
 //! Not here: SQL (`store`), claiming and the background loops (`server`).
 

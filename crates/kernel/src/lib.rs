@@ -16,6 +16,7 @@ pub mod expression;
 pub mod ids;
 pub mod job;
 pub mod kind;
+pub mod orchestration;
 pub mod queue;
 pub mod run;
 pub mod schedule;

@@ -41,6 +41,8 @@ pub enum Event {
     NodeSkipped { node: NodeIx, attempt: u32 },
     /// The wait before this attempt at the node is over.
     RetryDue { node: NodeIx, attempt: u32 },
+    /// It failed and is tried again after that wait, and that is stored: whoever performed it kept its attempts itself.
+    RetryStored { node: NodeIx, attempt: u32, wait: Duration },
     /// The node settled so, and that is stored: whoever performed it kept its attempts itself.
     NodeSettled { node: NodeIx, end: node::End },
     /// A node in flight was stopped before it had a result. `begun`: something may have been done for it.
@@ -193,41 +195,32 @@ impl Run {
             return effects;
         }
         match event {
-            Event::NodeSucceeded { node, attempt, took } => {
-                if self.states[node] == (State::Running { attempt }) {
-                    self.settle(node, node::End::Completed { took }, &mut effects);
-                }
+            Event::NodeSucceeded { node, attempt, took } if self.is_in(node, attempt) => {
+                self.settle(node, node::End::Completed { took }, &mut effects);
             }
-            Event::NodeFailed { node, attempt, failure } => {
-                if self.states[node] == (State::Running { attempt }) {
-                    self.failed(node, attempt, &failure, &mut effects);
-                }
+            Event::NodeFailed { node, attempt, failure } if self.is_in(node, attempt) => {
+                self.failed(node, attempt, &failure, &mut effects);
             }
-            Event::NodeSkipped { node, attempt } => {
-                if self.states[node] == (State::Running { attempt }) {
-                    self.settle(node, node::End::Skipped, &mut effects);
-                }
+            Event::NodeSkipped { node, attempt } if self.is_in(node, attempt) => {
+                self.settle(node, node::End::Skipped, &mut effects);
             }
-            Event::NodeSettled { node, end } => {
-                if matches!(self.states[node], State::Running { .. } | State::Waiting { .. }) {
-                    self.settle(node, end, &mut effects);
-                }
+            Event::RetryStored { node, attempt, wait } if self.is_open(node) => {
+                self.retry(node, attempt, Some(wait), &mut effects);
             }
-            Event::NodeAborted { node, begun } => {
-                if self.stop.is_some() && matches!(self.states[node], State::Running { .. }) {
-                    let once = self.plan.node(node).delivery == Delivery::AtMostOnce;
-                    let end = if begun && once { node::End::Lost } else { node::End::Canceled };
-                    self.settle(node, end, &mut effects);
-                }
+            Event::NodeSettled { node, end } if self.is_open(node) => self.settle(node, end, &mut effects),
+            Event::NodeAborted { node, begun } if self.stop.is_some() && self.is_running(node) => {
+                let once = self.plan.node(node).delivery == Delivery::AtMostOnce;
+                let end = if begun && once { node::End::Lost } else { node::End::Canceled };
+                self.settle(node, end, &mut effects);
             }
-            Event::RetryDue { node, attempt } => {
-                if self.states[node] == (State::Waiting { attempt }) {
-                    self.states[node] = State::Running { attempt };
-                    effects.push(Effect::Perform { node, attempt });
-                }
+            Event::RetryDue { node, attempt } if self.states[node] == (State::Waiting { attempt }) => {
+                self.states[node] = State::Running { attempt };
+                effects.push(Effect::Perform { node, attempt });
             }
             Event::CancelRequested => self.stop(Stop::Cancel, &mut effects),
             Event::DeadlinePassed => self.stop(Stop::Deadline, &mut effects),
+            // Old news.
+            _ => {}
         }
         self.finish_if_done(&mut effects);
         effects
@@ -247,15 +240,6 @@ impl Run {
         self.finished.as_ref()
     }
 
-    pub fn phase(&self) -> Phase {
-        match &self.finished {
-            Some(Outcome::Completed) => Phase::Completed,
-            Some(_) => Phase::Failed,
-            None if self.states.iter().all(|state| *state == State::Pending) => Phase::Initializing,
-            None => Phase::ExecutingNodes,
-        }
-    }
-
     /// The node's end, if it has settled.
     pub fn end(&self, node: NodeIx) -> Option<&node::End> {
         match &self.states[node] {
@@ -269,10 +253,22 @@ impl Run {
         self.states.contains(&State::Settled(node::End::Lost))
     }
 
-    /// The nodes whose work is being done.
-    pub fn in_flight(&self) -> impl Iterator<Item = NodeIx> + '_ {
-        let running = |(node, state): (NodeIx, &State)| matches!(state, State::Running { .. }).then_some(node);
-        self.states.iter().enumerate().filter_map(running)
+    /// Is the node's work being done?
+    pub fn is_running(&self, node: NodeIx) -> bool {
+        matches!(self.states[node], State::Running { .. })
+    }
+
+    /// Does the node wait for its next attempt, rather than being in one?
+    pub fn is_waiting(&self, node: NodeIx) -> bool {
+        matches!(self.states[node], State::Waiting { .. })
+    }
+
+    fn is_in(&self, node: NodeIx, attempt: u32) -> bool {
+        self.states[node] == (State::Running { attempt })
+    }
+
+    fn is_open(&self, node: NodeIx) -> bool {
+        matches!(self.states[node], State::Running { .. } | State::Waiting { .. })
     }
 
     fn blank(plan: Arc<Plan>, execution: ExecutionId) -> Run {
@@ -282,21 +278,26 @@ impl Run {
     }
 
     fn failed(&mut self, node: NodeIx, attempt: u32, failure: &Failure, effects: &mut Vec<Effect>) {
-        let plan = Arc::clone(&self.plan);
-        let this = plan.node(node);
-        if self.stop.is_none()
-            && let Some(wait) = this.retry.wait_after(failure, attempt, self.execution, &this.key)
-        {
-            let attempt = attempt + 1;
-            self.states[node] = State::Waiting { attempt };
-            effects.push(Effect::Wait { node, attempt, wait });
-            return;
+        if failure.leaves() == node::Status::Unknown {
+            return self.settle(node, node::End::Lost, effects);
         }
-        let end = match failure.leaves() {
-            node::Status::Unknown => node::End::Lost,
-            _ => node::End::Failed { continues: this.on_error == OnError::Continue },
-        };
-        self.settle(node, end, effects);
+        let this = self.plan.node(node);
+        let wait = this.retry.wait_after(failure, attempt, self.execution, &this.key);
+        self.retry(node, attempt + 1, wait, effects);
+    }
+
+    /// A node that failed waits for its next attempt, if it has one and the run goes on.
+    fn retry(&mut self, node: NodeIx, attempt: u32, wait: Option<Duration>, effects: &mut Vec<Effect>) {
+        match wait.filter(|_| self.stop.is_none()) {
+            Some(wait) => {
+                self.states[node] = State::Waiting { attempt };
+                effects.push(Effect::Wait { node, attempt, wait });
+            }
+            None => {
+                let continues = self.plan.node(node).on_error == OnError::Continue;
+                self.settle(node, node::End::Failed { continues }, effects);
+            }
+        }
     }
 
     fn stop(&mut self, stop: Stop, effects: &mut Vec<Effect>) {
@@ -343,7 +344,7 @@ impl Run {
     }
 
     fn mark(&mut self, node: NodeIx, end: node::End) {
-        if matches!(self.states[node], State::Running { .. } | State::Waiting { .. }) {
+        if self.is_open(node) {
             self.open -= 1;
         }
         let fails = matches!(end, node::End::Failed { continues: false } | node::End::Lost);

@@ -1,6 +1,6 @@
 //! One run with all that it made: takes facts in, asks the kernel, records, and carries out.
 //!
-//!     event ──Run::apply──▶ effects ──light nodes at once──▶ records ──commit──▶ calls, timers, children
+//!     event ──Orchestration::apply──▶ effects ──light nodes at once──▶ records ──commit──▶ calls, timers, children
 //!
 //! A run is a tree of frames, one for each execution: the root's, and those of the children that its nodes made. One task drives
 //! all of it, as the root's owner; what is recorded of a child is fenced by the root.
@@ -36,11 +36,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::definition::plan::NodeIx;
 use kernel::ids::{ExecutionId, ProcessId};
+use kernel::orchestration::room::{Load, Needs};
+use kernel::orchestration::{Effect, Event, Orchestration, Row};
 use kernel::run::failure::Failure;
-use kernel::run::{Effect, Event, Open, Run, Stop};
-use kernel::run::{each, node};
+use kernel::run::{Stop, node};
 use store::queue::claim::Begun;
 use store::run::StoredNode;
 use store::run::attempt::Hold;
@@ -64,10 +64,6 @@ const PARK_AFTER: Duration = Duration::from_secs(5);
 const RECORD_BYTES: usize = 8 << 20;
 /// The most facts that are gathered for one commit.
 const RECORD_FACTS: usize = 1_000;
-/// How many nodes of one tree may be in flight at once.
-const IN_FLIGHT: usize = 64;
-/// How many nodes of one tree that only compute may be in flight beside them.
-const COMPUTING: usize = 4;
 
 /// What reaches a run from outside.
 #[derive(Clone, Copy, Debug)]
@@ -82,12 +78,6 @@ pub(super) enum Message {
 /// Something that was in flight and came to its end: where, with what, and how long it took.
 type Ended = (At, Brought, Duration);
 
-/// An order of the kernel, to a run or to a loop of it.
-enum Order {
-    Run(Effect),
-    Each(NodeIx, each::Effect),
-}
-
 pub(super) struct Driver {
     shared: Arc<Shared>,
     process: ProcessId,
@@ -101,7 +91,7 @@ pub(super) struct Driver {
     /// The frames of children, by the nodes that made them.
     children: BTreeMap<At, FrameIx>,
     /// Orders of the kernel not yet carried out.
-    orders: VecDeque<(FrameIx, Order)>,
+    orders: VecDeque<(FrameIx, Effect)>,
     /// The frames with something to be recorded, and about how much that is.
     dirty: BTreeSet<FrameIx>,
     gathered: usize,
@@ -176,37 +166,32 @@ impl Driver {
     /// Takes a frame up where its stored nodes left it.
     fn restore(&mut self, ix: FrameIx, stored: Vec<StoredNode>, stop: Option<Stop>) {
         let now = Instant::now();
-        let (mut settled, mut open) = (Vec::new(), Vec::new());
+        let mut rows = Vec::new();
         let frame = frame(&mut self.frames, ix);
         for row in stored {
             let Some(node) = frame.version.plan.index_of(&row.node) else { continue };
-            frame.attempted(At::node(ix, node), row.attempt);
+            let at = At::node(ix, node);
+            frame.attempted(at, row.attempt);
+            rows.push(Row { node, status: row.status, label: row.label.clone(), attempt: row.attempt });
             let on_error = frame.version.plan.node(node).on_error;
             let Some(end) = node::End::stored(row.status, row.label, on_error) else {
                 if let Some(wait) = row.next_in {
-                    self.timers.set(Due::Node(At::node(ix, node)), now + wait);
+                    self.timers.set(Due::Node(at), now + wait);
                 }
-                let waiting = row.status == node::Status::Retrying;
-                if !waiting {
-                    frame.resumed.insert((node, 0));
-                    if frame.kind(At::node(ix, node)).makes_more() {
-                        self.turns.seek(At::node(ix, node));
-                    }
+                if row.status != node::Status::Retrying && frame.kind(at).makes_more() {
+                    self.turns.seek(at);
                 }
-                open.push(Open { node, attempt: row.attempt.max(1), waiting });
                 continue;
             };
             frame.remember(node, &end, row.output.unwrap_or_default(), row.error.as_ref());
             if let (node::End::Failed { .. } | node::End::Lost, Some(failure)) = (&end, row.error) {
                 frame.failures.insert(node, failure);
             }
-            settled.push((node, end));
         }
-        frame.stop = stop;
         let (plan, execution) = (Arc::clone(&frame.version.plan), frame.execution());
-        let (run, effects) = Run::resume(plan, execution, stop, settled, open);
-        frame.run = run;
-        self.orders.extend(effects.into_iter().map(|effect| (ix, Order::Run(effect))));
+        let (machine, effects) = Orchestration::resume(plan, execution, stop, rows);
+        frame.machine = machine;
+        self.orders.extend(effects.into_iter().map(|effect| (ix, effect)));
     }
 
     /// Drives the run until it ends, is parked or released, or is another's.
@@ -238,25 +223,16 @@ impl Driver {
     }
 
     fn apply(&mut self, ix: FrameIx, event: Event) {
-        let frame = frame(&mut self.frames, ix);
-        match event {
-            Event::CancelRequested => frame.stop = frame.stop.or(Some(Stop::Cancel)),
-            Event::DeadlinePassed => frame.stop = frame.stop.or(Some(Stop::Deadline)),
-            _ => {}
-        }
-        let effects = frame.run.apply(event);
-        self.orders.extend(effects.into_iter().map(|effect| (ix, Order::Run(effect))));
+        let effects = self.frame(ix).machine.apply(event);
+        self.orders.extend(effects.into_iter().map(|effect| (ix, effect)));
     }
 
     /// Carries out every order that needs no commit first, and gathers what is to be recorded, up to
     /// what one record may hold.
     async fn carry_out(&mut self) {
         while self.gathered < RECORD_BYTES && self.facts < RECORD_FACTS {
-            while let Some((ix, order)) = self.orders.pop_front() {
-                match order {
-                    Order::Run(effect) => self.carry_out_one(ix, effect).await,
-                    Order::Each(node, effect) => self.carry_out_item(At::node(ix, node), effect),
-                }
+            while let Some((ix, effect)) = self.orders.pop_front() {
+                self.carry_out_one(ix, effect).await;
             }
             if !self.has_more_to_do() {
                 return;
@@ -271,24 +247,34 @@ impl Driver {
 
     async fn carry_out_one(&mut self, ix: FrameIx, effect: Effect) {
         match effect {
-            Effect::Settle { node, end } => self.settle(At::node(ix, node), end),
-            Effect::Perform { node, attempt } => self.ready.push_back((At::node(ix, node), attempt)),
-            Effect::Wait { node, attempt, wait } => self.retry_later(At::node(ix, node), attempt, wait),
-            Effect::Abort { node } => self.abort(At::node(ix, node)),
+            Effect::Settle { at, end } => self.settle(At::of(ix, at), end),
+            Effect::Perform { at, attempt } => self.ready.push_back((At::of(ix, at), attempt)),
+            Effect::Wait { at, attempt, wait } => self.retry_later(At::of(ix, at), attempt, wait),
+            Effect::Abort { at } => self.abort(At::of(ix, at)),
+            Effect::Find { at } => self.find_first(At::of(ix, at)),
+            Effect::StopChild { at, stop } => self.stop_child(At::of(ix, at), stop),
+            Effect::Collect { node, failed } => self.calls.push((At::node(ix, node), Outgoing::Collect(failed))),
             Effect::Finish(outcome) => self.finish(ix, &outcome).await,
         }
     }
 
     /// Something can be done without waiting for anything.
     fn has_more_to_do(&self) -> bool {
-        let room = self.in_flight.len() + self.calls.len() < IN_FLIGHT && !self.draining;
-        let light = |at: &At| match self.frames.get(&at.frame) {
-            Some(frame) if frame.kind(*at).is_light() => {
-                !nodes::may_take_long(frame.spec(*at)) || (!self.draining && self.computing() < COMPUTING)
-            }
-            _ => false,
-        };
-        !self.orders.is_empty() || self.ready.front().is_some_and(|(at, _)| room || light(at))
+        !self.orders.is_empty() || self.ready.front().is_some_and(|(at, _)| self.has_room(*at))
+    }
+
+    fn has_room(&self, at: At) -> bool {
+        let in_flight = self.in_flight.len() + self.calls.len();
+        let load = Load { in_flight, computing: 0, ending: self.draining };
+        load.admits(Needs::Flight) || Load { computing: self.computing(), ..load }.admits(self.needs(at))
+    }
+
+    fn needs(&self, at: At) -> Needs {
+        match self.frames.get(&at.frame) {
+            Some(frame) if frame.kind(at).is_light() && !nodes::may_take_long(frame.spec(at)) => Needs::Nothing,
+            Some(frame) if frame.kind(at).is_light() => Needs::Thread,
+            _ => Needs::Flight,
+        }
     }
 
     /// A node's attempt came to its end.
@@ -301,15 +287,12 @@ impl Driver {
         self.leave(at);
         let frame = self.frame(at.frame);
         let attempt = frame.attempt(at).unwrap_or(1);
-        let (node, failure) = (at.node, result.as_ref().err().cloned());
-        let took = result.as_ref().ok().and_then(|done| done.took.clone());
-        frame.results.insert((node, at.iteration), result);
-        match (at.index(), failure) {
-            (None, None) => self.apply(at.frame, Event::NodeSucceeded { node, attempt, took }),
-            (None, Some(failure)) => self.apply(at.frame, Event::NodeFailed { node, attempt, failure }),
-            (Some(index), None) => self.apply_each(at, each::Event::Succeeded { index, attempt }),
-            (Some(index), Some(failure)) => self.apply_each(at, each::Event::Failed { index, attempt, failure }),
-        }
+        let event = match &result {
+            Ok(done) => Event::Succeeded { at: at.target(), attempt, took: done.took.clone() },
+            Err(failure) => Event::Failed { at: at.target(), attempt, failure: failure.clone() },
+        };
+        frame.results.insert(at.target(), result);
+        self.apply(at.frame, event);
     }
 
     /// For how long nothing of the tree needs a process, if that is worth leaving it: nothing is in flight, and the next thing
@@ -332,7 +315,7 @@ impl Driver {
         tokio::select! {
             Some(joined) = self.in_flight.join_next_with_id() => self.joined(joined),
             Some(message) = self.inbox.recv() => match message {
-                Message::Cancel => self.apply(ROOT, Event::CancelRequested),
+                Message::Cancel => self.apply(ROOT, Event::Stopped(Stop::Cancel)),
                 Message::Drain => self.drain(),
                 Message::Look => self.look = true,
             },

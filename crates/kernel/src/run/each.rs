@@ -265,22 +265,9 @@ impl Each {
         effects
     }
 
-    /// How many items there are.
-    pub fn count(&self) -> usize {
-        self.shape.count
-    }
-
-    /// How an item ended, once it did.
-    pub fn status(&self, index: Index) -> Option<Status> {
-        match self.states.get(index) {
-            Some(State::Settled(status)) => Some(*status),
-            _ => None,
-        }
-    }
-
-    /// How many items have settled.
-    pub fn settled(&self) -> usize {
-        self.states.iter().filter(|state| matches!(state, State::Settled(_))).count()
+    /// Does it wait for its next attempt, rather than being in one?
+    pub fn is_waiting(&self, index: Index) -> bool {
+        matches!(self.states.get(index), Some(State::Waiting(_)))
     }
 
     fn is(&self, index: Index, state: State) -> bool {

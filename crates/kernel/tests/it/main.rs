@@ -10,6 +10,7 @@ mod expression_memory;
 mod expression_page;
 mod expressions;
 mod lifecycle;
+mod orchestration;
 mod queue;
 mod run;
 mod schedule;

@@ -10,7 +10,7 @@
 mod failures;
 pub(crate) mod graph;
 mod properties;
-mod rows;
+pub(crate) mod rows;
 mod stops;
 
 use std::sync::Arc;

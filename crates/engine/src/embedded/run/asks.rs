@@ -20,6 +20,7 @@ use kernel::definition::Node;
 use kernel::definition::plan::NodeIx;
 use kernel::ids::ExecutionId;
 use kernel::kind::{task, wait_for_event};
+use kernel::orchestration::Event;
 use kernel::run::Stop;
 use kernel::run::failure::{Class, Failure};
 use serde_json::Value;
@@ -153,7 +154,7 @@ impl Driver {
     pub(super) fn stands(&mut self, at: At, standing: Standing) {
         let news = self.news.remove(&at);
         let frame = self.frame(at.frame);
-        let Some(asked) = frame.asks.get(&(at.node, at.iteration)).cloned() else { return };
+        let Some(asked) = frame.asks.get(&at.target()).cloned() else { return };
         let standing = match (standing, news) {
             // It was open then, and something came before this was heard.
             (Standing::Open { .. }, Some((attempt, came))) if frame.attempt(at) == Some(attempt) => came,
@@ -165,7 +166,7 @@ impl Driver {
             }
             return;
         }
-        frame.asks.remove(&(at.node, at.iteration));
+        frame.asks.remove(&at.target());
         match asked.result(standing) {
             Some(result) => self.ended(at, result),
             None => self.ended(at, Err(Failure::new(Class::ExecutionError, "an open ask was taken for answered"))),
@@ -191,7 +192,7 @@ impl Driver {
         }
         for child in look.canceling {
             match frames.get(&child) {
-                Some(ix) => self.stop(*ix, Stop::Cancel),
+                Some(ix) => self.apply(*ix, Event::Stopped(Stop::Cancel)),
                 // It is being found just now.
                 None => drop(self.doomed.insert(child)),
             }

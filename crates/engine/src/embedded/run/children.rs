@@ -20,6 +20,7 @@ use kernel::execution;
 use kernel::execution::generation;
 use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::kind::workflow::{self, Config, MAX_DEPTH, MAX_DESCENDANTS};
+use kernel::orchestration::Event;
 use kernel::queue::Priority;
 use kernel::run::Stop;
 use kernel::run::failure::{Class, Failure};
@@ -102,7 +103,7 @@ impl Frame {
     pub(super) fn sought(&self, at: At, attempt: u32, kind: Kind) -> Option<Outgoing> {
         match kind {
             Kind::ForEach => Some(Outgoing::Reload),
-            Kind::Workflow if self.stop.is_some() => Some(Outgoing::Find(Box::new(self.place(at, attempt)))),
+            Kind::Workflow if self.machine.stop().is_some() => Some(Outgoing::Find(Box::new(self.place(at, attempt)))),
             _ => None,
         }
     }
@@ -295,13 +296,14 @@ impl Driver {
         let overdue = begun.deadline_in.is_zero() && !inherits;
         let own = if canceling { Some(Stop::Cancel) } else { overdue.then_some(Stop::Deadline) };
         // Who made it was stopped meanwhile.
-        let stop = self.frame(at.frame).stop.or(own);
+        let stop = self.frame(at.frame).machine.stop().or(own);
         if !inherits {
             self.timers.set(Due::Deadline(ix), Instant::now() + begun.deadline_in.min(LONGEST_SLEEP));
         }
         let depth = self.frame(at.frame).depth + 1;
         self.frames.insert(ix, Box::new(Frame::new(begun, version, Some(at), depth)));
         self.children.insert(at, ix);
+        self.apply(at.frame, Event::ChildStarted { at: at.target() });
         self.restore(ix, stored, stop);
         self.ready.extend(self.turns.found(at));
     }
@@ -311,14 +313,14 @@ impl Driver {
         let Some(frame) = self.drop_frame(ix) else { return };
         if let Some(at) = frame.parent {
             self.children.remove(&at);
-            self.child_ended(at, frame.execution(), end, frame.run.has_lost());
+            self.child_ended(at, frame.execution(), end, frame.machine.run().has_lost());
         }
     }
 
     fn child_ended(&mut self, at: At, child: ExecutionId, end: End, unknown: bool) {
         let End { outcome, output, error } = end;
         // What stopped it from above is no failure of its node.
-        if self.frame(at.frame).stop.is_some() && outcome != execution::Status::Completed && !unknown {
+        if self.frame(at.frame).machine.stop().is_some() && outcome != execution::Status::Completed && !unknown {
             self.tell(at, "canceled", None);
             return self.aborted(at, false);
         }

@@ -2,8 +2,8 @@
 //!
 //! Not here: which times there are (`timers`), waiting for them (`run`).
 
-use kernel::run::Event;
-use kernel::run::each;
+use kernel::orchestration::Event;
+use kernel::run::Stop;
 use tokio::time::Instant;
 
 use super::frame::At;
@@ -18,11 +18,11 @@ impl Driver {
         if now >= self.deadline {
             // Once: what it stops ends by itself.
             self.deadline = now + LONGEST_SLEEP;
-            self.apply(ROOT, Event::DeadlinePassed);
+            self.apply(ROOT, Event::Stopped(Stop::Deadline));
         }
         while let Some(due) = self.timers.pop(now) {
             match due {
-                Due::Deadline(ix) => self.apply(ix, Event::DeadlinePassed),
+                Due::Deadline(ix) => self.apply(ix, Event::Stopped(Stop::Deadline)),
                 Due::Node(at) => self.node_due(at),
             }
         }
@@ -32,20 +32,13 @@ impl Driver {
     fn node_due(&mut self, at: At) {
         let frame = self.frame(at.frame);
         let attempt = frame.attempt(at).unwrap_or(1);
-        if frame.asks.contains_key(&(at.node, at.iteration)) {
+        if frame.asks.contains_key(&at.target()) {
             return self.ask_due(at);
         }
-        let waits = match at.index() {
-            None => !frame.run.in_flight().any(|running| running == at.node),
-            Some(index) => frame.loops.get(&at.node).is_some_and(|each| each.is_waiting(index)),
-        };
-        match (waits, at.index()) {
-            (false, _) => {
-                self.stop_computing(at);
-                self.ended(at, Ok(Done::waited()));
-            }
-            (true, None) => self.apply(at.frame, Event::RetryDue { node: at.node, attempt }),
-            (true, Some(index)) => self.apply_each(at, each::Event::RetryDue { index, attempt }),
+        if frame.machine.is_waiting(at.target()) {
+            return self.apply(at.frame, Event::RetryDue { at: at.target(), attempt });
         }
+        self.stop_computing(at);
+        self.ended(at, Ok(Done::waited()));
     }
 }

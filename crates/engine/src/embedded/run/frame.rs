@@ -6,17 +6,16 @@
 //!
 //! Not here: driving frames (`super`), recording (`record`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kernel::definition;
 use kernel::definition::plan::NodeIx;
 use kernel::expression::Scope;
 use kernel::ids::{ExecutionId, NodeKey};
-use kernel::run::each::{self, Index};
+use kernel::orchestration::{Orchestration, Target};
 use kernel::run::failure::Failure;
 use kernel::run::node;
-use kernel::run::{Run, Stop};
 use serde_json::Value;
 use store::queue::claim::Begun;
 use store::run::attempt::Hold;
@@ -49,23 +48,20 @@ impl At {
         At { frame, node, iteration: 0 }
     }
 
-    pub(super) fn item(self, index: Index) -> At {
-        At { iteration: each::iteration(index), ..self }
+    pub(super) fn of(frame: FrameIx, Target { node, iteration }: Target) -> At {
+        At { frame, node, iteration }
     }
 
-    /// Which item of a loop; none for the node itself.
-    pub(super) fn index(self) -> Option<Index> {
-        each::index(self.iteration)
+    /// The same within its frame.
+    pub(super) fn target(self) -> Target {
+        Target { node: self.node, iteration: self.iteration }
     }
 }
-
-/// A node and iteration within a frame.
-type Within = (NodeIx, i32);
 
 pub(super) struct Frame {
     pub(super) begun: Begun,
     pub(super) version: Arc<Version>,
-    pub(super) run: Run,
+    pub(super) machine: Orchestration,
     pub(super) scope: Scope,
     /// The node that made it; none for the root.
     pub(super) parent: Option<At>,
@@ -73,19 +69,15 @@ pub(super) struct Frame {
     pub(super) depth: u32,
     /// Its span; none for the root, which runs in its own.
     pub(super) span: Option<tracing::Span>,
-    /// It was told to stop, and so.
-    pub(super) stop: Option<Stop>,
     /// What is to be recorded, at most one fact a node and iteration.
     pub(super) facts: Vec<NodeFact>,
     pub(super) end: Option<End>,
     /// What nodes brought, until their end is recorded.
-    pub(super) results: BTreeMap<Within, Result<Done, Failure>>,
-    attempts: BTreeMap<Within, u32>,
+    pub(super) results: BTreeMap<Target, Result<Done, Failure>>,
+    attempts: BTreeMap<Target, u32>,
     pub(super) failures: BTreeMap<NodeIx, Failure>,
     pub(super) loops: BTreeMap<NodeIx, Loop>,
-    pub(super) asks: BTreeMap<Within, Asked>,
-    /// Begun before this process had the run: what they made is there already.
-    pub(super) resumed: BTreeSet<Within>,
+    pub(super) asks: BTreeMap<Target, Asked>,
 }
 
 impl Frame {
@@ -95,13 +87,12 @@ impl Frame {
         let inputs = Arc::new(std::mem::take(&mut begun.input));
         Frame {
             scope: Scope { inputs, ..scope(&begun, &version) },
-            run: Run::start(Arc::clone(&version.plan), begun.execution).0,
+            machine: Orchestration::resume(Arc::clone(&version.plan), begun.execution, None, []).0,
             begun,
             version,
             parent,
             depth,
             span,
-            stop: None,
             facts: Vec::new(),
             end: None,
             results: BTreeMap::new(),
@@ -109,7 +100,6 @@ impl Frame {
             failures: BTreeMap::new(),
             loops: BTreeMap::new(),
             asks: BTreeMap::new(),
-            resumed: BTreeSet::new(),
         }
     }
 
@@ -118,7 +108,7 @@ impl Frame {
     }
 
     pub(super) fn key(&self, at: At) -> &NodeKey {
-        self.run.key(at.node)
+        self.machine.key(at.node)
     }
 
     /// What is to be done there: the node itself, or what a loop does for each item.
@@ -132,7 +122,7 @@ impl Frame {
 
     /// What is to be done there, as it is defined.
     pub(super) fn spec(&self, at: At) -> &definition::Node {
-        let action = at.index().and_then(|_| self.loops.get(&at.node)).map(|each| each.action.as_ref());
+        let action = at.target().index().and_then(|_| self.loops.get(&at.node)).map(|each| each.action.as_ref());
         action.unwrap_or(&self.version.definition.nodes[at.node])
     }
 
@@ -147,20 +137,15 @@ impl Frame {
     }
 
     pub(super) fn attempt(&self, at: At) -> Option<u32> {
-        self.attempts.get(&(at.node, at.iteration)).copied()
+        self.attempts.get(&at.target()).copied()
     }
 
     pub(super) fn attempted(&mut self, at: At, attempt: u32) {
-        self.attempts.insert((at.node, at.iteration), attempt);
+        self.attempts.insert(at.target(), attempt);
     }
 
     pub(super) fn forget(&mut self, at: At) {
-        self.attempts.remove(&(at.node, at.iteration));
-    }
-
-    /// Was it begun before this process had the run? It is asked once.
-    pub(super) fn was_begun(&mut self, at: At) -> bool {
-        self.resumed.remove(&(at.node, at.iteration))
+        self.attempts.remove(&at.target());
     }
 
     pub(super) fn fact(&self, at: At, status: node::Status) -> NodeFact {
@@ -195,11 +180,11 @@ impl Frame {
 
     /// Does anything look at what this node produces, or why it failed?
     pub(super) fn is_looked_at(&self, node: NodeIx) -> bool {
-        self.version.looked_at.contains(self.run.key(node))
+        self.version.looked_at.contains(self.machine.key(node))
     }
 
     pub(super) fn remember(&mut self, node: NodeIx, end: &node::End, output: Value, error: Option<&Failure>) {
-        let (key, kept) = (self.run.key(node).clone(), self.is_looked_at(node));
+        let (key, kept) = (self.machine.key(node).clone(), self.is_looked_at(node));
         let output = if kept { output } else { Value::Null };
         self.scope.nodes.insert(key, scope::seen(end.status(), output, error.filter(|_| kept)));
     }

@@ -1,7 +1,7 @@
 //! Loops: one node performed for each item of a list.
 //!
 //! Invariants
-//! - Which item is next, and when it is over, is the kernel's to say (`kernel::run::each`); an item is a node row of its own.
+//! - Which item is next, and when it is over, is the kernel's to say (`kernel::orchestration`); an item is a node row of its own.
 //! - Items are read once, and after a crash from what the loop's own row was given.
 //! - What items produced is not kept here: it is put together where it is stored when the loop is over, and of that only what is looked
 //!   at comes here.
@@ -11,29 +11,28 @@
 //!
 //! Not here: performing an item (`perform`), what a loop's configuration means (`kernel::kind::for_each`).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kernel::definition::plan::NodeIx;
 use kernel::definition::{Kind, Node};
 use kernel::expression::Scope;
 use kernel::ids::{ExecutionId, NodeKey};
+use kernel::kind;
 use kernel::kind::for_each::{self, Config, OnItemError};
-use kernel::run::each::{self, Each, End, Event, Index, Shape, Stored};
+use kernel::orchestration::Event;
+use kernel::run::each::{self, Index, Shape, Stored};
 use kernel::run::failure::{Class, Failure};
 use kernel::run::node;
-use kernel::{kind, run};
 use serde_json::Value;
 use store::run::attempt::Hold;
 use store::run::iteration::{Gathered, Iteration, Looks};
 use tokio::time::Instant;
 
+use super::Driver;
 use super::frame::{At, Frame};
 use super::insist::insist;
-use super::perform::{Brought, Outgoing};
+use super::perform::Brought;
 use super::timers::Due;
-use super::{Driver, Order};
 use crate::embedded::Shared;
 use crate::nodes::Done;
 
@@ -46,22 +45,12 @@ pub(super) struct Loop {
     pub(super) action: Arc<Node>,
     pub(super) mode: OnItemError,
     items: Vec<Value>,
-    each: Each,
-    /// The items that wait for their next attempt.
-    waiting: BTreeSet<Index>,
 }
 
 /// A loop that was begun before: what it was given, and how its items stand.
 pub(super) struct Reloaded {
     config: Config,
     rows: Vec<Iteration>,
-}
-
-impl Loop {
-    /// Does this item wait for its next attempt, rather than being in one?
-    pub(super) fn is_waiting(&self, index: Index) -> bool {
-        self.waiting.contains(&index)
-    }
 }
 
 impl Frame {
@@ -104,10 +93,10 @@ impl Shared {
         hold: Hold,
         execution: ExecutionId,
         key: &NodeKey,
-        end: End,
+        failed: Option<Index>,
         (mode, looks): (OnItemError, Looks),
     ) -> Brought {
-        if let End::Failed { index } = end {
+        if let Some(index) = failed {
             let failure = self.item_failure(execution, key, index).await.unwrap_or_else(|failure| failure);
             return Brought::Result(Err(failure));
         }
@@ -145,11 +134,7 @@ impl Driver {
             if row.status.is_settled() {
                 continue;
             }
-            let frame = self.frame(at.frame);
-            frame.attempted(item, row.attempt);
-            if row.status == node::Status::Running {
-                frame.resumed.insert((item.node, item.iteration));
-            }
+            self.frame(at.frame).attempted(item, row.attempt);
             if let Some(wait) = row.next_in {
                 self.timers.set(Due::Node(item), now + wait);
             }
@@ -175,75 +160,8 @@ impl Driver {
         let stored = rows.iter().filter_map(|row| {
             Some(Stored { index: each::index(row.iteration)?, status: row.status, attempt: row.attempt })
         });
-        let (each, effects) = Each::resume(shape, stored, frame.stop.is_some());
-        let waits = rows.iter().filter(|row| row.status == node::Status::Retrying);
-        let waiting = waits.filter_map(|row| each::index(row.iteration)).collect();
-        frame.loops.insert(at.node, Loop { action: Arc::new(action), mode, items, each, waiting });
-        self.order(at, effects);
-    }
-
-    pub(super) fn apply_each(&mut self, at: At, event: Event) {
-        let Some(each) = self.frame(at.frame).loops.get_mut(&at.node) else { return };
-        if let Event::RetryDue { index, .. } = event {
-            each.waiting.remove(&index);
-        }
-        let effects = each.each.apply(event);
-        self.order(at, effects);
-    }
-
-    fn order(&mut self, at: At, effects: Vec<each::Effect>) {
-        self.orders.extend(effects.into_iter().map(|effect| (at.frame, Order::Each(at.node, effect))));
-    }
-
-    pub(super) fn carry_out_item(&mut self, at: At, effect: each::Effect) {
-        match effect {
-            each::Effect::Perform { index, attempt } => self.ready.push_back((at.item(index), attempt)),
-            each::Effect::Wait { index, attempt, wait } => self.wait_for_item(at, index, attempt, wait),
-            each::Effect::Settle { index, status } => self.settle_item(at.item(index), status),
-            each::Effect::Abort { index } => self.abort(at.item(index)),
-            each::Effect::Over(end) => self.loop_over(at, end),
-        }
-    }
-
-    fn wait_for_item(&mut self, at: At, index: Index, attempt: u32, wait: Duration) {
-        if let Some(each) = self.frame(at.frame).loops.get_mut(&at.node) {
-            each.waiting.insert(index);
-        }
-        self.retry_later(at.item(index), attempt, wait);
-    }
-
-    /// An item's end is recorded, and forgotten here.
-    fn settle_item(&mut self, at: At, status: node::Status) {
-        self.timers.remove(Due::Node(at));
-        let frame = self.frame(at.frame);
-        let mut fact = frame.fact(at, status);
-        match (frame.results.remove(&(at.node, at.iteration)), status) {
-            (Some(Ok(done)), node::Status::Completed) => fact.output = Some(done.output),
-            (Some(Err(failure)), node::Status::Failed) => fact.error = Some(failure.at(frame.key(at).clone())),
-            (result, node::Status::Unknown) => {
-                let failure = result.and_then(Result::err).unwrap_or_else(Failure::unknown);
-                fact.error = Some(failure.at(frame.key(at).clone()));
-            }
-            _ => {}
-        }
-        frame.forget(at);
-        self.note(at.frame, fact);
-    }
-
-    fn loop_over(&mut self, at: At, end: End) {
-        match end {
-            // Once their ends are stored.
-            End::Completed | End::Failed { .. } => self.calls.push((at, Outgoing::Collect(end))),
-            End::Stopped => {
-                self.tell(at, "canceled", None);
-                self.aborted(at, false);
-            }
-            End::Lost { .. } => {
-                self.tell(at, "failed", None);
-                self.leave(at);
-                self.frame(at.frame).loops.remove(&at.node);
-                self.apply(at.frame, run::Event::NodeSettled { node: at.node, end: node::End::Lost });
-            }
-        }
+        let does = action.kind;
+        frame.loops.insert(at.node, Loop { action: Arc::new(action), mode, items });
+        self.apply(at.frame, Event::LoopOpened { node: at.node, shape, does, items: stored.collect() });
     }
 }

@@ -14,9 +14,10 @@ use jiff::Timestamp;
 use kernel::definition::{Kind, Node};
 use kernel::expression::Scope;
 use kernel::kind;
-use kernel::run::Event;
+use kernel::orchestration::Event;
+use kernel::run::each::Index;
 use kernel::run::failure::Failure;
-use kernel::run::{each, node};
+use kernel::run::node;
 use serde_json::Value;
 use store::run::NodeFact;
 use store::run::child::Place;
@@ -58,8 +59,8 @@ pub(super) enum Outgoing {
     Find(Box<Place>),
     /// The items of a loop are to be read again.
     Reload,
-    /// What a loop's items produced is to be gathered.
-    Collect(each::End),
+    /// What a loop's items produced is to be gathered, or why this one failed.
+    Collect(Option<Index>),
     /// Somebody outside is to be asked.
     Ask(Box<Asking>),
 }
@@ -94,7 +95,7 @@ impl Driver {
             return self.perform(at, attempt, None);
         }
         let spec = spec.clone();
-        let scope = match at.index() {
+        let scope = match at.target().index() {
             None => frame.version.view(at.node, &frame.scope).into_owned(),
             Some(index) => frame.item_scope(at.node, index),
         };
@@ -120,7 +121,7 @@ impl Driver {
     fn perform(&mut self, at: At, attempt: u32, computed: Option<Computed>) {
         let frame = self.frame(at.frame);
         let version = Arc::clone(&frame.version);
-        let action = at.index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
+        let action = at.target().index().and_then(|_| frame.loops.get(&at.node)).map(|each| Arc::clone(&each.action));
         let spec = action.as_deref().unwrap_or(&version.definition.nodes[at.node]);
         if !self.has_its_turn(at, attempt, spec) {
             return;
@@ -128,14 +129,14 @@ impl Driver {
         self.frame(at.frame).attempted(at, attempt);
         let span = self.begin(at, attempt);
         let (_within, frame) = (span.clone().entered(), self.frame(at.frame));
-        let again = frame.was_begun(at);
+        let again = frame.machine.take_up(at.target());
         if again && let Some(outgoing) = frame.sought(at, attempt, spec.kind) {
             if spec.kind == Kind::ForEach {
                 self.running(at, attempt, None, None);
             }
             return self.calls.push((at, outgoing));
         }
-        let scope = match at.index() {
+        let scope = match at.target().index() {
             None => version.view(at.node, &frame.scope),
             Some(index) => Cow::Owned(frame.item_scope(at.node, index)),
         };
@@ -163,7 +164,7 @@ impl Driver {
                     }
                     other => match Asking::new(other, spec, &input, frame, at, attempt) {
                         Ok(asking) => {
-                            frame.asks.insert((at.node, at.iteration), asking.asked());
+                            frame.asks.insert(at.target(), asking.asked());
                             Outgoing::Ask(Box::new(asking))
                         }
                         Err(failure) => return self.ended(at, Err(failure)),
@@ -183,7 +184,7 @@ impl Driver {
             return true;
         }
         let frame = self.frame(at.frame);
-        let (depth, again) = (frame.depth, frame.resumed.contains(&(at.node, at.iteration)));
+        let (depth, again) = (frame.depth, frame.machine.was_begun(at.target()));
         self.turns.take((at, attempt), depth, again)
     }
 
@@ -191,10 +192,7 @@ impl Driver {
         self.tell(at, "skipped", None);
         self.leave(at);
         self.frame(at.frame).forget(at);
-        match at.index() {
-            None => self.apply(at.frame, Event::NodeSkipped { node: at.node, attempt }),
-            Some(index) => self.apply_each(at, each::Event::Skipped { index, attempt }),
-        }
+        self.apply(at.frame, Event::Skipped { at: at.target(), attempt });
     }
 
     /// A delay is a time on the node's row; after a crash the stored time stands.
@@ -256,7 +254,7 @@ impl Driver {
                 Outgoing::Child(starting) => shared.child(hold, *starting).await,
                 Outgoing::Find(place) => shared.find(hold, &place).await,
                 Outgoing::Reload => shared.reload(execution, &key).await,
-                Outgoing::Collect(end) => shared.collect(hold, execution, &key, end, (mode, looks)).await,
+                Outgoing::Collect(failed) => shared.collect(hold, execution, &key, failed, (mode, looks)).await,
                 Outgoing::Ask(asking) => shared.ask(hold, *asking).await,
             };
             (at, brought, started.elapsed())

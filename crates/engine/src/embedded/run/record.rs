@@ -37,43 +37,52 @@ enum Written {
 }
 
 impl Driver {
+    /// Records a node's end, or an item's, which is forgotten here.
     pub(super) fn settle(&mut self, at: At, end: node::End) {
         self.timers.remove(Due::Node(at));
+        self.close_loop(at, &end);
         let frame = self.frame(at.frame);
         let mut fact = frame.fact(at, end.status());
-        let result = frame.results.remove(&(at.node, at.iteration));
-        match (result, end.status()) {
+        let key = frame.key(at).clone();
+        let (mut seen, mut failure) = (Value::Null, None);
+        match (frame.results.remove(&at.target()), end.status()) {
             (Some(Ok(done)), node::Status::Completed) => {
                 fact.label = done.took;
                 if done.stored {
-                    frame.remember(at.node, &end, done.output, None);
+                    seen = done.output;
                 } else {
-                    let seen = if frame.is_looked_at(at.node) { done.output.clone() } else { Value::Null };
-                    frame.remember(at.node, &end, seen, None);
+                    if at.iteration == 0 && frame.is_looked_at(at.node) {
+                        seen = done.output.clone();
+                    }
                     fact.output = Some(done.output);
                 }
             }
-            (Some(Err(failure)), node::Status::Failed) => self.failed(at, &end, failure, &mut fact),
+            (Some(Err(why)), node::Status::Failed) => failure = Some(why.at(key)),
             (result, node::Status::Unknown) => {
-                let failure = result.and_then(Result::err).unwrap_or_else(Failure::unknown);
-                self.failed(at, &end, failure, &mut fact);
+                failure = Some(result.and_then(Result::err).unwrap_or_else(Failure::unknown).at(key));
             }
-            _ => frame.remember(at.node, &end, Value::Null, None),
+            _ => {}
         }
+        if at.iteration == 0 {
+            frame.remember(at.node, &end, seen, failure.as_ref());
+            frame.failures.extend(failure.clone().map(|failure| (at.node, failure)));
+        } else {
+            frame.forget(at);
+        }
+        fact.error = failure;
         self.note(at.frame, fact);
     }
 
-    fn failed(&mut self, at: At, end: &node::End, failure: Failure, fact: &mut NodeFact) {
-        let frame = self.frame(at.frame);
-        let failure = failure.at(frame.key(at).clone());
-        frame.remember(at.node, end, Value::Null, Some(&failure));
-        frame.failures.insert(at.node, failure.clone());
-        fact.error = Some(failure);
+    /// A loop that has an end is no longer in flight. One that was stopped, or lost, is told of here.
+    fn close_loop(&mut self, at: At, end: &node::End) {
+        if at.iteration == 0 && self.frame(at.frame).loops.remove(&at.node).is_some() {
+            self.tell(at, if *end == node::End::Canceled { "canceled" } else { "failed" }, None);
+        }
     }
 
     pub(super) fn retry_later(&mut self, at: At, attempt: u32, wait: Duration) {
         let frame = self.frame(at.frame);
-        let error = match frame.results.remove(&(at.node, at.iteration)) {
+        let error = match frame.results.remove(&at.target()) {
             Some(Err(failure)) => Some(failure.at(frame.key(at).clone())),
             _ => None,
         };

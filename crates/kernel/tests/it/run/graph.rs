@@ -5,7 +5,7 @@
 //!     d: any_success, retry 2   a node's join rule, what its failure does, its attempts
 //!
 //! Statements end with `;` or a line. Attributes: `any_success`, `all_done`, `continue`, `retry N`,
-//! `delay` (its kind), `once` (performed at most once).
+//! `delay`, `child`, `loop` (its kind), `once` (performed at most once).
 //!
 //! Not here: checking a run against its expected trace (`run`).
 
@@ -116,6 +116,8 @@ fn attribute(definition: &mut Definition, node: &str, attributes: &str) {
             "any_success" => node.when = Join::AnySuccess,
             "all_done" => node.when = Join::AllDone,
             "delay" => node.kind = Kind::Delay,
+            "child" => node.kind = Kind::Workflow,
+            "loop" => node.kind = Kind::ForEach,
             "once" => node.delivery = Delivery::AtMostOnce,
             "continue" => node.on_error = OnError::Continue,
             other => {
