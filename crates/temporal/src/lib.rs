@@ -1,10 +1,10 @@
 //! Runs executions on Temporal: the second engine, for as many machines as it takes.
 //!
-//!     start ──▶ workflow: begin ──▶ kernel::run::Run ──▶ steps and nodes as activities ──▶ complete
+//!     start ──▶ workflow: begin ──▶ kernel::orchestration ──▶ steps and nodes as activities ──▶ complete
 //!
 //! Invariants
 //! - Only here is the Temporal SDK; nothing else is built again when it changes.
-//! - The workflow is `kernel::run::Run` and activities: no rule, no clock, no IO of its own.
+//! - The workflow is `kernel::orchestration` and activities: no rule, no clock, no IO of its own.
 //! - The rows are the truth. Temporal's history knows which nodes settled and how, never what they
 //!   produced, and every activity may be repeated.
 //! - Every write is fenced: by the engine's own run as the owner, by its epoch, and by the node's own fence.

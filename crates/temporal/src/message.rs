@@ -35,10 +35,6 @@ pub(crate) struct Input {
     /// Its deadline is its parent's, which ends it in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) inherits: bool,
-    /// Its children go on when its history is continued as new, and the next history attends to them. Runs that were begun before
-    /// this was so wait for their children instead.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) outlived: bool,
 }
 
 /// What a workflow that completed answers with.
@@ -254,15 +250,9 @@ pub(crate) enum Closed {
 pub(crate) struct Gather {
     pub(crate) hold: Hold,
     pub(crate) node: NodeIx,
-    pub(crate) how: LoopEnd,
-}
-
-/// How a loop ended that was not stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum LoopEnd {
-    Completed,
-    Failed { index: usize },
-    Lost { index: usize },
+    /// The item that failed it.
+    #[serde(default)]
+    pub(crate) failed: Option<usize>,
 }
 
 /// What a worker of the user's own made of a task.

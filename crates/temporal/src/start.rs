@@ -106,7 +106,6 @@ async fn request(
         retry_config: RetryConfig::of(version),
         semantics: brief.semantics,
         inherits: false,
-        outlived: true,
     };
     let item = execution.queue_item().to_string();
     let mut memo = BTreeMap::new();

@@ -5,7 +5,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use kernel::ids::ExecutionId;
+use kernel::ids::{ExecutionId, Label};
+use kernel::run::node::Status;
 use prost::Message;
 use temporalio_client::tonic::Request;
 use temporalio_client::{UntypedWorkflow, WorkflowHistory};
@@ -50,6 +51,12 @@ pub fn mutate(mutant: Mutant) {
 
 pub(crate) fn is(mutant: Mutant) -> bool {
     MUTANT.load(Ordering::SeqCst) == mutant as u8
+}
+
+/// What a broken rule makes of how a node settled. What is lost fails its execution as well, and takes no edge.
+pub(crate) fn bent(status: Status, label: Option<Label>) -> (Status, Option<Label>) {
+    let forgets = status == Status::Failed && is(Mutant::ForgetsOnError);
+    (if forgets { Status::Unknown } else { status }, label.filter(|_| !is(Mutant::ForgetsLabels)))
 }
 
 static LONG: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! The one workflow: `kernel::run::Run`, with activities to carry out what it orders.
+//! The one workflow: `kernel::orchestration`, with activities to carry out what it orders.
 //!
 //!     begin ──▶ effects ──settle, compute──▶ one local activity, one commit ──▶ calls, waits, asks, children ──▶ news ──▶ apply
 //!
@@ -13,7 +13,6 @@ mod asks;
 mod begin;
 mod children;
 mod drive;
-mod loops;
 mod news;
 mod options;
 
@@ -67,10 +66,7 @@ impl WorkflowOrchestration {
                 context.execute_local_activity(Kit::give_way, hold, surely()).await?;
                 Err(WorkflowTermination::cancelled())
             }
-            Left::Continues => {
-                let next = Input { outlived: true, ..input };
-                match context.continue_as_new(next, ContinueAsNewOptions::default())? {}
-            }
+            Left::Continues => match context.continue_as_new(input, ContinueAsNewOptions::default())? {},
         }
     }
 

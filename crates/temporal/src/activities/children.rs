@@ -120,7 +120,6 @@ impl Kit {
             retry_config: RetryConfig::of(definition),
             semantics: kernel::SEMANTICS,
             inherits,
-            outlived: true,
         }
     }
 

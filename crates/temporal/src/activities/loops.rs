@@ -29,7 +29,7 @@ use temporalio_sdk::activities::ActivityError;
 
 use super::runs::Held;
 use super::{Kit, again};
-use crate::message::{Ended, Gather, LoopEnd, Looping};
+use crate::message::{Ended, Gather, Looping};
 
 /// How many rows are read at once.
 const STANDING_PAGE: i64 = 1_000;
@@ -111,17 +111,16 @@ impl Kit {
 
     /// Settles a loop that is over.
     pub(super) async fn gather_loop(&self, gather: Gather) -> Result<Ended, ActivityError> {
-        let Gather { hold, node, how } = gather;
+        let Gather { hold, node, failed } = gather;
         let Some(held) = self.held(hold).await? else { return Ok(Ended::Lost) };
         let spec = &held.version.definition.nodes[node];
         let attempt = match self.take(hold, spec, 0, None).await? {
             Ok((attempt, _)) => attempt,
             Err(ended) => return Ok(ended),
         };
-        let result = match how {
-            LoopEnd::Lost { .. } => return self.unknown(&attempt).await,
-            LoopEnd::Failed { index } => Err(self.item_failure(hold.execution, &spec.key, index).await?),
-            LoopEnd::Completed => {
+        let result = match failed {
+            Some(index) => Err(self.item_failure(hold.execution, &spec.key, index).await?),
+            None => {
                 let stored = self.store.node_input(hold.execution, &spec.key, 0).await.map_err(again)?;
                 let mode = read(stored.unwrap_or_default()).map(|config| config.on_item_error).unwrap_or_default();
                 let gathered = self.store.gather(hold, hold.execution, &spec.key, mode, Looks::None).await;

@@ -177,6 +177,12 @@ fn settle(node: &NodeKey, iteration: i32, status: Status, begun: Option<&StoredN
     // An attempt that was to come is none.
     let waits = begun.is_some_and(|row| row.status == Status::Retrying && status == Status::Failed);
     let attempt = begun.map_or(0, |row| row.attempt).saturating_sub(u32::from(waits));
+    let error = match status {
+        Status::Failed => Some(known().unwrap_or_else(unperformed)),
+        // A loop, of one of whose items that is so.
+        Status::Unknown => Some(Failure::unknown().at(node.clone())),
+        _ => None,
+    };
     NodeFact {
         node: node.clone(),
         iteration,
@@ -186,7 +192,7 @@ fn settle(node: &NodeKey, iteration: i32, status: Status, begun: Option<&StoredN
         label: None,
         input: None,
         output: (status == Status::Completed).then(|| Done::waited().output),
-        error: (status == Status::Failed).then(|| known().unwrap_or_else(unperformed)),
+        error,
         once: false,
     }
 }

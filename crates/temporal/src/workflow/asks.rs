@@ -11,9 +11,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use kernel::orchestration::Target;
 use temporalio_sdk::{TimerResult, WorkflowCancellationToken, WorkflowTermination};
 
-use super::drive::{At, Driver};
+use super::drive::Driver;
 use super::news::News;
 use super::{WorkflowOrchestration, options};
 use crate::activities::Kit;
@@ -29,9 +30,9 @@ const SOON: Duration = Duration::from_millis(500);
 /// The asks of a run.
 #[derive(Default)]
 pub(super) struct Asks {
-    open: BTreeSet<At>,
+    open: BTreeSet<Target>,
     /// Whose time is up, by this clock.
-    expired: BTreeSet<At>,
+    expired: BTreeSet<Target>,
     /// It is to be looked.
     due: bool,
     /// How many signals were heard, and whether the next is waited for.
@@ -62,12 +63,12 @@ impl Asks {
     }
 
     /// It is asked no more; was it?
-    pub(super) fn forget(&mut self, at: At) -> bool {
+    pub(super) fn forget(&mut self, at: Target) -> bool {
         self.expired.remove(&at);
         self.open.remove(&at)
     }
 
-    pub(super) fn forget_all(&mut self) -> BTreeSet<At> {
+    pub(super) fn forget_all(&mut self) -> BTreeSet<Target> {
         self.expired.clear();
         std::mem::take(&mut self.open)
     }
@@ -75,7 +76,7 @@ impl Asks {
 
 impl<'a> Driver<'a> {
     /// Somebody outside is asked: it waits, and its time is up after that, if ever.
-    pub(super) fn asked(&mut self, at: At, expires: Option<Duration>) {
+    pub(super) fn asked(&mut self, at: Target, expires: Option<Duration>) {
         let token = WorkflowCancellationToken::new();
         self.waiting.insert(at, token.clone());
         self.asks.open.insert(at);
@@ -84,7 +85,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn expire(&mut self, at: At, wait: Duration, token: &WorkflowCancellationToken) {
+    fn expire(&mut self, at: Target, wait: Duration, token: &WorkflowCancellationToken) {
         let expiry = self.context.timer(options::timer(wait, token)).map(move |result| match result {
             TimerResult::Fired => News::Expired(at),
             TimerResult::Cancelled => News::Nothing,
@@ -123,7 +124,7 @@ impl<'a> Driver<'a> {
             Looked::Done { ended, more } => {
                 self.asks.due |= more;
                 for (node, iteration, ended) in ended {
-                    let at = At { node, iteration };
+                    let at = Target { node, iteration };
                     if self.asks.forget(at) {
                         if let Some(token) = self.waiting.get(&at) {
                             token.cancel();

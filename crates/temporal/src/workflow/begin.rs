@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use kernel::definition::Manner;
 use kernel::kind::task;
+use kernel::orchestration::Target;
 use kernel::run::failure::{Class, Failure};
 use serde_json::Value;
 use temporalio_common::data_converters::RawValue;
@@ -19,7 +20,7 @@ use temporalio_common::error::IncomingError;
 use temporalio_common::{UntypedActivity, protos::temporal::api::common::v1::Payload};
 use temporalio_sdk::{ActivityExecutionError, TimerResult, WorkflowCancellationToken, WorkflowContext};
 
-use super::drive::{At, Driver};
+use super::drive::Driver;
 use super::news::News;
 use super::{WorkflowOrchestration, children, options};
 use crate::activities::Kit;
@@ -29,15 +30,15 @@ use crate::message::{Activity, Call, Closed, Ended, Gather, Handed, Report, Shap
 pub(super) type Context = WorkflowContext<WorkflowOrchestration>;
 
 impl<'a> Driver<'a> {
-    pub(super) fn begin(&mut self, at: At) {
+    pub(super) fn begin(&mut self, at: Target) {
         let token = WorkflowCancellationToken::new();
         let spec = self.shape(at).clone();
         let context = self.context;
         let call = self.call_of(at);
-        self.resumed.remove(&at);
-        if let (0, Some(how)) = (at.iteration, self.over.remove(&at.node)) {
+        self.machine.take_up(at);
+        if let (0, Some(failed)) = (at.iteration, self.collecting.remove(&at.node)) {
             self.calling.insert(at, token);
-            let gather = Gather { hold: self.hold, node: at.node, how };
+            let gather = Gather { hold: self.hold, node: at.node, failed };
             let gathering = context.execute_local_activity(Kit::gather, gather, options::surely());
             return self.news.push(gathering.map(move |it| news_of(at, it)).boxed_local());
         }
@@ -57,7 +58,7 @@ impl<'a> Driver<'a> {
             }
             (Manner::Spawns, _) => {
                 self.calling.insert(at, token.clone());
-                children::child(context, at, call, self.outlived, token).boxed_local()
+                children::child(context, at, call, token).boxed_local()
             }
             (Manner::Calls, _) if !spec.local => {
                 self.calling.insert(at, token.clone());
@@ -78,13 +79,13 @@ impl<'a> Driver<'a> {
     }
 
     /// What an activity is asked to perform.
-    pub(super) fn call_of(&self, at: At) -> Call {
+    pub(super) fn call_of(&self, at: Target) -> Call {
         Call { hold: self.hold, node: at.node, iteration: at.iteration, closed: None, attends: None }
     }
 }
 
 /// Notes the wait, and waits.
-fn wait(context: &Context, at: At, call: Call, token: WorkflowCancellationToken) -> impl Future<Output = News<'_>> {
+fn wait(context: &Context, at: Target, call: Call, token: WorkflowCancellationToken) -> impl Future<Output = News<'_>> {
     let noting = context.execute_local_activity(Kit::node, call, options::surely());
     async move {
         match noting.await {
@@ -100,7 +101,7 @@ fn wait(context: &Context, at: At, call: Call, token: WorkflowCancellationToken)
 /// Has something performed that may be performed at most once: if nothing is told of that, its row says whether it had begun.
 async fn once<'a>(
     context: &'a Context,
-    at: At,
+    at: Target,
     call: Call,
     token: WorkflowCancellationToken,
     calling: LocalBoxFuture<'a, News<'a>>,
@@ -117,7 +118,7 @@ async fn once<'a>(
 /// Has a worker of the user's own do a task, and tells what came of it.
 async fn hand_out(
     context: &Context,
-    at: At,
+    at: Target,
     call: Call,
     spec: ShapeNode,
     activity: Activity,
@@ -166,7 +167,7 @@ fn failure_of(error: &ActivityExecutionError) -> Failure {
     }
 }
 
-pub(super) fn news_of<'a>(at: At, result: Result<Ended, ActivityExecutionError>) -> News<'a> {
+pub(super) fn news_of<'a>(at: Target, result: Result<Ended, ActivityExecutionError>) -> News<'a> {
     match result {
         Ok(ended) => News::Ended(at, ended),
         Err(error) if error.as_cancelled().is_some() => News::Aborted(at),

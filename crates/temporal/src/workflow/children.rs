@@ -16,10 +16,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use kernel::definition::Manner;
 use kernel::ids::ExecutionId;
+use kernel::orchestration::Target;
+use kernel::run::Stop;
 use temporalio_sdk::{ChildWorkflowStartError, TimerResult, WorkflowCancellationToken};
 
 use super::begin::{Context, news_of};
-use super::drive::{At, Driver};
+use super::drive::Driver;
 use super::news::{DEADLINE, News};
 use super::{WorkflowOrchestration, options};
 use crate::activities::Kit;
@@ -33,44 +35,40 @@ const LONGEST_POLL: Duration = Duration::from_secs(60);
 const STOPPING_POLL: Duration = Duration::from_secs(1);
 
 impl Driver<'_> {
-    /// Stops what an earlier history began: a child, or the items of a loop, which are found first. False: there is nothing of the kind.
-    pub(super) fn stop_resumed(&mut self, at: At) -> bool {
-        if !self.resumed.remove(&at) {
-            return false;
-        }
+    /// What an earlier history began is found first, to be stopped: the items of a loop, or a child.
+    pub(super) fn find_first(&mut self, at: Target) {
         if self.shape(at).kind.manner() == Manner::Loops {
             if !self.ready.contains(&at) {
                 self.ready.push_back(at);
             }
-            return true;
+            return;
         }
+        self.machine.take_up(at);
         self.ready.retain(|ready| *ready != at);
         let token = WorkflowCancellationToken::new();
-        match self.overdue {
-            true => token.cancel_with_reason(DEADLINE),
-            false => token.cancel(),
-        }
+        self.cancel_child(&token);
         self.calling.insert(at, token.clone());
         let call = Call { attends: Some(Closed::Stopped), ..self.call_of(at) };
         self.news.push(find_and_stop(self.context, at, call, token).boxed_local());
-        true
+    }
+
+    /// A child is told why it ends.
+    pub(super) fn cancel_child(&self, token: &WorkflowCancellationToken) {
+        match self.machine.stop() {
+            Some(Stop::Deadline) => token.cancel_with_reason(DEADLINE),
+            _ => token.cancel(),
+        }
     }
 }
 
 /// Makes a child, runs it as a workflow of its own, and has its node settled by what its row says then.
-pub(super) async fn child(
-    context: &Context,
-    at: At,
-    call: Call,
-    outlived: bool,
-    token: WorkflowCancellationToken,
-) -> News<'_> {
+pub(super) async fn child(context: &Context, at: Target, call: Call, token: WorkflowCancellationToken) -> News<'_> {
     let input: Input = match context.execute_local_activity(Kit::node, call.clone(), options::surely()).await {
         Ok(Ended::Child(input)) => *input,
         other => return news_of(at, other),
     };
     let execution = input.execution_id;
-    let options = options::child(execution, outlived, &token);
+    let options = options::child(execution, &token);
     match context.start_child_workflow(WorkflowOrchestration::run, input, options).await {
         Ok(started) => {
             let ended = async move {
@@ -78,20 +76,16 @@ pub(super) async fn child(
                 drop(started.result().await);
                 closed(context, at, call, &token).await
             };
-            if outlived { News::Attached(at, ended.boxed_local()) } else { ended.await }
+            News::Attached(at, ended.boxed_local())
         }
         Err(ChildWorkflowStartError::Cancelled(_)) => closed(context, at, call, &token).await,
         // It was started before, and not by this history: its row is looked at until it has ended.
-        Err(_) if outlived => News::Attached(at, attend(context, at, call, token, execution).boxed_local()),
-        Err(_) => match context.timer(options::timer(POLL, &token)).await {
-            TimerResult::Fired => News::Due(at, 0),
-            TimerResult::Cancelled => News::Aborted(at),
-        },
+        Err(_) => News::Attached(at, attend(context, at, call, token, execution).boxed_local()),
     }
 }
 
 /// The workflow of a child is closed: its node is settled.
-async fn closed<'a>(context: &'a Context, at: At, call: Call, token: &WorkflowCancellationToken) -> News<'a> {
+async fn closed<'a>(context: &'a Context, at: Target, call: Call, token: &WorkflowCancellationToken) -> News<'a> {
     let closed = Some(if token.is_cancelled() { Closed::Stopped } else { Closed::ByItself });
     news_of(at, context.execute_local_activity(Kit::node, Call { closed, ..call }, options::surely()).await)
 }
@@ -99,7 +93,7 @@ async fn closed<'a>(context: &'a Context, at: At, call: Call, token: &WorkflowCa
 /// Asks about a child that an earlier history started until it has ended, and tells it to stop when its parent does.
 async fn attend(
     context: &Context,
-    at: At,
+    at: Target,
     call: Call,
     token: WorkflowCancellationToken,
     execution: ExecutionId,
@@ -128,7 +122,7 @@ async fn attend(
 }
 
 /// Finds a child that is to stop, and stops it.
-async fn find_and_stop(context: &Context, at: At, call: Call, token: WorkflowCancellationToken) -> News<'_> {
+async fn find_and_stop(context: &Context, at: Target, call: Call, token: WorkflowCancellationToken) -> News<'_> {
     match context.execute_local_activity(Kit::node, call.clone(), options::surely()).await {
         Ok(Ended::Child(input)) => attend(context, at, call, token, input.execution_id).await,
         other => news_of(at, other),

@@ -4,24 +4,25 @@
 //! - Old news changes nothing: whoever was stopped on the way goes on with nothing.
 //! - What a stop aborted is told together, when it is all gone.
 //!
-//! Not here: who is to stop and what comes next (`kernel::run`, `kernel::run::each`).
+//! Not here: who is to stop and what comes next (`kernel::orchestration`).
 
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use kernel::definition::Manner;
-#[cfg(feature = "testing")]
-use kernel::definition::OnError;
+use kernel::definition::plan::NodeIx;
+use kernel::definition::{Delivery, Manner};
 use kernel::ids::Label;
-use kernel::run::Event;
+use kernel::orchestration::{Event, Target};
+use kernel::run::Stop;
 use kernel::run::each;
-use kernel::run::node::{self, Status};
+use kernel::run::failure::Policy;
+use kernel::run::node::Status;
 use temporalio_sdk::{TimerResult, WorkflowCancellationToken};
 
-use super::drive::{At, Driver};
+use super::drive::Driver;
 use super::options;
-use crate::message::Ended;
+use crate::message::{Ended, Looping};
 #[cfg(feature = "testing")]
 use crate::testing;
 
@@ -30,19 +31,19 @@ pub(super) const DEADLINE: &str = "deadline";
 
 /// Something that happened.
 pub(super) enum News<'a> {
-    Ended(At, Ended),
+    Ended(Target, Ended),
     /// A child runs by itself; its end comes so.
-    Attached(At, LocalBoxFuture<'a, News<'a>>),
+    Attached(Target, LocalBoxFuture<'a, News<'a>>),
     /// Temporal could not have it performed, for ever.
-    Unperformed(At),
+    Unperformed(Target),
     /// A wait is over.
-    Waited(At),
+    Waited(Target),
     /// Its next attempt is due.
-    Due(At, u32),
+    Due(Target, u32),
     /// Stopped before it had a result.
-    Aborted(At),
+    Aborted(Target),
     /// The time of an ask is up, by this clock.
-    Expired(At),
+    Expired(Target),
     /// Something came for those that asked.
     Answered,
     /// Nothing was heard for a while.
@@ -57,12 +58,14 @@ impl<'a> Driver<'a> {
     pub(super) fn heard(&mut self, news: News<'a>) {
         match news {
             // A parent's deadline is its children's.
-            News::CancelRequested(why) if why.as_deref() == Some(DEADLINE) => self.deadline_passed(),
-            News::CancelRequested(_) => self.apply(Event::CancelRequested),
-            News::DeadlinePassed => self.deadline_passed(),
+            News::CancelRequested(why) if why.as_deref() == Some(DEADLINE) => {
+                self.apply(Event::Stopped(Stop::Deadline))
+            }
+            News::CancelRequested(_) => self.apply(Event::Stopped(Stop::Cancel)),
+            News::DeadlinePassed => self.apply(Event::Stopped(Stop::Deadline)),
             News::Nothing => {}
             News::Attached(at, ended) => {
-                self.attached.insert(at);
+                self.apply(Event::ChildStarted { at });
                 self.news.push(ended);
             }
             // Stopped on the way: it goes on with nothing.
@@ -80,10 +83,7 @@ impl<'a> Driver<'a> {
             }
             News::Due(at, attempt) => {
                 self.gone(at);
-                match each::index(at.iteration) {
-                    None => self.ready.push_back(at),
-                    Some(index) => self.apply_each(at.node, each::Event::RetryDue { index, attempt }),
-                }
+                self.apply(Event::RetryDue { at, attempt });
             }
             News::Unperformed(at) => {
                 self.gone(at);
@@ -99,22 +99,16 @@ impl<'a> Driver<'a> {
     }
 
     /// Was it told to stop?
-    fn is_stopped(&self, at: At) -> bool {
+    fn is_stopped(&self, at: Target) -> bool {
         self.calling.get(&at).or_else(|| self.waiting.get(&at)).is_some_and(WorkflowCancellationToken::is_cancelled)
     }
 
-    fn deadline_passed(&mut self) {
-        self.overdue = true;
-        self.apply(Event::DeadlinePassed);
-    }
-
-    pub(super) fn gone(&mut self, at: At) {
+    pub(super) fn gone(&mut self, at: Target) {
         self.calling.remove(&at);
         self.waiting.remove(&at);
-        self.attached.remove(&at);
     }
 
-    pub(super) fn ended(&mut self, at: At, ended: Ended) {
+    pub(super) fn ended(&mut self, at: Target, ended: Ended) {
         match ended {
             Ended::Settled { status, label, .. } => {
                 self.stored.insert(at);
@@ -124,9 +118,11 @@ impl<'a> Driver<'a> {
                 self.single.insert(at);
                 self.ready.push_front(at);
             }
-            Ended::Again { attempt, ms } => self.again(at, attempt, Duration::from_millis(ms)),
+            Ended::Again { attempt, ms } => {
+                self.apply(Event::RetryStored { at, attempt, wait: Duration::from_millis(ms) });
+            }
             Ended::Asked { expires_ms } => self.asked(at, expires_ms.map(Duration::from_millis)),
-            Ended::Looping(looping) => self.go_on_with_loop(at.node, *looping),
+            Ended::Looping(looping) => self.open_loop(at.node, *looping),
             Ended::Stopped => {
                 self.aborted.insert(at);
             }
@@ -137,27 +133,30 @@ impl<'a> Driver<'a> {
     }
 
     /// A node settled, or an item of a loop did.
-    fn settled(&mut self, at: At, status: Status, label: Option<Label>) {
-        if let Some(index) = each::index(at.iteration) {
-            return self.apply_each(at.node, each::Event::Settled { index, status });
-        }
-        let on_error = self.shape.nodes[at.node].on_error;
+    fn settled(&mut self, at: Target, status: Status, label: Option<Label>) {
         #[cfg(feature = "testing")]
-        let (label, on_error) = bent(label, on_error);
-        if let Some(end) = node::End::stored(status, label, on_error) {
-            self.apply(Event::NodeSettled { node: at.node, end });
-        }
+        let (status, label) = testing::bent(status, label);
+        self.apply(Event::Settled { at, status, label });
     }
 
-    /// It failed, and its next attempt is due after that.
-    fn again(&mut self, at: At, attempt: u32, wait: Duration) {
-        match each::index(at.iteration) {
-            None => self.wait_for_attempt(at, attempt, wait),
-            Some(index) => self.apply_each(at.node, each::Event::Retrying { index, attempt, wait }),
-        }
+    /// A loop begins, or goes on where its rows say. Its list stays in its row.
+    fn open_loop(&mut self, node: NodeIx, looping: Looping) {
+        let Looping { count, parallel, on_item_error, stand } = looping;
+        let parallel = usize::try_from(parallel).unwrap_or(1).max(1);
+        let (execution, key) = (self.hold.execution, self.shape(Target::node(node)).key.clone());
+        // Attempts are counted, and what is lost is found out, by whoever performs an item.
+        let (retry, delivery) = (Policy::ONCE, Delivery::default());
+        let shape = each::Shape { execution, key, count, parallel, on_item_error, retry, delivery };
+        let items = stand.into_iter().flat_map(|(from, to, status)| {
+            // One that waits for its next attempt is performed like any other: its row keeps the time.
+            let status = if status == Status::Retrying { Status::Running } else { status };
+            (from..=to).map(move |index| each::Stored { index, status, attempt: 1 })
+        });
+        let does = self.shape(Target::item(node, 0)).kind;
+        self.apply(Event::LoopOpened { node, shape, does, items: items.collect() });
     }
 
-    pub(super) fn wait_for_attempt(&mut self, at: At, attempt: u32, wait: Duration) {
+    pub(super) fn wait_for_attempt(&mut self, at: Target, attempt: u32, wait: Duration) {
         let token = WorkflowCancellationToken::new();
         let due = self.context.timer(options::timer(wait, &token)).map(move |result| match result {
             TimerResult::Fired => News::Due(at, attempt),
@@ -178,7 +177,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    pub(super) fn abort(&mut self, at: At) {
+    pub(super) fn abort(&mut self, at: Target) {
         #[cfg(feature = "testing")]
         if testing::is(testing::Mutant::LeavesBehind) {
             return self.tell_abort(at);
@@ -190,14 +189,11 @@ impl<'a> Driver<'a> {
         }
         let token = self.calling.get(&at).or_else(|| self.waiting.get(&at)).cloned();
         match token {
-            Some(token) if self.overdue && self.shape(at).kind.manner() == Manner::Spawns => {
-                token.cancel_with_reason(DEADLINE);
-            }
+            Some(token) if self.shape(at).kind.manner() == Manner::Spawns => self.cancel_child(&token),
             Some(token) => token.cancel(),
-            None if self.stop_resumed(at) => {}
             None => {
                 self.ready.retain(|ready| *ready != at);
-                self.over.retain(|node, _| at.iteration != 0 || *node != at.node);
+                self.collecting.retain(|node, _| at.iteration != 0 || *node != at.node);
                 self.aborted.insert(at);
                 self.tell_aborted();
             }
@@ -214,20 +210,7 @@ impl<'a> Driver<'a> {
     }
 
     /// What may be performed at most once, and was begun, is settled by its row (`begin::once`): this is of the rest.
-    fn tell_abort(&mut self, at: At) {
-        let begun = false;
-        match each::index(at.iteration) {
-            None => self.apply(Event::NodeAborted { node: at.node, begun }),
-            Some(index) => self.apply_each(at.node, each::Event::Aborted { index, begun }),
-        }
+    fn tell_abort(&mut self, at: Target) {
+        self.apply(Event::Aborted { at, begun: false });
     }
-}
-
-/// What a broken rule makes of how a node ended.
-#[cfg(feature = "testing")]
-fn bent(label: Option<Label>, on_error: OnError) -> (Option<Label>, OnError) {
-    (
-        label.filter(|_| !testing::is(testing::Mutant::ForgetsLabels)),
-        if testing::is(testing::Mutant::ForgetsOnError) { OnError::Fail } else { on_error },
-    )
 }

@@ -80,13 +80,12 @@ pub(super) fn foreign(
 }
 
 /// For the workflow of a child, which is waited for when it is canceled. Temporal takes a history that is continued as new for a parent
-/// that closes: a child that is to outlive it is abandoned, and told to stop by whoever stops its parent.
-pub(super) fn child(execution: ExecutionId, outlived: bool, token: &WorkflowCancellationToken) -> ChildWorkflowOptions {
-    let policy = if outlived { ParentClosePolicy::Abandon } else { ParentClosePolicy::RequestCancel };
+/// that closes: a child is abandoned, and told to stop by whoever stops its parent.
+pub(super) fn child(execution: ExecutionId, token: &WorkflowCancellationToken) -> ChildWorkflowOptions {
     ChildWorkflowOptions::builder()
         .workflow_id(workflow_id(execution))
         .id_reuse_policy(WorkflowIdReusePolicy::RejectDuplicate)
-        .parent_close_policy(policy)
+        .parent_close_policy(ParentClosePolicy::Abandon)
         .cancel_type(ChildWorkflowCancellationType::WaitCancellationCompleted)
         .cancellation_token(token.clone())
         .build()

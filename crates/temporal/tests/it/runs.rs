@@ -79,8 +79,6 @@ async fn a_workflow_is_started_with_its_ids_its_nodes_and_the_retries_of_its_ver
                 "nodes": { "say": { "max_attempts": 3, "initial_ms": 1000, "factor": 2, "max_ms": 30000 } },
             },
             "semantics": kernel::SEMANTICS,
-            "outlived": true,
-            "outlived": true,
         })
     );
     process.worker.stop().await;
