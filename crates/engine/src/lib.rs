@@ -7,6 +7,7 @@
 //!
 //! Not here: SQL (`store`), claiming and the background loops (`server`).
 
+pub mod attempt;
 pub mod compute;
 pub mod embedded;
 pub mod ending;

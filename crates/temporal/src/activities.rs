@@ -28,7 +28,7 @@ use engine::outbound::Outbound;
 use engine::pulse::Pulse;
 use engine::vault::Vault;
 use engine::versions::{self, Version, Versions};
-use engine::{ending, say};
+use engine::{attempt, ending, say};
 use futures_util::FutureExt as _;
 use kernel::execution;
 use kernel::expression::Scope;
@@ -360,6 +360,15 @@ fn settled(status: Status, label: Option<kernel::ids::Label>, class: Option<Clas
 fn again(error: Error) -> ActivityError {
     tracing::warn!(error = &error as &dyn std::error::Error, "An activity is repeated");
     later("DATABASE", "the database is not available", SOON)
+}
+
+/// What was done for a node, or why the node fails; a database that does not answer repeats the activity.
+fn or_repeat<T>(result: Result<T, attempt::Error>) -> Activity<Result<T, Failure>> {
+    match result {
+        Ok(done) => Ok(Ok(done)),
+        Err(attempt::Error::Failed(failure)) => Ok(Err(failure)),
+        Err(attempt::Error::Unavailable(error)) => Err(again(error)),
+    }
 }
 
 /// To be repeated after that time, at no one's expense.

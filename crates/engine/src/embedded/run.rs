@@ -16,18 +16,17 @@
 //!
 //! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children (`children`), loops (`loops`),
 //! what is asked outside (`asks`), calls made at most once (`once`), who may have a child (`turns`), what is told of an attempt
-//! (`attempt`), what is stored and remembered (`record`), writing (`writer`), who may run (`server`), rules of any kind (`kernel`).
+//! (`spans`), what is stored and remembered (`record`), writing (`writer`), who may run (`server`), rules of any kind (`kernel`).
 
 mod asks;
-mod attempt;
 mod children;
 mod due;
 mod frame;
-mod insist;
 mod loops;
 mod once;
 mod perform;
 mod record;
+mod spans;
 mod stops;
 mod timers;
 mod turns;

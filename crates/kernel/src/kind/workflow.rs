@@ -115,6 +115,11 @@ pub fn ended(
     Err(Failure::new(class, message))
 }
 
+/// Was a child ended by the stop of its parent, which is no failure of its node? `stopped`: the parent is being stopped.
+pub fn was_stopped(stopped: bool, outcome: execution::Status, unknown: bool) -> bool {
+    stopped && outcome != execution::Status::Completed && !unknown
+}
+
 /// What a node completes with whose child is on its own.
 pub fn detached(child: ExecutionId) -> Value {
     json!({ "execution_id": child })

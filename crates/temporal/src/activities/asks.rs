@@ -11,15 +11,14 @@
 //!
 //! Not here: keeping asks and answers (`store::wait`), what an answer makes of its node (`kernel::kind`).
 
-use std::time::Duration;
-
-use engine::nodes::{self, Done};
+use engine::attempt::wait::{Awaited, wait};
+use engine::nodes::{self, Done, Work};
 use kernel::definition::Kind;
 use kernel::ids::NodeKey;
-use kernel::kind::{self, Config, task, wait_for_event};
+use kernel::kind::{self, Config, task};
 use kernel::run::failure::{Class, Failure};
 use serde_json::Value;
-use store::wait::{Ask, Place, Standing, What};
+use store::wait::Standing;
 use temporalio_sdk::activities::ActivityError;
 
 use super::runs::Held;
@@ -32,35 +31,9 @@ const MOST: i64 = 100;
 /// The most bytes that an activity of the user's own is given: Temporal takes two megabytes of anything.
 const MOST_BYTES: usize = 1 << 20;
 
-/// What a node asked.
-enum Asked {
-    Wait(wait_for_event::Config),
-    Task,
-}
-
 impl Kit {
-    pub(super) async fn ask_for_an_answer(
-        &self,
-        attempt: &Attempt<'_>,
-        held: &Held,
-        config: wait_for_event::Config,
-        input: Value,
-    ) -> Result<Ended, ActivityError> {
-        let what = What::Wait { event: config.event.clone(), matches: config.matches.clone() };
-        self.ask(attempt, held, what, input, Asked::Wait(config)).await
-    }
-
-    /// A task is offered in a queue, or is an activity of the user's own.
-    pub(super) async fn hand_out(
-        &self,
-        attempt: &Attempt<'_>,
-        held: &Held,
-        config: task::Config,
-    ) -> Result<Ended, ActivityError> {
-        if config.activity.is_none() {
-            let what = What::Task { queue: config.queue, lease: config.lease };
-            return self.ask(attempt, held, what, config.input, Asked::Task).await;
-        }
+    /// A task that is an activity of the user's own is handed out.
+    pub(super) async fn hand_out(&self, attempt: &Attempt<'_>, config: task::Config) -> Result<Ended, ActivityError> {
         if nodes::size(&config.input) > MOST_BYTES {
             let message = format!("the input of an activity may have {} MiB at most", MOST_BYTES >> 20);
             return self.ended(attempt, Err(Failure::new(Class::ValidationError, message))).await;
@@ -73,27 +46,22 @@ impl Kit {
         Ok(Ended::Handed(Box::new(handed)))
     }
 
-    async fn ask(
+    /// Stores what a node waits for, and says how that stands.
+    pub(super) async fn wait_for(
         &self,
         attempt: &Attempt<'_>,
         held: &Held,
-        what: What,
-        input: Value,
-        asked: Asked,
+        (work, input): (Work, &Value),
     ) -> Result<Ended, ActivityError> {
-        let Attempt { hold, spec, iteration, .. } = attempt;
-        let ask = Ask {
-            place: Place { execution: hold.execution, node: spec.key.clone(), iteration: *iteration },
-            workspace: held.begun.workspace,
-            attempt: attempt.attempt,
-            what,
-            input,
-            expires_in: spec.timeout_ms.map(Duration::from_millis),
+        let place = (attempt.iteration, attempt.attempt);
+        let (ask, awaited) = match wait(work, attempt.spec, input, &held.begun, place) {
+            Ok(wait) => wait,
+            Err(failure) => return self.ended(attempt, Err(failure)).await,
         };
-        match self.store.ask(*hold, &ask).await {
+        match self.store.ask(attempt.hold, &ask).await {
             Ok(None) => Ok(Ended::Lost),
             Ok(Some(Standing::Open { expires_in })) => Ok(Ended::Asked { expires_ms: expires_in.map(whole_ms) }),
-            Ok(Some(standing)) => self.ended(attempt, asked.result(standing).and_then(nodes::storable)).await,
+            Ok(Some(standing)) => self.ended(attempt, awaited.over(standing).and_then(nodes::storable)).await,
             Err(store::Error::Refused { .. }) => {
                 let message = "the database cannot hold what is asked";
                 self.ended(attempt, Err(Failure::new(Class::ValidationError, message))).await
@@ -116,12 +84,12 @@ impl Kit {
             let node = held.version.plan.index_of(&one.node);
             let Some(spec) = node.and_then(|node| held.spec(node, one.iteration)) else { continue };
             let asked = match one.input.map(|input| kind::prepare(spec.kind, input)) {
-                Some(Ok(Config::WaitForEvent(config))) => Asked::Wait(config),
-                _ => Asked::Task,
+                Some(Ok(Config::WaitForEvent(config))) => Awaited::Answer(config),
+                _ => Awaited::Task,
             };
             let (attempt, fence, iteration) = (one.attempt, one.fence, one.iteration);
             let attempt = Attempt { hold, spec: &spec, iteration, attempt, fence };
-            self.ended(&attempt, asked.result(one.standing).and_then(nodes::storable)).await?;
+            self.ended(&attempt, asked.over(one.standing).and_then(nodes::storable)).await?;
         }
         let key = |node: usize| held.version.definition.nodes.get(node).map(|node| &node.key);
         let places: Vec<(&NodeKey, i32)> =
@@ -143,23 +111,5 @@ impl Kit {
         };
         let attempt = Attempt { hold, spec: &spec, iteration, attempt, fence };
         self.ended(&attempt, result.map(Done::plain).and_then(nodes::storable)).await
-    }
-}
-
-impl Asked {
-    /// What an ask that is over makes of its node.
-    fn result(self, standing: Standing) -> Result<Done, Failure> {
-        let result = match (self, standing) {
-            (_, Standing::Open { .. }) => {
-                Err(Failure::new(Class::ExecutionError, "an open ask was taken for answered"))
-            }
-            (Asked::Wait(config), Standing::Answered(answer)) => {
-                answer.result.map(|data| config.answered(data, &answer.by, answer.at))
-            }
-            (Asked::Wait(config), Standing::Expired) => config.expired(),
-            (Asked::Task, Standing::Answered(answer)) => answer.result,
-            (Asked::Task, Standing::Expired) => Err(task::expired()),
-        };
-        result.map(Done::plain)
     }
 }

@@ -14,13 +14,13 @@
 
 use std::time::Instant;
 
+use engine::attempt;
 use engine::insist::insist;
 use engine::nodes::{self, Done, Unprepared, Work};
 use engine::vault;
 use kernel::definition::Delivery;
 use kernel::expression::Scope;
 use kernel::run::failure::{Class, Failure};
-use kernel::signals::metrics;
 use kernel::signals::trace::TraceParent;
 use store::queue::claim::Begun;
 use temporalio_sdk::activities::ActivityContext;
@@ -84,8 +84,7 @@ impl Kit {
             Called::Stopped { .. } | Called::Overtaken => "canceled",
             Called::NotNow(_) => return called,
         };
-        ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => spec.kind.name(), "outcome" => outcome)
-            .record(since.elapsed());
+        attempt::measure(spec.kind, outcome, since.elapsed());
         called
     }
 

@@ -12,27 +12,23 @@
 
 use std::sync::Arc;
 
-use engine::nodes::{self, Done, Work};
-use kernel::definition::Kind;
+use engine::attempt::collect;
+use engine::nodes::{self, Work};
 use kernel::definition::plan::NodeIx;
 use kernel::expression::Scope;
 use kernel::ids::{ExecutionId, NodeKey};
-use kernel::kind::for_each;
-use kernel::kind::{self, Config};
+use kernel::kind::for_each::{self, OnItemError};
 use kernel::run::each::{self, Index};
 use kernel::run::failure::{Class, Failure};
 use kernel::run::node::Status;
 use serde_json::Value;
 use store::run::attempt::Hold;
-use store::run::iteration::{Gathered, Looks};
+use store::run::iteration::Looks;
 use temporalio_sdk::activities::ActivityError;
 
 use super::runs::Held;
-use super::{Kit, again};
+use super::{Kit, again, or_repeat};
 use crate::message::{Ended, Gather, Looping};
-
-/// How many rows are read at once.
-const STANDING_PAGE: i64 = 1_000;
 
 impl Kit {
     /// Takes a loop, with its list if it has none yet, and says how its items stand.
@@ -40,11 +36,11 @@ impl Kit {
         let spec = &held.version.definition.nodes[node];
         let stored = self.store.node_input(hold.execution, &spec.key, 0).await.map_err(again)?;
         let (input, config) = match stored {
-            Some(stored) => (None, read(stored)),
+            Some(stored) => (None, collect::config(stored)),
             None => {
                 match nodes::ready_apart(held.begun.workspace, spec, &self.scope_at(hold, held, node, 0).await?).await {
                     Ok((input, Work::ForEach(config))) => (Some(input), Ok(config)),
-                    Ok(_) => (None, Err(another())),
+                    Ok(_) => (None, Err(Failure::new(Class::ExecutionError, "another kind's configuration"))),
                     Err(failure) => (None, Err(failure)),
                 }
             }
@@ -63,7 +59,10 @@ impl Kit {
         };
         let (parallel, on_item_error) = (config.parallel, config.on_item_error);
         let count = held.keep_list(node, config.items).len();
-        let stand = self.standing(hold.execution, &spec.key).await?;
+        let stand = match self.standing(hold.execution, &spec.key).await? {
+            Ok(stand) => stand,
+            Err(failure) => return self.ended(&attempt, Err(failure)).await,
+        };
         Ok(Ended::Looping(Box::new(Looping { count, parallel, on_item_error, stand })))
     }
 
@@ -72,20 +71,20 @@ impl Kit {
         &self,
         execution: ExecutionId,
         key: &NodeKey,
-    ) -> Result<Vec<(Index, Index, Status)>, ActivityError> {
-        let (mut stand, mut after) = (Vec::<(Index, Index, Status)>::new(), 0);
-        loop {
-            let page = self.store.iterations(execution, key, after, STANDING_PAGE).await.map_err(again)?;
-            let Some(last) = page.last() else { return Ok(stand) };
-            after = last.iteration;
-            for row in page {
-                let Some(index) = each::index(row.iteration) else { continue };
-                match stand.last_mut() {
-                    Some((_, to, status)) if *to + 1 == index && *status == row.status => *to = index,
-                    _ => stand.push((index, index, row.status)),
-                }
+    ) -> Result<Result<Vec<(Index, Index, Status)>, Failure>, ActivityError> {
+        let items = match or_repeat(collect::items(&self.store, execution, key).await)? {
+            Ok(items) => items,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let mut stand = Vec::<(Index, Index, Status)>::new();
+        for row in items {
+            let Some(index) = each::index(row.iteration) else { continue };
+            match stand.last_mut() {
+                Some((_, to, status)) if *to + 1 == index && *status == row.status => *to = index,
+                _ => stand.push((index, index, row.status)),
             }
         }
+        Ok(Ok(stand))
     }
 
     /// The same scope, with an item of a loop to look at.
@@ -102,7 +101,10 @@ impl Kit {
             None => {
                 let key = &held.version.definition.nodes[node].key;
                 let stored = self.store.node_input(hold.execution, key, 0).await.map_err(again)?;
-                held.keep_list(node, read(stored.unwrap_or_default()).map(|config| config.items).unwrap_or_default())
+                held.keep_list(
+                    node,
+                    collect::config(stored.unwrap_or_default()).map(|config| config.items).unwrap_or_default(),
+                )
             }
         };
         let item = items.get(index).cloned().unwrap_or_default();
@@ -118,44 +120,20 @@ impl Kit {
             Ok((attempt, _)) => attempt,
             Err(ended) => return Ok(ended),
         };
-        let result = match failed {
-            Some(index) => Err(self.item_failure(hold.execution, &spec.key, index).await?),
+        let mode = match failed {
+            Some(_) => OnItemError::default(),
             None => {
                 let stored = self.store.node_input(hold.execution, &spec.key, 0).await.map_err(again)?;
-                let mode = read(stored.unwrap_or_default()).map(|config| config.on_item_error).unwrap_or_default();
-                let gathered = self.store.gather(hold, hold.execution, &spec.key, mode, Looks::None).await;
-                match gathered.map_err(again)? {
-                    None => return Ok(Ended::Lost),
-                    Some(Gathered::Stored(_)) => Ok(Done::gathered(Value::Null)),
-                    Some(Gathered::TooLarge) => Err(for_each::too_large()),
-                }
+                collect::config(stored.unwrap_or_default()).map(|config| config.on_item_error).unwrap_or_default()
             }
         };
-        self.ended(&attempt, result.and_then(nodes::storable)).await
+        let run = (hold, hold.execution);
+        let collected = collect::collect(&self.store, run, &spec.key, failed, (mode, Looks::None)).await;
+        let result = match or_repeat(collected)? {
+            Ok(None) => return Ok(Ended::Lost),
+            Ok(Some(done)) => nodes::storable(done),
+            Err(failure) => Err(failure),
+        };
+        self.ended(&attempt, result).await
     }
-
-    /// Why an item failed, and which it was.
-    async fn item_failure(
-        &self,
-        execution: ExecutionId,
-        key: &NodeKey,
-        index: Index,
-    ) -> Result<Failure, ActivityError> {
-        let rows = self.store.produced(execution, key, each::iteration(index) - 1, 1).await.map_err(again)?;
-        let failure = rows.into_iter().next().and_then(|row| row.error);
-        let failure = failure.unwrap_or_else(|| Failure::new(Class::ExecutionError, "it failed"));
-        Ok(Failure { message: format!("item {index}: {}", failure.message), ..failure })
-    }
-}
-
-/// A loop's stored input.
-fn read(input: Value) -> Result<for_each::Config, Failure> {
-    match kind::prepare(Kind::ForEach, input)? {
-        Config::ForEach(config) => Ok(config),
-        _ => Err(another()),
-    }
-}
-
-fn another() -> Failure {
-    Failure::new(Class::ExecutionError, "another kind's configuration")
 }

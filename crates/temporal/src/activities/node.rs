@@ -88,8 +88,8 @@ impl Kit {
                 let failure = Failure::new(Class::ExecutionError, "its condition held, and does not any more");
                 self.ended(&attempt, Err(failure)).await
             }
-            Work::Wait(config) => self.ask_for_an_answer(&attempt, &held, config, input).await,
-            Work::Task(config) => self.hand_out(&attempt, &held, config).await,
+            Work::Task(config) if config.activity.is_some() => self.hand_out(&attempt, config).await,
+            Work::Wait(_) | Work::Task(_) => self.wait_for(&attempt, &held, (work, &input)).await,
             Work::Workflow(config) => self.child(context, &attempt, &held, &config, (call.closed, call.attends)).await,
             work => self.call_out(context, &attempt, &held, (work, &scope)).await,
         }

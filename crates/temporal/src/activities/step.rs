@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
+use engine::attempt;
 use engine::nodes::{self, Done, Work};
 use kernel::definition;
 use kernel::expression::Scope;
@@ -15,7 +16,6 @@ use kernel::ids::NodeKey;
 use kernel::run::each;
 use kernel::run::failure::{Class, Failure};
 use kernel::run::node::Status;
-use kernel::signals::metrics;
 use serde_json::Value;
 use store::batch::Fate;
 use store::run::attempt::Hold;
@@ -144,10 +144,8 @@ fn compute(
         Err(failure) => Err(failure),
     };
     let outcome = if result.is_ok() { "completed" } else { "failed" };
-    ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => spec.kind.name(), "outcome" => outcome)
-        .record(since.elapsed());
-    let fact =
-        |status| NodeFact { attempt: 1, output: None, error: None, ..settle(&spec.key, iteration, status, None) };
+    attempt::measure(spec.kind, outcome, since.elapsed());
+    let fact = |status| attempt::fact(&spec.key, iteration, status, 1);
     let item = u32::try_from(iteration).unwrap_or_default();
     match result {
         Ok(Done { output, took, .. }) => {
@@ -183,18 +181,8 @@ fn settle(node: &NodeKey, iteration: i32, status: Status, begun: Option<&StoredN
         Status::Unknown => Some(Failure::unknown().at(node.clone())),
         _ => None,
     };
-    NodeFact {
-        node: node.clone(),
-        iteration,
-        status,
-        attempt,
-        next_in: None,
-        label: None,
-        input: None,
-        output: (status == Status::Completed).then(|| Done::waited().output),
-        error,
-        once: false,
-    }
+    let output = (status == Status::Completed).then(|| Done::waited().output);
+    NodeFact { output, error, ..attempt::fact(node, iteration, status, attempt) }
 }
 
 fn without_output(fact: NodeFact) -> NodeFact {

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use engine::attempt;
 use engine::insist::insist;
 use engine::nodes::Done;
 use kernel::definition::{self, Manner};
@@ -125,18 +126,7 @@ pub(super) fn over(row: StoredNode) -> Option<Ended> {
 
 impl Attempt<'_> {
     pub(super) fn fact(&self, status: Status) -> NodeFact {
-        NodeFact {
-            node: self.spec.key.clone(),
-            iteration: self.iteration,
-            status,
-            attempt: self.attempt,
-            next_in: None,
-            label: None,
-            input: None,
-            output: None,
-            error: None,
-            once: false,
-        }
+        attempt::fact(&self.spec.key, self.iteration, status, self.attempt)
     }
 
     /// An item may be given up while it waits, and what somebody else does is asked for by the workflow.

@@ -16,45 +16,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::definition::Node;
 use kernel::definition::plan::NodeIx;
 use kernel::ids::ExecutionId;
-use kernel::kind::{task, wait_for_event};
 use kernel::orchestration::Event;
 use kernel::run::Stop;
-use kernel::run::failure::{Class, Failure};
-use serde_json::Value;
 use store::run::attempt::Hold;
-use store::wait::{Ask, Came, Place, Standing, What};
+use store::wait::{Ask, Came, Standing};
 use tokio::time::Instant;
 
-use super::frame::{At, Frame, FrameIx, ROOT};
-use super::insist::insist;
+use super::frame::{At, FrameIx, ROOT};
 use super::once::Flight;
 use super::perform::Brought;
 use super::timers::Due;
 use super::{Driver, frame};
+use crate::attempt::until_answered;
 use crate::embedded::Shared;
-use crate::nodes::{Done, Work};
 
 /// Under this a look is in flight: no node is there.
 pub(super) const LOOK: At = At { frame: ROOT, node: NodeIx::MAX, iteration: 0 };
 
 /// An ask whose time is up here, and not yet in the database, is looked at again after this.
 const AGAIN: Duration = Duration::from_millis(500);
-
-/// What a node asked, until it is answered.
-#[derive(Clone)]
-pub(super) enum Asked {
-    Wait(wait_for_event::Config),
-    Task,
-}
-
-/// What is to be asked.
-pub(super) struct Asking {
-    ask: Ask,
-    asked: Asked,
-}
 
 /// What came for the tree.
 pub(super) struct Look {
@@ -63,57 +45,9 @@ pub(super) struct Look {
     canceling: Vec<ExecutionId>,
 }
 
-impl Asking {
-    /// The ask of a node.
-    pub(super) fn new(
-        work: Work,
-        spec: &Node,
-        input: &Value,
-        of: &Frame,
-        at: At,
-        attempt: u32,
-    ) -> Result<Asking, Failure> {
-        let (what, input, asked) = match work {
-            Work::Wait(config) => {
-                let what = What::Wait { event: config.event.clone(), matches: config.matches.clone() };
-                (what, input.clone(), Asked::Wait(config))
-            }
-            Work::Task(config) if config.activity.is_some() => {
-                let message = "an activity is served by Temporal workers: this engine has none, name a queue";
-                return Err(Failure::new(Class::ValidationError, message));
-            }
-            Work::Task(config) => (What::Task { queue: config.queue, lease: config.lease }, config.input, Asked::Task),
-            _ => return Err(Failure::new(Class::ExecutionError, "this kind of node asks nobody")),
-        };
-        let place = Place { execution: of.execution(), node: spec.key.clone(), iteration: at.iteration };
-        let expires_in = spec.timeout_ms.map(Duration::from_millis);
-        Ok(Asking { ask: Ask { place, workspace: of.begun.workspace, attempt, what, input, expires_in }, asked })
-    }
-
-    pub(super) fn asked(&self) -> Asked {
-        self.asked.clone()
-    }
-}
-
-impl Asked {
-    /// What an ask that is over makes of its node; none if it is not.
-    fn result(self, standing: Standing) -> Option<Result<Done, Failure>> {
-        let result = match (self, standing) {
-            (_, Standing::Open { .. }) => return None,
-            (Asked::Wait(config), Standing::Answered(answer)) => {
-                answer.result.map(|data| config.answered(data, &answer.by, answer.at))
-            }
-            (Asked::Wait(config), Standing::Expired) => config.expired(),
-            (Asked::Task, Standing::Answered(answer)) => answer.result,
-            (Asked::Task, Standing::Expired) => Err(task::expired()),
-        };
-        Some(result.map(Done::plain))
-    }
-}
-
 impl Shared {
-    pub(super) async fn ask(&self, hold: Hold, asking: Asking) -> Brought {
-        match insist(|| self.store.ask(hold, &asking.ask)).await {
+    pub(super) async fn ask(&self, hold: Hold, ask: &Ask) -> Brought {
+        match until_answered(|| self.store.ask(hold, ask)).await {
             Ok(Some(standing)) => Brought::Standing(standing),
             Ok(None) => Brought::Lost,
             Err(failure) => Brought::Result(Err(failure)),
@@ -127,12 +61,12 @@ impl Shared {
             tries += 1;
             self.store.answers(hold)
         };
-        let Ok(Some(mut came)) = insist(read).await else { return Brought::Lost };
+        let Ok(Some(mut came)) = until_answered(read).await else { return Brought::Lost };
         if again || tries > 1 {
-            came.extend(insist(|| self.store.answers_taken(hold.execution)).await.unwrap_or_default());
+            came.extend(until_answered(|| self.store.answers_taken(hold.execution)).await.unwrap_or_default());
         }
         // After that: it counts the call as heard, and a child that is to end from now on calls again.
-        let canceling = insist(|| self.store.canceling_below(hold.execution)).await.unwrap_or_default();
+        let canceling = until_answered(|| self.store.canceling_below(hold.execution)).await.unwrap_or_default();
         Brought::Came(Look { came, canceling })
     }
 }
@@ -167,10 +101,7 @@ impl Driver {
             return;
         }
         frame.asks.remove(&at.target());
-        match asked.result(standing) {
-            Some(result) => self.ended(at, result),
-            None => self.ended(at, Err(Failure::new(Class::ExecutionError, "an open ask was taken for answered"))),
-        }
+        self.ended(at, asked.over(standing));
     }
 
     /// Something came: answers, times that are up, children that are to end.

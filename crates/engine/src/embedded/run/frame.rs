@@ -21,8 +21,9 @@ use store::queue::claim::Begun;
 use store::run::attempt::Hold;
 use store::run::{End, NodeFact, Record};
 
-use super::asks::Asked;
 use super::loops::Loop;
+use crate::attempt;
+use crate::attempt::wait::Awaited;
 use crate::embedded::held::span;
 use crate::embedded::writer::size;
 use crate::nodes::Done;
@@ -77,7 +78,7 @@ pub(super) struct Frame {
     attempts: BTreeMap<Target, u32>,
     pub(super) failures: BTreeMap<NodeIx, Failure>,
     pub(super) loops: BTreeMap<NodeIx, Loop>,
-    pub(super) asks: BTreeMap<Target, Asked>,
+    pub(super) asks: BTreeMap<Target, Awaited>,
 }
 
 impl Frame {
@@ -149,18 +150,7 @@ impl Frame {
     }
 
     pub(super) fn fact(&self, at: At, status: node::Status) -> NodeFact {
-        NodeFact {
-            node: self.key(at).clone(),
-            iteration: at.iteration,
-            status,
-            attempt: self.attempt(at).unwrap_or(0),
-            next_in: None,
-            label: None,
-            input: None,
-            output: None,
-            error: None,
-            once: false,
-        }
+        attempt::fact(self.key(at), at.iteration, status, self.attempt(at).unwrap_or(0))
     }
 
     /// Keeps one fact a node and iteration: the last, with the input an earlier one brought. Answers its size.

@@ -13,11 +13,10 @@
 
 use std::sync::Arc;
 
+use kernel::definition::Node;
 use kernel::definition::plan::NodeIx;
-use kernel::definition::{Kind, Node};
 use kernel::expression::Scope;
 use kernel::ids::{ExecutionId, NodeKey};
-use kernel::kind;
 use kernel::kind::for_each::{self, Config, OnItemError};
 use kernel::orchestration::Event;
 use kernel::run::each::{self, Index, Shape, Stored};
@@ -25,19 +24,15 @@ use kernel::run::failure::{Class, Failure};
 use kernel::run::node;
 use serde_json::Value;
 use store::run::attempt::Hold;
-use store::run::iteration::{Gathered, Iteration, Looks};
+use store::run::iteration::{Iteration, Looks};
 use tokio::time::Instant;
 
 use super::Driver;
 use super::frame::{At, Frame};
-use super::insist::insist;
 use super::perform::Brought;
 use super::timers::Due;
+use crate::attempt::{collect, until_answered};
 use crate::embedded::Shared;
-use crate::nodes::Done;
-
-/// How many rows are read at once.
-const STANDING_PAGE: i64 = 1_000;
 
 /// A loop in flight.
 pub(super) struct Loop {
@@ -72,19 +67,9 @@ impl Shared {
     }
 
     async fn read_loop(&self, execution: ExecutionId, key: &NodeKey) -> Result<Reloaded, Failure> {
-        let input = insist(|| self.store.node_input(execution, key, 0)).await?.unwrap_or_default();
-        let kind::Config::ForEach(config) = kind::prepare(Kind::ForEach, input)? else {
-            return Err(Failure::new(Class::ExecutionError, "another kind's configuration"));
-        };
-        let mut rows = Vec::new();
-        loop {
-            let after = rows.last().map_or(0, |row: &Iteration| row.iteration);
-            let page = insist(|| self.store.iterations(execution, key, after, STANDING_PAGE)).await?;
-            if page.is_empty() {
-                return Ok(Reloaded { config, rows });
-            }
-            rows.extend(page);
-        }
+        let input = until_answered(|| self.store.node_input(execution, key, 0)).await?.unwrap_or_default();
+        let rows = until_answered(|| collect::items(&self.store, execution, key)).await?;
+        Ok(Reloaded { config: collect::config(input)?, rows })
     }
 
     /// Gathers what the items of a loop produced, or why it failed.
@@ -94,27 +79,13 @@ impl Shared {
         execution: ExecutionId,
         key: &NodeKey,
         failed: Option<Index>,
-        (mode, looks): (OnItemError, Looks),
+        modes: (OnItemError, Looks),
     ) -> Brought {
-        if let Some(index) = failed {
-            let failure = self.item_failure(execution, key, index).await.unwrap_or_else(|failure| failure);
-            return Brought::Result(Err(failure));
-        }
-        match insist(|| self.store.gather(hold, execution, key, mode, looks)).await {
-            Ok(Some(Gathered::Stored(output))) => Brought::Result(Ok(Done::gathered(output.unwrap_or_default()))),
-            Ok(Some(Gathered::TooLarge)) => Brought::Result(Err(for_each::too_large())),
+        match until_answered(|| collect::collect(&self.store, (hold, execution), key, failed, modes)).await {
+            Ok(Some(done)) => Brought::Result(Ok(done)),
             Ok(None) => Brought::Lost,
             Err(failure) => Brought::Result(Err(failure)),
         }
-    }
-
-    /// Why an item failed, and which it was.
-    async fn item_failure(&self, execution: ExecutionId, key: &NodeKey, index: Index) -> Result<Failure, Failure> {
-        let before = each::iteration(index) - 1;
-        let rows = insist(|| self.store.produced(execution, key, before, 1)).await?;
-        let failure = rows.into_iter().next().and_then(|row| row.error);
-        let failure = failure.unwrap_or_else(|| Failure::new(Class::ExecutionError, "it failed"));
-        Ok(Failure { message: format!("item {index}: {}", failure.message), ..failure })
     }
 }
 

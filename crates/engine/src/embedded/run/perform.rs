@@ -21,16 +21,19 @@ use kernel::run::node;
 use serde_json::Value;
 use store::run::NodeFact;
 use store::run::child::Place;
+use store::wait::Ask;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::Driver;
-use super::asks::{Asking, Look};
-use super::children::{Found, Starting};
+use super::asks::Look;
+use super::children::Found;
 use super::frame::At;
 use super::loops::Reloaded;
 use super::once::{Flight, Ready, Unsent};
 use super::timers::Due;
+use crate::attempt::child::Starting;
+use crate::attempt::wait::wait;
 use crate::compute;
 use crate::embedded::permits::Permit;
 use crate::nodes::{self, Call, Done, Emit, Prepared, Work};
@@ -62,7 +65,7 @@ pub(super) enum Outgoing {
     /// What a loop's items produced is to be gathered, or why this one failed.
     Collect(Option<Index>),
     /// Somebody outside is to be asked.
-    Ask(Box<Asking>),
+    Ask(Box<Ask>),
 }
 
 /// What came back.
@@ -160,12 +163,13 @@ impl Driver {
                         Outgoing::Emit(Box::new(Emit::new(config, spec, &frame.begun, at.iteration, trace)))
                     }
                     Work::Workflow(config) => {
-                        Outgoing::Child(Box::new(Starting::new(config, spec, frame, at, attempt, trace)))
+                        let place = (at.iteration, attempt);
+                        Outgoing::Child(Box::new(Starting::new(config, spec, &frame.begun, place, trace)))
                     }
-                    other => match Asking::new(other, spec, &input, frame, at, attempt) {
-                        Ok(asking) => {
-                            frame.asks.insert(at.target(), asking.asked());
-                            Outgoing::Ask(Box::new(asking))
+                    other => match wait(other, spec, &input, &frame.begun, (at.iteration, attempt)) {
+                        Ok((ask, awaited)) => {
+                            frame.asks.insert(at.target(), awaited);
+                            Outgoing::Ask(Box::new(ask))
                         }
                         Err(failure) => return self.ended(at, Err(failure)),
                     },
@@ -250,12 +254,12 @@ impl Driver {
                     Brought::Result(prepared.send(&shared.outbound, &shared.pulse).await)
                 }
                 Outgoing::Emit(emit) => Brought::Result(nodes::emit_event(&shared.store, &shared.pulse, *emit).await),
-                Outgoing::Child(starting) if starting.is_detached() => Brought::Result(shared.detach(*starting).await),
-                Outgoing::Child(starting) => shared.child(hold, *starting).await,
+                Outgoing::Child(starting) if starting.is_detached() => Brought::Result(shared.detach(&starting).await),
+                Outgoing::Child(starting) => shared.child(hold, &starting).await,
                 Outgoing::Find(place) => shared.find(hold, &place).await,
                 Outgoing::Reload => shared.reload(execution, &key).await,
                 Outgoing::Collect(failed) => shared.collect(hold, execution, &key, failed, (mode, looks)).await,
-                Outgoing::Ask(asking) => shared.ask(hold, *asking).await,
+                Outgoing::Ask(ask) => shared.ask(hold, &ask).await,
             };
             (at, brought, started.elapsed())
         };

@@ -21,9 +21,9 @@ use store::run::{End, NodeFact, Record};
 use tokio::time::Instant;
 
 use super::frame::{At, FrameIx, ROOT};
-use super::insist::insist;
 use super::timers::Due;
 use super::{Driver, frame};
+use crate::attempt::until_answered;
 use crate::embedded::writer::{Told, Writer};
 use crate::embedded::{Left, ProcessId};
 use crate::ending;
@@ -170,7 +170,7 @@ impl Driver {
         let frame = self.frame(at.frame);
         let place = frame.place(at, frame.attempt(at).unwrap_or(1));
         let (store, hold) = (self.shared.store.clone(), self.hold);
-        match insist(|| store.find_child(hold, &place)).await {
+        match until_answered(|| store.find_child(hold, &place)).await {
             Ok(Some(Spawned::Ended { end, .. })) => Some(end),
             _ => None,
         }

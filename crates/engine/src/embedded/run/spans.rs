@@ -8,12 +8,13 @@
 
 use std::time::Duration;
 
-use kernel::signals::{metrics, spans};
+use kernel::signals::spans;
 use tokio::time::Instant;
 use tracing::field::Empty;
 
 use super::Driver;
 use super::frame::At;
+use crate::attempt;
 
 impl Driver {
     /// An attempt at a node begins.
@@ -34,8 +35,7 @@ impl Driver {
     pub(super) fn tell(&mut self, at: At, outcome: &'static str, took: Option<Duration>) {
         let Some((span, since)) = self.spans.remove(&at) else { return };
         span.record("outcome", outcome);
-        let kind = self.frame(at.frame).kind(at).name();
-        ::metrics::histogram!(metrics::NODE_DURATION.name, "kind" => kind, "outcome" => outcome)
-            .record(took.unwrap_or_else(|| since.elapsed()));
+        let kind = self.frame(at.frame).kind(at);
+        attempt::measure(kind, outcome, took.unwrap_or_else(|| since.elapsed()));
     }
 }
