@@ -8,10 +8,11 @@
 //!
 //! Beside that it poisons: `/nul` answers with what no database can hold, `/deadly` never answers.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -201,8 +202,8 @@ impl Policy {
 }
 
 impl Shared {
-    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    fn log(&self) -> parking_lot::MutexGuard<'_, Log> {
+        self.log.lock()
     }
 }
 

@@ -10,9 +10,9 @@
 //! - Every kill and pause is noted with its time, by the clock that the database uses too.
 //! - No process outlives this one: the kernel kills them with the harness, where it can be told to.
 
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
@@ -365,6 +365,6 @@ fn signal(pid: u32, signal: Signal) {
     let _gone = i32::try_from(pid).map(|pid| kill(Pid::from_raw(pid), signal));
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    mutex.lock()
 }

@@ -6,10 +6,10 @@
 //!
 //! Not here: what a line says (`mixed::journal`, `long::worker`).
 
+use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -31,7 +31,7 @@ impl Journal {
     pub(super) fn note(&self, line: &impl Serialize) -> anyhow::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.0.lock();
         file.write_all(&text).and_then(|()| file.sync_data()).context("write the journal")
     }
 }

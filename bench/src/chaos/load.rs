@@ -5,8 +5,9 @@
 //! - Every request has a number of its own; its execution sends it to the receiver.
 //! - Only what was accepted counts, and everything that was accepted does.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -42,11 +43,11 @@ impl Load {
     }
 
     pub(super) fn accepted(&self) -> Vec<Uuid> {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.accepted.lock().clone()
     }
 
     pub(super) fn count(&self) -> usize {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.accepted.lock().len()
     }
 
     /// How many of the batched ones are still to be asked for.
@@ -55,7 +56,7 @@ impl Load {
     }
 
     fn note(&self, execution: Uuid) {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(execution);
+        self.accepted.lock().push(execution);
     }
 
     fn number(&self) -> i64 {

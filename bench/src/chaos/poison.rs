@@ -15,8 +15,9 @@
 mod dose;
 mod pace;
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -159,7 +160,7 @@ impl Run {
     /// From now on the poison is there, and the load is not.
     fn poison_is_at(&self, place: usize) {
         self.left_alone.store(place, Ordering::Relaxed);
-        self.poisoned.lock().unwrap_or_else(PoisonError::into_inner).push((now_us(), place));
+        self.poisoned.lock().push((now_us(), place));
     }
 
     /// Dose after dose, all at one process; answers when they have ended, or should have.
@@ -240,7 +241,7 @@ impl Run {
         let crashed: i64 = client.query_one(&format!("{count} e.deaths > 0"), &[&accepted]).await?.get(0);
         let (lost, slots) = (self.setup.without_end(&accepted).await?, self.setup.slots().await?);
         let starts = pace::starts(client, &accepted).await?;
-        let poisoned = self.poisoned.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let poisoned = self.poisoned.lock().clone();
         let before = Pace::of(&starts, doses.before, &poisoned);
         let (mut poisons, mut wrong, mut unmeasured) = (Vec::new(), 0, before.is_empty());
         for given in &doses.given {

@@ -5,7 +5,8 @@
 //! - Its worker is set up like the service's: as many pollers, slots and cached runs, no activity dispatched eagerly.
 //! - Whoever starts hears of an end from the last activity, not from the server: that would cost the server more.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -81,8 +82,8 @@ impl Calls {
 }
 
 impl Calls {
-    fn waiting(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<String, oneshot::Sender<()>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> parking_lot::MutexGuard<'_, std::collections::BTreeMap<String, oneshot::Sender<()>>> {
+        self.waiting.lock()
     }
 }
 

@@ -11,8 +11,8 @@
 //!
 //! Not here: what may go, and how a slice is bounded (`store::retention`).
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kernel::signals::metrics;
@@ -153,11 +153,11 @@ impl Retention {
     }
 
     fn cursor(&self, section: Section) -> Option<Cursor> {
-        self.cursors.lock().unwrap_or_else(PoisonError::into_inner).get(&section).copied()
+        self.cursors.lock().get(&section).copied()
     }
 
     fn remember(&self, section: Section, next: Option<Cursor>) {
-        let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cursors = self.cursors.lock();
         match next {
             Some(cursor) => drop(cursors.insert(section, cursor)),
             None => drop(cursors.remove(&section)),

@@ -15,7 +15,7 @@
 //!
 //! Not here: the transaction (`store::schedule::fire`).
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use kernel::ids::ExecutionId;
@@ -54,9 +54,9 @@ impl Schedules {
         for due in self.store.due_schedules(BATCH).await? {
             self.look_at(&due).await?;
         }
-        let from = *self.page_from.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = *self.page_from.lock();
         let (turns, next) = self.store.buffered_schedules(from, PAGE).await?;
-        *self.page_from.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        *self.page_from.lock() = next;
         for due in turns {
             self.look_at(&due).await?;
         }

@@ -13,8 +13,9 @@
 //!
 //! Not here: what makes a delivery (`store`'s `functions/webhook.sql`), requests about webhooks (`http::webhooks`).
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::outbound::{self, Body, Method, Outbound, Request};
@@ -82,7 +83,7 @@ impl Webhooks {
     }
 
     pub(crate) async fn pass(self: &Arc<Self>) -> Result<Option<Duration>, store::Error> {
-        let after = *self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = *self.place.lock();
         if after.is_none() {
             ::metrics::gauge!(metrics::WEBHOOK_OLDEST.name).set(self.store.oldest_delivery_s().await?);
         }
@@ -93,7 +94,7 @@ impl Webhooks {
         let limit = i32::try_from(free).unwrap_or(i32::MAX);
         let room = Room { each: EACH, limit, steps: STEPS, lease: LEASE };
         let claim = self.store.claim_deliveries(after, room).await?;
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = claim.next;
+        *self.place.lock() = claim.next;
         // Not at the end yet, or only the part behind `after` was looked at.
         let more = claim.next.is_some() || after.is_some();
         let webhooks: Vec<Uuid> = claim.deliveries.iter().map(|delivery| delivery.webhook).collect();

@@ -6,9 +6,10 @@
 //!
 //! Not here: what is made of it (`judge`).
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -64,7 +65,7 @@ impl Approver {
     }
 
     pub(super) fn given(&self) -> Vec<Given> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.given.lock().clone()
     }
 
     /// Answers whoever asks, until told to stop.
@@ -137,7 +138,7 @@ impl Approver {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Told::Refused,
             status => bail!("an answer was answered {status}: {}", answer.body),
         };
-        self.given.lock().unwrap_or_else(PoisonError::into_inner).push(Given { n, choice, told });
+        self.given.lock().push(Given { n, choice, told });
         Ok(())
     }
 

@@ -4,8 +4,9 @@
 //! - A try is noted before it is answered: what our worker ended, was asked for here.
 //! - The answer follows from the event's plan and the count of failures alone.
 
+use parking_lot::Mutex;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -72,7 +73,7 @@ impl Tries {
     }
 
     pub(super) fn noted(&self) -> Vec<Try> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.noted.lock().clone()
     }
 }
 
@@ -80,7 +81,7 @@ async fn asked(State(noted): State<Noted>, Query(asked): Query<Asked>) -> Respon
     tokio::time::sleep(Duration::from_millis(asked.work_ms)).await;
     let Asked { execution, event, retries, fails, .. } = asked;
     let how = How::of(retries, fails);
-    noted.lock().unwrap_or_else(PoisonError::into_inner).push(Try { execution, event, retries, how });
+    noted.lock().push(Try { execution, event, retries, how });
     match how {
         How::Completed => Json(json!({})).into_response(),
         How::Failed => StatusCode::INTERNAL_SERVER_ERROR.into_response(),

@@ -4,7 +4,8 @@
 //! - Each process speaks for itself: one that says nothing is not excused by another that does.
 //! - An answer counts only if it was asked for and given on one side of a switch.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -39,7 +40,7 @@ impl Watch {
                 let asked = now_us();
                 let Some(engine) = ask(&http, &base).await else { continue };
                 let said = Said { place, asked, answered: now_us(), engine };
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).push(said);
+                self.0.lock().push(said);
             }
             tokio::time::sleep(ASK_EVERY).await;
         }
@@ -47,7 +48,7 @@ impl Watch {
 
     /// What was told of an outage from one moment to another, with these words as the reason.
     pub(in crate::chaos) fn told(&self, processes: usize, away: (i64, i64), reason: &str) -> Told {
-        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = self.0.lock();
         Told::of(&said, processes, away, reason)
     }
 }

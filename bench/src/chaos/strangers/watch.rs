@@ -4,7 +4,8 @@
 //! - Whoever watches asks from 127.0.0.1, at a pace that does not depend on the answers.
 //! - What does not answer in time counts with the whole time that was waited for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -129,6 +130,6 @@ async fn memory(pid: u32, notes: Arc<Mutex<Notes>>, stop: CancellationToken) {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(mutex: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    mutex.lock()
 }

@@ -8,10 +8,11 @@
 //! - What keeps a lease is carried: a process that loses it drops its runs, as it must.
 //! - A connection with replies outstanding is left alone: an answer of the saboteur's would be taken for another's.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use tokio::io::AsyncWriteExt;
@@ -291,6 +292,6 @@ impl Answering {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(of: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    of.lock()
 }

@@ -8,8 +8,9 @@
 //! It can also be the mutant that lets starts be duplicates: what it appends to a request stands for what the
 //! service said.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -90,7 +91,7 @@ impl Proxy {
 
 impl Shared {
     fn fate(&self) -> Fate {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self.random.lock();
         match random.below(100) < WITHHELD {
             false => Fate::Passed,
             true if random.one_in(BREAKS) => Fate::Broken(ms(random.between(0, MISSED))),

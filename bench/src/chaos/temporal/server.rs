@@ -5,12 +5,12 @@
 //! - What ran is asked of it, not of us: the runs under an execution's id are counted there.
 //! - It does not outlive this process.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -113,8 +113,8 @@ impl Server {
         std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
-    fn child(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    fn child(&self) -> parking_lot::MutexGuard<'_, Option<Child>> {
+        self.child.lock()
     }
 }
 

@@ -4,10 +4,11 @@
 //! `answer:` a node that waits and what it is answered, `worker:` a queue that `worker.py` serves, `ends:` its status with
 //! its output, or with type and message, `nodes:` each node with its status, and `unanswered:` how it ends where nobody answers.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
@@ -40,7 +41,7 @@ async fn answer(State(calls): State<Calls>, request: Request) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let key = format!("{method} {path}");
     let count = {
-        let mut calls = calls.lock().expect("whole");
+        let mut calls = calls.lock();
         let count = calls.entry(key.clone()).or_default();
         *count += 1;
         *count

@@ -2,7 +2,8 @@
 //!
 //! Not here: processes that are killed (`durability`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -34,7 +35,7 @@ async fn load(tenant: Tenant, definition: String, bases: Bases, stop: Cancellati
         let key = store::new_id().to_string();
         let id = until("somebody takes the start", async || {
             let base = {
-                let mut bases = bases.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut bases = bases.lock();
                 bases.rotate_left(1);
                 bases[0].clone()
             };
@@ -74,7 +75,7 @@ async fn roll(world: World, settings: &[&str], tenant: &Tenant, definition: &str
             } else {
                 others[place - 1] = next;
             }
-            *bases.lock().unwrap_or_else(PoisonError::into_inner) = listed(&world, &others);
+            *bases.lock() = listed(&world, &others);
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
         stop.cancel();

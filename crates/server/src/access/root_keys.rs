@@ -8,8 +8,9 @@
 //!
 //! Not here: keys that are stored in the database (`store::access::key`), who shows a key (`http::auth`).
 
+use parking_lot::RwLock;
 use std::io::Read as _;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use store::access::key::Secret;
@@ -49,12 +50,12 @@ impl RootKeys {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.configured.is_none() && self.in_file.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.configured.is_none() && self.in_file.read().is_empty()
     }
 
     /// Is this one of them? Takes the same time for every key that is not.
     pub(crate) fn contain(&self, secret: &Secret) -> bool {
-        let in_file = self.in_file.read().unwrap_or_else(PoisonError::into_inner);
+        let in_file = self.in_file.read();
         self.configured.iter().chain(in_file.iter()).fold(false, |found, key| found | key.is(secret))
     }
 
@@ -83,7 +84,7 @@ impl RootKeys {
     }
 
     fn replace(&self, keys: Vec<Secret>) {
-        let mut in_file = self.in_file.write().unwrap_or_else(PoisonError::into_inner);
+        let mut in_file = self.in_file.write();
         let hashes = |keys: &[Secret]| keys.iter().map(Secret::hash).collect::<Vec<_>>();
         if hashes(&keys) != hashes(&in_file) {
             tracing::info!(keys = keys.len(), "Root keys changed: auth.root_key_file was read again");

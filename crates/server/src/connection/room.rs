@@ -5,9 +5,10 @@
 //! - Only a connection without a request under way leaves for a newcomer: the one that has waited longest, of the
 //!   newcomer's own address if that is full, else of any.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kernel::signals::metrics;
 use tokio::time::Instant;
@@ -184,7 +185,7 @@ fn group(address: IpAddr) -> IpAddr {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

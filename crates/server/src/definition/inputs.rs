@@ -6,8 +6,9 @@
 //!
 //! Not here: the rules (`kernel::definition::inputs`), storing starts (`store::queue::enqueue`), what a client is told (`http`).
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::compute;
@@ -180,7 +181,7 @@ impl InputRules {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

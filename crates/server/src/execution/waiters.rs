@@ -5,8 +5,9 @@
 //! - A waiter is woken when its execution leaves this process; it looks again by itself anyway,
 //!   because another process may have ended it.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kernel::ids::ExecutionId;
 use tokio::sync::Notify;
@@ -22,14 +23,14 @@ pub(crate) struct Waiters {
 impl Waiters {
     /// Something to wait on; hold it while looking, so that no end is missed in between.
     pub(crate) fn on(&self, execution: ExecutionId) -> Waiter {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         let notify = Arc::clone(waiting.entry(execution).or_default());
         Waiter { waiters: self.clone(), execution, notify }
     }
 
     /// One more request that waits, if that share (`Caller::share`) has fewer than `most`.
     pub(crate) fn turn(&self, share: &str, most: usize) -> Option<Turn> {
-        let mut by_share = self.by_share.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_share = self.by_share.lock();
         let count = by_share.get(share).copied().unwrap_or(0);
         if count >= most {
             return None;
@@ -40,7 +41,7 @@ impl Waiters {
 
     /// The execution changed: whoever waits looks again.
     pub(crate) fn wake(&self, execution: ExecutionId) {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.waiting.lock();
         if let Some(notify) = waiting.get(&execution) {
             notify.notify_waiters();
         }
@@ -57,7 +58,7 @@ pub(crate) struct Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut waiting = self.waiters.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiters.waiting.lock();
         // Two references: the map's and this one's.
         if Arc::strong_count(&self.notify) <= 2 {
             waiting.remove(&self.execution);
@@ -74,7 +75,7 @@ pub(crate) struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut by_share = self.waiters.by_share.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_share = self.waiters.by_share.lock();
         match by_share.get_mut(&self.share) {
             Some(count) if *count > 1 => *count -= 1,
             _ => drop(by_share.remove(&self.share)),

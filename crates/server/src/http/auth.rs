@@ -6,9 +6,9 @@
 //! - Keys are looked up by hash; none is ever logged.
 //! - Whoever comes in from outside passes `admit`, which counts failures and limits them by address.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
@@ -107,7 +107,7 @@ impl Keys {
         }
         let hash = secret.hash();
         let remembered = {
-            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = self.seen.lock();
             seen.get(&hash).filter(|(_, at)| at.elapsed() < FRESH).map(|(key, _)| *key)
         };
         let key = match remembered {
@@ -117,7 +117,7 @@ impl Keys {
                 let asked = Instant::now();
                 let found = store.find_key(secret).await;
                 if matches!(found, Err(store::Error::NotFound)) {
-                    self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash);
+                    self.seen.lock().remove(&hash);
                 }
                 let key = found.map_err(|error| match error {
                     store::Error::NotFound => Problem::new(
@@ -126,7 +126,7 @@ impl Keys {
                     ),
                     other => other.into(),
                 })?;
-                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = self.seen.lock();
                 if seen.len() >= REMEMBERED {
                     seen.clear();
                 }
@@ -140,13 +140,12 @@ impl Keys {
 
     /// Was this key good when it was last looked up here?
     fn know(&self, secret: &Secret) -> bool {
-        self.root.contain(secret)
-            || self.seen.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&secret.hash())
+        self.root.contain(secret) || self.seen.lock().contains_key(&secret.hash())
     }
 
     /// Trusts these keys no longer without looking again.
     pub(crate) fn forget(&self, ids: &[KeyId]) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         seen.retain(|_, (key, _)| !ids.contains(&key.id));
     }
 }

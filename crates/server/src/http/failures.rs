@@ -9,10 +9,10 @@
 //!
 //! Not here: which keys are good (`auth`).
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{ConnectInfo, FromRequestParts};
@@ -80,7 +80,7 @@ impl Failures {
 
     /// May this address show a key that is not known? If not, for how long.
     pub(crate) fn check(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         match state.by_address.get(&network(address)) {
             Some((began, count)) if *count >= self.most && now.duration_since(*began) < WINDOW => {
                 Err(WINDOW.saturating_sub(now.duration_since(*began)))
@@ -96,7 +96,7 @@ impl Failures {
         if reason == Reason::Missing {
             return;
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let failures = state.count(network(address), now);
         if is_power_of_ten(failures) && state.may_log(now) {
             tracing::warn!(%address, reason = reason.name(), failures, "Authentication failed");
@@ -104,11 +104,11 @@ impl Failures {
     }
 
     fn has_opened(&self, token: &[u8; 32]) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).opened.contains(token)
+        self.state.lock().opened.contains(token)
     }
 
     fn remember(&self, token: [u8; 32]) {
-        let opened = &mut self.state.lock().unwrap_or_else(PoisonError::into_inner).opened;
+        let opened = &mut self.state.lock().opened;
         if opened.len() >= REMEMBERED && !opened.contains(&token) {
             opened.clear();
         }
@@ -116,7 +116,7 @@ impl Failures {
     }
 
     fn forget(&self, token: &[u8; 32]) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).opened.remove(token);
+        self.state.lock().opened.remove(token);
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
         assert!(failures.check(address("2001:db8:1:3::1"), now).is_ok());
         for number in 0..50_000u32 {
             failures.note(IpAddr::V4(number.into()), Reason::Unknown, now);
-            let state = failures.state.lock().expect("no panic");
+            let state = failures.state.lock();
             assert!(state.by_address.len() <= REMEMBERED);
         }
     }

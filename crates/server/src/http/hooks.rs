@@ -8,8 +8,8 @@
 
 pub(super) mod receive;
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
@@ -40,7 +40,7 @@ pub(crate) struct Rates {
 impl Rates {
     /// Counts a request, or says how long to wait.
     pub(super) fn take(&self, hook: Uuid, most: u32, now: Instant) -> Result<(), Duration> {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         if windows.len() >= REMEMBERED {
             windows.retain(|_, (began, _)| now.duration_since(*began) < WINDOW);
         }

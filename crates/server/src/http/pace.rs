@@ -11,8 +11,8 @@
 //! - Whatever was read, a workspace may read again after the time for `BURST` and twice `LONGEST`.
 //! - Root keys are not limited.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
@@ -80,7 +80,7 @@ impl Pace {
 
     /// Admits a read and answers what it was charged, or how long its workspace must wait before it may read again.
     fn admit(&self, workspace: WorkspaceId, now: Instant) -> Result<u64, Duration> {
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = self.accounts.lock();
         let Some(account) = accounts.get_mut(&workspace) else { return Ok(0) };
         let wait = account.paid_at.saturating_duration_since(now).saturating_sub(time_for(BURST));
         if !wait.is_zero() {
@@ -97,7 +97,7 @@ impl Pace {
         if estimate == 0 && bytes == 0 {
             return;
         }
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = self.accounts.lock();
         accounts.retain(|_, account| account.paid_at + REMEMBERED > now);
         let account = accounts.entry(workspace).or_insert(Account { paid_at: now, last_bytes: 0 });
         account.paid_at = account.paid_at.checked_sub(time_for(estimate)).unwrap_or(now);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn wait(pace: &Pace, n: u128, now: Instant) -> Duration {
-        let accounts = pace.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let accounts = pace.accounts.lock();
         let paid_at = accounts.get(&workspace(n)).map_or(now, |account| account.paid_at);
         paid_at.saturating_duration_since(now).saturating_sub(time_for(BURST))
     }
@@ -206,6 +206,6 @@ mod tests {
             let later = now + 2 * REMEMBERED * u32::try_from(n).unwrap_or_default();
             pace.settle(workspace(n), 0, PER_SECOND, later);
         }
-        assert_eq!(pace.accounts.lock().unwrap_or_else(PoisonError::into_inner).len(), 1);
+        assert_eq!(pace.accounts.lock().len(), 1);
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! Not here: taking up what the dead left (`takeover`, `orphans`), saying that this one lives (`heartbeat`).
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use parking_lot::Mutex;
+
 use std::time::{Duration, Instant};
 
 use engine::embedded::NAME;
@@ -47,7 +47,7 @@ impl Processes {
     }
 
     fn is_time_to_forget(&self) -> bool {
-        let mut forgot_at = self.forgot_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut forgot_at = self.forgot_at.lock();
         let due = forgot_at.is_none_or(|at| at.elapsed() >= FORGET_EVERY);
         if due {
             *forgot_at = Some(Instant::now());

@@ -13,7 +13,8 @@
 //!
 //! Not here: the table (`store::process::lease`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernel::ids::ProcessId;
@@ -54,7 +55,7 @@ impl Turn {
 
     pub(crate) fn is_held(&self) -> bool {
         let Some(until) = &self.until else { return true };
-        until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| until > Instant::now())
+        until.lock().is_some_and(|until| until > Instant::now())
     }
 
     /// There is only one at a time, so whoever it is looks after everything.
@@ -69,7 +70,7 @@ impl Turn {
 
     fn set(&self, until: Option<Instant>) {
         if let Some(held) = &self.until {
-            *held.lock().unwrap_or_else(PoisonError::into_inner) = until;
+            *held.lock() = until;
             self.changed.send_replace(());
         }
     }

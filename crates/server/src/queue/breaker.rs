@@ -8,7 +8,8 @@
 //!
 //! Not here: when it opens and closes (`kernel::queue::breaker`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -92,7 +93,7 @@ impl Breaker {
 
     /// Looks or changes under the lock, and tells of what changed.
     fn with<T>(&self, step: impl FnOnce(&mut Inner, Duration) -> T) -> T {
-        let mut inner = self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.shared.inner.lock();
         let before = inner.breaker.state().clone();
         let now = self.shared.origin.elapsed();
         let answer = step(&mut inner, now);

@@ -6,8 +6,9 @@
 //!
 //! Not here: claiming (`dispatcher`), what may start (`store::queue::claim`).
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::say;
@@ -46,7 +47,7 @@ pub(crate) struct Promoter {
 
 impl Promoter {
     fn looked_at(&self) -> MutexGuard<'_, HashMap<i16, GatesFrom>> {
-        self.gates_from.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gates_from.lock()
     }
 
     /// Delayed items whose time has come. Answers when to look again, if sooner than the poll.

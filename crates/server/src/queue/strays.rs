@@ -8,8 +8,9 @@
 //!
 //! Not here: runs of the engines that are served (`orphans`, `reconciler`).
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Engine;
@@ -64,11 +65,11 @@ impl Foreign {
 
     /// What is known of runs on other engines, if there are any.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.told.lock().clone()
     }
 
     fn tell(&self, told: Option<String>) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        *self.told.lock() = told;
     }
 }
 
@@ -142,7 +143,7 @@ impl Strays {
 
     /// Those that were missing at an earlier look already, long enough ago.
     fn missing_for_long(&self, missing: &[ExecutionId]) -> Vec<ExecutionId> {
-        let mut since = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.missing.lock();
         let now = Instant::now();
         let before = std::mem::take(&mut *since);
         since.extend(missing.iter().map(|id| (*id, before.get(id).copied().unwrap_or(now))));

@@ -8,7 +8,8 @@
 //!
 //! Not here: one run (`http::queue`), ending what is lost and counting (`reconciler`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;
@@ -66,7 +67,7 @@ impl Watcher {
     /// What is wrong with the runs that were looked at lately.
     async fn some_runs(&self) -> Result<Option<String>, store::Error> {
         let shards: Vec<i16> = (0..SHARDS).collect();
-        let from = *self.from.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = *self.from.lock();
         let runs = self.store.handed_over(&shards, self.after, self.engine.name(), from, LOOKED_AT).await?;
         let full = i64::try_from(runs.len()).is_ok_and(|found| found >= LOOKED_AT);
         let next = runs.last().filter(|_| full).map(|run| run.execution);
@@ -76,7 +77,7 @@ impl Watcher {
                 seen.push((run.execution, Seen::of(run.status, &described)));
             }
         }
-        *self.from.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        *self.from.lock() = next;
         Ok(self.findings.note(Stretch { after: from, to: next }, seen.into_iter()).told())
     }
 }

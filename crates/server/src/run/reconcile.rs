@@ -15,7 +15,8 @@
 
 mod findings;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Described, Engine};
@@ -78,7 +79,7 @@ impl Reconciler {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let Some(alive) = self.alive.borrow().clone() else { return Ok(None) };
         let (Some(noted), true) = (self.engine.place(), self.breaker.is_closed()) else { return Ok(None) };
-        let Place { from, round } = *self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let Place { from, round } = *self.place.lock();
         let runs = self.store.handed_over(&alive.shards, self.after, self.engine.name(), from, MOST).await?;
         let full = i64::try_from(runs.len()).is_ok_and(|found| found >= MOST);
         let next = runs.last().filter(|_| full).map(|run| run.execution);
@@ -117,7 +118,7 @@ impl Reconciler {
     }
 
     fn go_on(&self, place: Place) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        *self.place.lock() = place;
     }
 
     async fn judge_all(&self, runs: Vec<HandedOver>, round: usize) -> Result<Vec<Judged>, String> {

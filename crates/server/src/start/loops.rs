@@ -5,7 +5,8 @@
 //!
 //! Not here: what a loop does (the room of its feature), the shape of a loop (`process::pass`).
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Engine;

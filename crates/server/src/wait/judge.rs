@@ -10,8 +10,9 @@
 //!
 //! Not here: which events are candidates (`store`'s `functions/ask.sql`, `functions/candidate.sql`).
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::compute;
@@ -67,9 +68,9 @@ struct Read {
 impl Judge {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         self.store.look_for_events(BATCH).await?;
-        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last.lock();
         let Some(page) = self.store.take_candidates(last, BATCH, LEASE).await? else { return Ok(None) };
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(page.workspace);
+        *self.last.lock() = Some(page.workspace);
         for (event, error) in &page.unreadable {
             tracing::warn!(workspace = %page.workspace, %event, error, "An event cannot be read: no wait hears of it");
         }
@@ -128,7 +129,7 @@ impl Judge {
             return false;
         }
         let key = (candidate.place.clone(), candidate.event.id);
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failing = self.failing.lock();
         let times = failing.remove(&key).unwrap_or_default() + 1;
         if times >= TRIES {
             return true;

@@ -6,8 +6,8 @@
 //!
 //! Not here: whose turn is next (`store`'s `functions/task.sql`).
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 
 use kernel::ids::WorkspaceId;
 
@@ -21,14 +21,14 @@ pub(crate) struct Places(Mutex<BTreeMap<BTreeSet<String>, WorkspaceId>>);
 impl Places {
     /// Who was served last of these queues.
     pub(crate) fn after(&self, queues: &[String]) -> Option<WorkspaceId> {
-        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = self.0.lock();
         places.get(&set(queues)).copied()
     }
 
     /// Somebody was served; none: nobody was.
     pub(crate) fn served(&self, queues: &[String], workspace: Option<WorkspaceId>) {
         let Some(workspace) = workspace else { return };
-        let (mut places, queues) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), set(queues));
+        let (mut places, queues) = (self.0.lock(), set(queues));
         if places.len() >= MOST && !places.contains_key(&queues) {
             places.pop_first();
         }
@@ -66,6 +66,6 @@ mod tests {
         for n in 0..2 * MOST {
             places.served(&[n.to_string()], Some(workspace(1)));
         }
-        assert_eq!(places.0.lock().expect("whole").len(), MOST);
+        assert_eq!(places.0.lock().len(), MOST);
     }
 }

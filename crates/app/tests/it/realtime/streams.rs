@@ -1,6 +1,7 @@
 //! Event streams: what they tell, to whom, and that one may come back.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::StreamExt;
@@ -44,14 +45,14 @@ impl Stream {
         let task = tokio::spawn(async move {
             let mut bytes = response.bytes_stream();
             while let Some(Ok(chunk)) = bytes.next().await {
-                to.lock().unwrap_or_else(PoisonError::into_inner).push_str(&String::from_utf8_lossy(&chunk));
+                to.lock().push_str(&String::from_utf8_lossy(&chunk));
             }
         });
         Stream { heard, back: after.is_some(), task }
     }
 
     fn events(&self) -> Vec<Event> {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let heard = self.heard.lock().clone();
         let whole = heard.rfind("\n\n").map_or("", |end| &heard[..end]);
         let field = |block: &str, name: &str| {
             let line = block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));

@@ -1,8 +1,9 @@
 //! A small OTLP/HTTP collector: takes spans as JSON and keeps them.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::routing::post;
@@ -48,12 +49,12 @@ impl Collector {
     }
 
     pub(crate) fn spans(&self) -> Vec<Span> {
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.spans.lock().clone()
     }
 }
 
 async fn take(State(collector): State<Collector>, Json(body): Json<Value>) -> Json<Value> {
-    let mut spans = collector.spans.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut spans = collector.spans.lock();
     for span in list(&body["resourceSpans"]).flat_map(|it| list(&it["scopeSpans"])).flat_map(|it| list(&it["spans"])) {
         let text = |field: &str| span[field].as_str().unwrap_or_default().to_owned();
         let field = |it: &Value| Some((it["key"].as_str()?.to_owned(), it["value"].clone()));

@@ -1,6 +1,7 @@
 //! A part of the receiver that gives away all it is told: every header, the query and the body, in every encoding.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -28,7 +29,7 @@ impl Echo {
 
     /// Everything it was told.
     pub(crate) fn told(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -43,7 +44,7 @@ async fn answer(
     let lines: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))).collect();
     let all = format!("{how}\n{query}\n{}\n\n{body}", lines.join("\n"));
-    echo.0.lock().unwrap_or_else(PoisonError::into_inner).push(all.clone());
+    echo.0.lock().push(all.clone());
     let key = headers.get("x-key").cloned();
     let raw = key.as_ref().map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned()).unwrap_or_default();
     match how.as_str() {

@@ -1,11 +1,12 @@
 //! The front of a guarded Temporal: ends TLS, may demand a client's certificate and an API key, and counts what is called.
 //! What it lets through is answered by the real server behind it.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http_body_util::{Either, Empty};
 use hyper::body::{Bytes, Incoming};
@@ -111,13 +112,13 @@ impl Gate {
 
     /// How often a method was called.
     pub(crate) fn calls(&self, method: &str) -> usize {
-        let calls = self.seen.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = self.seen.calls.lock();
         calls.iter().filter(|(path, _)| path.ends_with(&format!("/{method}"))).map(|(_, count)| count).sum()
     }
 
     /// Every `authorization` that was shown, none as an empty one.
     pub(crate) fn credentials(&self) -> Vec<String> {
-        self.seen.credentials.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.seen.credentials.lock().iter().cloned().collect()
     }
 }
 
@@ -180,10 +181,10 @@ impl Seen {
     /// Notes a call; answers whether it may pass.
     fn note(&self, request: &Request<Incoming>, key: Option<&str>, shy: Option<&str>) -> bool {
         let shown = request.headers().get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
-        self.credentials.lock().unwrap_or_else(PoisonError::into_inner).insert(shown.to_owned());
+        self.credentials.lock().insert(shown.to_owned());
         let path = request.uri().path().to_owned();
         let shy = shy.is_some_and(|method| path.ends_with(&format!("/{method}")));
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls.lock();
         let count = calls.entry(path).or_default();
         *count += 1;
         !(shy && *count == 1) && key.is_none_or(|key| shown == format!("Bearer {key}"))

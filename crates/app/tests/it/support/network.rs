@@ -5,11 +5,12 @@
 //! - Whatever a process in it connects to, it reaches: that nothing was reached is the guard's doing.
 //! - Where the system permits no such network its test fails, unless it was told to do without.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::IpAddr;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -94,12 +95,12 @@ impl Network {
 
     /// How often any address but these was connected to, by address.
     pub(crate) fn hits_beside(&self, public: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, usize> {
-        let hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
+        let hits = self.hits.lock();
         hits.iter().filter(|(address, _)| !public.contains(address)).map(|(address, n)| (*address, *n)).collect()
     }
 
     pub(crate) fn hits(&self, address: &str) -> usize {
-        let hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
+        let hits = self.hits.lock();
         hits.get(&address.parse().expect("an address")).copied().unwrap_or(0)
     }
 }
@@ -112,7 +113,7 @@ fn run(program: &str, arguments: &[&str]) {
 async fn listen(listener: TcpListener, hits: Arc<Mutex<BTreeMap<IpAddr, usize>>>) {
     while let Ok((stream, _)) = listener.accept().await {
         let address = stream.local_addr().expect("an address").ip().to_canonical();
-        *hits.lock().unwrap_or_else(PoisonError::into_inner).entry(address).or_default() += 1;
+        *hits.lock().entry(address).or_default() += 1;
         tokio::spawn(serve(stream));
     }
 }

@@ -1,8 +1,9 @@
 //! A child process whose words are kept.
 
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -15,7 +16,7 @@ pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
     pub(crate) fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     pub(crate) fn contain(&self, text: &str) -> bool {
@@ -26,7 +27,7 @@ impl Lines {
         let lines = self.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {
-                lines.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                lines.0.lock().push(line);
             }
         });
     }

@@ -1,9 +1,10 @@
 //! What workflows call: counts every call by its path, holds those under `/hold/` until the gate opens,
 //! takes its time over those under `/slow/`, and answers those under `/nul/` with what no database can hold.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
@@ -85,7 +86,7 @@ impl Receiver {
     }
 
     fn seen(&self, path: &str) -> Vec<Call> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned().unwrap_or_default()
+        self.seen.lock().get(path).cloned().unwrap_or_default()
     }
 
     pub(crate) async fn until_called(&self, path: &str, times: usize) {
@@ -112,7 +113,7 @@ async fn answer(
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let call = Call { idempotency_key: header("idempotency-key"), traceparent: header("traceparent") };
     let number = {
-        let mut seen = receiver.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = receiver.seen.lock();
         let calls = seen.entry(format!("/{kind}/{name}")).or_default();
         calls.push(call);
         calls.len()

@@ -1,6 +1,7 @@
 //! A way to a server that can be cut, and led to another one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ impl Relay {
         let there = Arc::clone(&to);
         let task = tokio::spawn(async move {
             while let Ok((mut from, _)) = listener.accept().await {
-                let to = there.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let to = there.lock().clone();
                 let mut cuts = cuts.clone();
                 cuts.borrow_and_update();
                 tokio::spawn(async move {
@@ -45,7 +46,7 @@ impl Relay {
 
     /// From now on connections lead there.
     pub(crate) fn lead_to(&self, base: &str) {
-        *self.to.lock().unwrap_or_else(PoisonError::into_inner) = host(base);
+        *self.to.lock() = host(base);
         self.cut();
     }
 }

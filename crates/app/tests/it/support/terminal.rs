@@ -1,9 +1,10 @@
 //! A terminal with a command in it, as a person has it.
 
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nix::pty::{Winsize, openpty};
 
@@ -35,7 +36,7 @@ impl Terminal {
             let mut bytes = [0; 4096];
             // Its end is an error once nobody has the other side.
             while let Ok(count @ 1..) = master.read(&mut bytes) {
-                written.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&bytes[..count]);
+                written.lock().extend_from_slice(&bytes[..count]);
             }
         });
         Terminal { child, keyboard, screen }
@@ -43,7 +44,7 @@ impl Terminal {
 
     /// All that was ever written to it.
     pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.screen.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+        String::from_utf8_lossy(&self.screen.lock()).into_owned()
     }
 
     pub(crate) async fn shows(&self, text: &str) {

@@ -1,9 +1,10 @@
 //! A receiver of webhooks: keeps every message with its headers, answers as told, and may keep a sender waiting.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -95,7 +96,7 @@ impl Inbox {
     /// The same, with this body.
     pub(super) fn answer_with(&self, status: u16, headers: &[(&'static str, &str)], body: String) {
         let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push_back((status, headers, body));
+        self.answers.lock().push_back((status, headers, body));
     }
 
     /// Keeps senders waiting for their answers, or lets them go.
@@ -104,7 +105,7 @@ impl Inbox {
     }
 
     pub(super) fn messages(&self) -> Vec<Message> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.messages.lock().clone()
     }
 
     pub(super) async fn until(&self, count: usize) -> Vec<Message> {
@@ -120,10 +121,10 @@ async fn take(State(inbox): State<Inbox>, headers: HeaderMap, body: Bytes) -> Re
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let headers = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
     let message = Message { headers, body: String::from_utf8_lossy(&body).into_owned() };
-    inbox.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+    inbox.messages.lock().push(message);
     let mut held = inbox.held.subscribe();
     let _let_go = held.wait_for(|held| !held).await.is_ok();
-    let answer = inbox.answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let answer = inbox.answers.lock().pop_front();
     let (status, headers, body) = answer.unwrap_or((200, Vec::new(), "taken".to_owned()));
     let mut response = (StatusCode::from_u16(status).expect("a status"), body).into_response();
     response.headers_mut().extend(

@@ -4,9 +4,10 @@
 //! - One channel a topic: a new join replaces the old one, so no change comes twice.
 //! - A channel's scope is asked beside its filters, and before them.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kernel::change::Change;
 use supabase::binding::{self, Binding, Told};
@@ -38,7 +39,7 @@ impl Channel {
 
 impl Channels {
     pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Channel>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Is this change for any channel?

@@ -6,8 +6,9 @@
 //!
 //! Not here: looking (`reconciler`), what is told of one run (`http::queue`, which asks the engine itself).
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Described;
@@ -137,7 +138,7 @@ impl Findings {
     }
 
     fn with<T>(&self, step: impl FnOnce(&mut Found) -> T) -> T {
-        step(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        step(&mut self.0.lock())
     }
 }
 
