@@ -92,8 +92,10 @@ async fn a_deleted_definitions_items_are_found_at_every_stage_and_the_others_are
 #[tokio::test]
 async fn a_start_in_its_transaction_at_the_moment_of_the_deletion_is_found_later() {
     let world = World::new().await;
-    for by_workspace in [true, false] {
-        let (workspace, definition) = world.tenant("FREE").await;
+    // In different shards: what was found of one is not found again with the other.
+    for (by_workspace, shard) in [(true, 1), (false, 2)] {
+        let workspace = world.workspace_weighing("FREE", 1, Some(shard)).await;
+        let definition = world.definition(workspace, Limits::default()).await;
         let mut other = world.database.client().await;
         let open = other.transaction().await.expect("a transaction");
         let sql = "SELECT forebay.enqueue($1, $2)";
