@@ -4,7 +4,8 @@
 //!     with ──resolve(scope)──▶ input ──prepare──▶ Config, at run time
 //!
 //! Invariants
-//! - A kind is one file: its typed configuration, one reader for both moments, and what it decides.
+//! - A kind is one file: its `SPEC`, its typed configuration, one reader for both moments, and what it decides. It has one line in
+//!   the registry below.
 //! - At publishing, a field that holds a template is not judged; at run time everything is.
 //! - Whatever is wrong at run time is a VALIDATION_ERROR, and no message repeats a value.
 //!
@@ -17,6 +18,7 @@ pub mod fail;
 pub mod for_each;
 pub mod http_request;
 pub mod log;
+pub mod registry;
 pub(crate) mod schema;
 pub mod switch;
 pub mod task;
@@ -28,55 +30,55 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::definition::fields::{Fields, Problem, Stage};
-use crate::definition::{Kind, Manner, Node};
-use crate::expression::template::{self, Survey, Template};
+use crate::definition::{Manner, Node};
+use crate::expression::template::{Survey, Template};
 use crate::expression::{Expression, Scope};
 use crate::run::failure::{Class, Failure};
+use registry::{Spec, kinds};
 
-/// A node's configuration, ready to be carried out.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Config {
-    HttpRequest(http_request::Config),
-    Condition(condition::Config),
-    Delay(delay::Config),
-    Transform(transform::Config),
-    Log(log::Config),
-    Fail(fail::Config),
-    Switch(switch::Config),
-    EmitEvent(emit_event::Config),
-    Workflow(workflow::Config),
-    ForEach(for_each::Config),
-    WaitForEvent(wait_for_event::Config),
-    Task(task::Config),
+kinds! {
+    HttpRequest => http_request,
+    Condition => condition,
+    Switch => switch,
+    Transform => transform,
+    Delay => delay,
+    Log => log,
+    Fail => fail,
+    EmitEvent => emit_event,
+    Workflow => workflow,
+    ForEach => for_each,
+    WaitForEvent => wait_for_event,
+    Task => task,
 }
-
-static NOTHING: Value = Value::Null;
 
 /// What is wrong with a configuration before its templates are resolved; pointers start at `with`.
 pub fn check(kind: Kind, with: &Value) -> Vec<Problem> {
-    match kind {
-        Kind::HttpRequest => http_request::check(with),
-        Kind::Condition => condition::check(with),
-        Kind::Delay => delay::check(with),
-        Kind::Transform => transform::check(with),
-        Kind::Log => log::check(with),
-        Kind::Fail => fail::check(with),
-        Kind::Switch => switch::check(with),
-        Kind::EmitEvent => emit_event::check(with),
-        Kind::Workflow => workflow::check(with),
-        Kind::ForEach => for_each::check(with),
-        Kind::WaitForEvent => wait_for_event::check(with),
-        Kind::Task => task::check(with),
-    }
+    (kind.spec().check)(with)
 }
 
 /// The labels a node of this kind may take; none for a kind that does not branch.
 pub fn labels(kind: Kind, with: &Value) -> Vec<String> {
-    match kind {
-        Kind::Condition => vec!["true".to_owned(), "false".to_owned()],
-        Kind::Switch => switch::labels(with),
-        _ => Vec::new(),
-    }
+    (kind.spec().labels)(with)
+}
+
+/// JSON Schema of a kind's `with`.
+pub fn schema(kind: Kind) -> Value {
+    (kind.spec().schema)()
+}
+
+/// The fields of a configuration that may hold secrets.
+pub fn secret_fields(kind: Kind) -> &'static [&'static str] {
+    kind.spec().secret_fields
+}
+
+/// What a configuration looks at, with pointers from `with`.
+pub fn references(kind: Kind, with: &Value) -> Survey {
+    (kind.spec().references)(with)
+}
+
+/// A node's input: its configuration with every template resolved.
+pub fn resolve(kind: Kind, with: &Value, scope: &Scope) -> Result<Value, Failure> {
+    (kind.spec().resolve)(with, scope)
 }
 
 /// A kind, as it is described to people and their editors.
@@ -110,79 +112,11 @@ pub fn describe(kind: Kind) -> Description {
     let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     Description {
         kind: kind.name().to_owned(),
-        summary: summary(kind).to_owned(),
+        summary: kind.spec().summary.to_owned(),
         manner: manner.to_owned(),
         labels: labels(kind, &Value::Null),
         secret_fields: own(secret_fields(kind)),
         schema: schema(kind),
-    }
-}
-
-fn summary(kind: Kind) -> &'static str {
-    match kind {
-        Kind::HttpRequest => "Makes one HTTP call and keeps its status, headers and body.",
-        Kind::Condition => "Takes the branch true or false.",
-        Kind::Switch => "Takes the branch of the first case that fits, or its default.",
-        Kind::Delay => "Waits for a time, or until one; the run needs no process meanwhile.",
-        Kind::Transform => "Makes a value of other values.",
-        Kind::Log => "Leaves a message in the execution's record.",
-        Kind::Fail => "Fails its branch, and is never tried again.",
-        Kind::EmitEvent => "Appends one domain event, once however often it is tried.",
-        Kind::Workflow => "Runs another workflow, as a child in the same slot.",
-        Kind::ForEach => "Performs one node for each item of a list.",
-        Kind::WaitForEvent => "Waits for a person, a callback or a domain event; the run needs no process meanwhile.",
-        Kind::Task => "Has your own worker do something, over HTTP or as a Temporal activity.",
-    }
-}
-
-/// JSON Schema of a kind's `with`.
-pub fn schema(kind: Kind) -> Value {
-    match kind {
-        Kind::HttpRequest => http_request::schema(),
-        Kind::Condition => condition::schema(),
-        Kind::Switch => switch::schema(),
-        Kind::Delay => delay::schema(),
-        Kind::Transform => transform::schema(),
-        Kind::Log => log::schema(),
-        Kind::Fail => fail::schema(),
-        Kind::EmitEvent => emit_event::schema(),
-        Kind::Workflow => workflow::schema(),
-        Kind::ForEach => for_each::schema(),
-        Kind::WaitForEvent => wait_for_event::schema(),
-        Kind::Task => task::schema(),
-    }
-}
-
-/// The part of a configuration whose templates are resolved before the node runs. A condition has
-/// none: its `if` is an expression already.
-pub fn templates(kind: Kind, with: &Value) -> &Value {
-    match kind {
-        Kind::Condition => &NOTHING,
-        // Its cases may hold expressions: they are no templates.
-        Kind::Switch => with.get("value").unwrap_or(&NOTHING),
-        // These resolve their own: parts of them are read as they stand.
-        Kind::ForEach | Kind::WaitForEvent => &NOTHING,
-        _ => with,
-    }
-}
-
-/// The fields of a configuration that may hold secrets: what they hold leaves through the call, and is stored masked.
-pub fn secret_fields(kind: Kind) -> &'static [&'static str] {
-    match kind {
-        Kind::HttpRequest => &["headers", "query", "body", "form", "text"],
-        _ => &[],
-    }
-}
-
-/// What a configuration looks at, with pointers from `with`. (A condition that cannot be read is
-/// a problem of `check`.)
-pub fn references(kind: Kind, with: &Value) -> Survey {
-    match kind {
-        Kind::Condition => condition::references("/if", with.get("if")),
-        Kind::Switch => switch::references(with),
-        Kind::ForEach => for_each::references(with),
-        Kind::WaitForEvent => wait_for_event::references(with),
-        _ => template::survey(templates(kind, with)),
     }
 }
 
@@ -200,21 +134,6 @@ pub fn may_start(node: &Node, scope: &Scope) -> Result<bool, Failure> {
     Ok(expression.test(scope)?)
 }
 
-/// A node's input: its configuration with every template resolved.
-pub fn resolve(kind: Kind, with: &Value, scope: &Scope) -> Result<Value, Failure> {
-    match kind {
-        Kind::Switch => return switch::resolve(with, scope),
-        Kind::ForEach => return for_each::resolve(with, scope),
-        Kind::WaitForEvent => return wait_for_event::resolve(with, scope),
-        _ => {}
-    }
-    let templates = templates(kind, with);
-    if templates.is_null() {
-        return Ok(with.clone());
-    }
-    resolve_all(templates, scope)
-}
-
 /// A configuration without some of its fields.
 fn without(with: &Value, names: &[&str]) -> Value {
     match with {
@@ -227,29 +146,14 @@ fn without(with: &Value, names: &[&str]) -> Value {
 }
 
 fn resolve_all(templates: &Value, scope: &Scope) -> Result<Value, Failure> {
+    if templates.is_null() {
+        return Ok(Value::Null);
+    }
     let template = Template::parse(templates).map_err(|errors| {
         let all: Vec<String> = errors.iter().map(|(pointer, error)| format!("{pointer}: {error}")).collect();
         Failure::new(Class::ValidationError, all.join("; "))
     })?;
     Ok(template.resolve(scope)?)
-}
-
-/// Reads a node's input into what its kind works with.
-pub fn prepare(kind: Kind, input: Value) -> Result<Config, Failure> {
-    Ok(match kind {
-        Kind::HttpRequest => Config::HttpRequest(http_request::prepare(input)?),
-        Kind::Condition => Config::Condition(condition::prepare(input)?),
-        Kind::Delay => Config::Delay(delay::prepare(input)?),
-        Kind::Transform => Config::Transform(transform::prepare(input)?),
-        Kind::Log => Config::Log(log::prepare(input)?),
-        Kind::Fail => Config::Fail(fail::prepare(input)?),
-        Kind::Switch => Config::Switch(switch::prepare(input)?),
-        Kind::EmitEvent => Config::EmitEvent(emit_event::prepare(input)?),
-        Kind::Workflow => Config::Workflow(workflow::prepare(input)?),
-        Kind::ForEach => Config::ForEach(for_each::prepare(input)?),
-        Kind::WaitForEvent => Config::WaitForEvent(wait_for_event::prepare(input)?),
-        Kind::Task => Config::Task(task::prepare(input)?),
-    })
 }
 
 /// How a kind reads its configuration: nothing if a field is wrong or not known yet.

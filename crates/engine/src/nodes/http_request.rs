@@ -99,7 +99,7 @@ impl Call {
 
 impl Unrevealed {
     fn of(spec: &definition::Node, scope: &Scope) -> Option<Unrevealed> {
-        let templates = kind::templates(spec.kind, &spec.with);
+        let templates = &spec.with;
         let template = Template::parse(templates).ok()?;
         let names = template.secrets();
         (!names.is_empty()).then(|| Unrevealed {

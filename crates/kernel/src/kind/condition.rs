@@ -8,7 +8,9 @@
 
 use serde_json::{Value, json};
 
+use super::registry::Spec;
 use super::schema::object;
+use crate::definition::Manner;
 use crate::definition::fields::{Fields, Problem, unreadable};
 use crate::expression::template::{Survey, Template};
 use crate::expression::{Expression, ParseError, Scope};
@@ -22,6 +24,16 @@ pub struct Config {
 }
 
 const FIELDS: &[&str] = &["if"];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec {
+    labels: |_| vec!["true".to_owned(), "false".to_owned()],
+    references: |with| references("/if", with.get("if")),
+    // Its `if` is an expression already.
+    resolve: |with, _| Ok(with.clone()),
+    is_action: false,
+    ..Spec::new("CONDITION", Manner::Computes, "Takes the branch true or false.", schema, check)
+};
 
 /// What `with` must look like.
 pub fn schema() -> Value {

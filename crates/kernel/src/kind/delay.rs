@@ -11,7 +11,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::registry::Spec;
 use super::schema::{duration, late, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Fields, Problem};
 use crate::run::failure::{Class, Failure};
 
@@ -39,6 +41,15 @@ impl Config {
 }
 
 const FIELDS: &[&str] = &["for", "until"];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec::new(
+    "DELAY",
+    Manner::Waits,
+    "Waits for a time, or until one; the run needs no process meanwhile.",
+    schema,
+    check,
+);
 
 /// What `with` must look like.
 pub fn schema() -> Value {

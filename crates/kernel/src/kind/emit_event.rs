@@ -10,7 +10,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+use super::registry::Spec;
 use super::schema::{any, late, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Fields, Problem};
 use crate::event::binding::MAX_TYPE_LEN;
 use crate::job::FACTS;
@@ -33,6 +35,10 @@ pub struct Config {
 /// The stream of a node that does not say another.
 const STREAM_TYPE: &str = "execution";
 const FIELDS: &[&str] = &["type", "data", "metadata", "stream_id", "stream_type"];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec =
+    Spec::new("EMIT_EVENT", Manner::Calls, "Appends one domain event, once however often it is tried.", schema, check);
 
 /// What `with` must look like.
 pub fn schema() -> Value {

@@ -7,7 +7,9 @@
 
 use serde_json::Value;
 
+use super::registry::Spec;
 use super::schema::{any, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Fields, Problem};
 use crate::run::failure::{Class, Failure};
 
@@ -25,6 +27,12 @@ impl Config {
 }
 
 const FIELDS: &[&str] = &["message"];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec {
+    is_action: false,
+    ..Spec::new("FAIL", Manner::Computes, "Fails its branch, and is never tried again.", schema, check)
+};
 
 /// What `with` must look like.
 pub fn schema() -> Value {

@@ -15,9 +15,10 @@
 
 use serde_json::{Map, Value, json};
 
+use super::registry::Spec;
 use super::schema::{late, object};
 use crate::definition::fields::{Code, Fields, Problem};
-use crate::definition::{Kind, Node};
+use crate::definition::{Kind, Manner, Node};
 use crate::expression::Scope;
 use crate::expression::template::{self, Survey};
 use crate::run::failure::{Class, Failure};
@@ -56,9 +57,19 @@ const FIELDS: &[&str] = &["items", "parallel", "on_item_error", "do"];
 const ON_ITEM_ERROR: &[(&str, OnItemError)] =
     &[("fail", OnItemError::Fail), ("continue", OnItemError::Continue), ("collect", OnItemError::Collect)];
 
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec {
+    references,
+    resolve,
+    retry: |profiles| profiles.work.once(),
+    is_tried_once: true,
+    is_action: false,
+    ..Spec::new("FOR_EACH", Manner::Loops, "Performs one node for each item of a list.", schema, check)
+};
+
 /// What `with` must look like.
 pub fn schema() -> Value {
-    let kinds: Vec<&str> = Kind::ALL.iter().filter(|kind| kind.is_action()).map(|kind| kind.name()).collect();
+    let kinds: Vec<&str> = Kind::ALL.iter().filter(|kind| kind.spec().is_action).map(|kind| kind.name()).collect();
     let does = json!({
         "description": "What is done for each item: a node without key, needs, when and on_error, with item and index to look at.",
         "type": "object", "required": ["kind"], "properties": { "kind": { "enum": kinds }, "with": {} },
@@ -120,7 +131,7 @@ pub(crate) fn stored(action: &Node) -> Value {
 pub(crate) fn inner(with: &Value) -> Option<(Kind, &Value)> {
     static NONE: Value = Value::Null;
     let does = with.get("do")?;
-    let kind = Kind::parse(does.get("kind")?.as_str()?).filter(|kind| kind.is_action())?;
+    let kind = Kind::parse(does.get("kind")?.as_str()?).filter(|kind| kind.spec().is_action)?;
     Some((kind, does.get("with").unwrap_or(&NONE)))
 }
 

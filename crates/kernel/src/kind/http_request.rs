@@ -11,7 +11,9 @@
 use serde_json::{Map, Value, json};
 use zeroize::Zeroize;
 
+use super::registry::Spec;
 use super::schema::{any, late, named, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Code, Fields, Problem, child};
 use crate::expression::type_name;
 use crate::run::failure::Failure;
@@ -85,6 +87,19 @@ impl Config {
 
 const FIELDS: &[&str] =
     &["method", "url", "headers", "query", "body", "form", "text", "expect_status", "max_response_bytes"];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec {
+    secret_fields: &["headers", "query", "body", "form", "text"],
+    retry: |profiles| profiles.http,
+    ..Spec::new(
+        "HTTP_REQUEST",
+        Manner::Calls,
+        "Makes one HTTP call and keeps its status, headers and body.",
+        schema,
+        check,
+    )
+};
 
 /// What `with` must look like.
 pub fn schema() -> Value {

@@ -8,7 +8,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::registry::Spec;
 use super::schema::{any, late, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Fields, Problem};
 use crate::run::failure::Failure;
 
@@ -35,6 +37,10 @@ pub struct Config {
 const FIELDS: &[&str] = &["message", "level", "data"];
 const LEVELS: &[(&str, Level)] =
     &[("debug", Level::Debug), ("info", Level::Info), ("warn", Level::Warn), ("error", Level::Error)];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec =
+    Spec::new("LOG", Manner::Computes, "Leaves a message in the execution's record.", schema, check);
 
 /// What `with` must look like.
 pub fn schema() -> Value {

@@ -17,7 +17,9 @@
 use serde_json::{Map, Value, json};
 
 use super::condition;
+use super::registry::Spec;
 use super::schema::{any, early, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Fields, Problem, Stage, child, unreadable};
 use crate::expression::template::{self, Survey};
 use crate::expression::{Expression, Scope, is_same};
@@ -77,6 +79,21 @@ fn is_one_of(value: &Value, values: &[Value]) -> Result<bool, Failure> {
 
 const FIELDS: &[&str] = &["value", "cases", "default"];
 const CASE_FIELDS: &[&str] = &["equals", "if", "label"];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec {
+    labels,
+    references,
+    resolve,
+    is_action: false,
+    ..Spec::new(
+        "SWITCH",
+        Manner::Computes,
+        "Takes the branch of the first case that fits, or its default.",
+        schema,
+        check,
+    )
+};
 
 /// What `with` must look like.
 pub fn schema() -> Value {

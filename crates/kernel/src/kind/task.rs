@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::registry::Spec;
 use super::schema::{any, duration, early, late, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Fields, Problem};
 use crate::run::failure::{Class, Failure};
 
@@ -43,6 +45,15 @@ pub struct Activity {
 
 const FIELDS: &[&str] = &["queue", "input", "lease", "activity"];
 const ACTIVITY_FIELDS: &[&str] = &["task_queue", "type"];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec::new(
+    "TASK",
+    Manner::Asks,
+    "Has your own worker do something, over HTTP or as a Temporal activity.",
+    schema,
+    check,
+);
 
 /// What `with` must look like.
 pub fn schema() -> Value {

@@ -7,7 +7,9 @@
 
 use serde_json::Value;
 
+use super::registry::Spec;
 use super::schema::{any, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Fields, Problem};
 use crate::run::failure::Failure;
 
@@ -18,6 +20,9 @@ pub struct Config {
 }
 
 const FIELDS: &[&str] = &["value"];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec::new("TRANSFORM", Manner::Computes, "Makes a value of other values.", schema, check);
 
 /// What `with` must look like.
 pub fn schema() -> Value {

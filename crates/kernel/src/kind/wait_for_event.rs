@@ -18,7 +18,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::condition;
+use super::registry::Spec;
 use super::schema::{any, early, late, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Code, Fields, Problem, unreadable};
 use crate::definition::inputs::{self, Inputs};
 use crate::event::binding::MAX_TYPE_LEN;
@@ -50,6 +52,21 @@ pub enum OnTimeout {
 
 const FIELDS: &[&str] = &["data", "event", "match", "on_timeout", "default"];
 const ON_TIMEOUT: &[(&str, OnTimeout)] = &[("fail", OnTimeout::Fail), ("continue", OnTimeout::Continue)];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec {
+    references,
+    resolve,
+    retry: |profiles| profiles.work.once(),
+    is_tried_once: true,
+    ..Spec::new(
+        "WAIT_FOR_EVENT",
+        Manner::Asks,
+        "Waits for a person, a callback or a domain event; the run needs no process meanwhile.",
+        schema,
+        check,
+    )
+};
 
 /// What `with` must look like.
 pub fn schema() -> Value {

@@ -9,7 +9,9 @@
 
 use serde_json::{Value, json};
 
+use super::registry::Spec;
 use super::schema::{any, late, object};
+use crate::definition::Manner;
 use crate::definition::fields::{Fields, Problem};
 use crate::execution;
 use crate::execution::generation;
@@ -43,6 +45,12 @@ pub fn trigger(parent: ExecutionId, node: &NodeKey, iteration: i32, generation: 
 }
 
 const FIELDS: &[&str] = &["workflow", "version", "input", "detached"];
+
+/// What the kind says of itself.
+pub(super) const SPEC: Spec = Spec {
+    retry: |profiles| profiles.work.once(),
+    ..Spec::new("WORKFLOW", Manner::Spawns, "Runs another workflow, as a child in the same slot.", schema, check)
+};
 
 /// What `with` must look like.
 pub fn schema() -> Value {

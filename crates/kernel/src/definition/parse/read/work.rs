@@ -64,8 +64,8 @@ pub(super) fn read_action(with: &mut Value, at: &str, defaults: Defaults, proble
     let before = fields.problems.len();
     let work = read(&mut fields, defaults);
     let description = short_text(&mut fields, "description", MAX_DESCRIPTION_LEN);
-    if let Some(kind) = work.kind.filter(|kind| !kind.is_action()) {
-        let all: Vec<&str> = Kind::ALL.iter().filter(|kind| kind.is_action()).map(|kind| kind.name()).collect();
+    if let Some(kind) = work.kind.filter(|kind| !kind.spec().is_action) {
+        let all: Vec<&str> = Kind::ALL.iter().filter(|kind| kind.spec().is_action).map(|kind| kind.name()).collect();
         let message = format!("{} cannot be done for each item: use one of {}", kind.name(), all.join(", "));
         fields.refuse(Code::BadConfig, "kind", message);
     }
@@ -81,7 +81,7 @@ pub(super) fn read_action(with: &mut Value, at: &str, defaults: Defaults, proble
 fn tries(fields: &mut Fields<'_, '_>, kind: Option<Kind>, delivery: Delivery, defaults: Defaults) -> Policy {
     let own = retry::read(fields);
     let kind = kind.unwrap_or(STAND_IN);
-    let once = kind.is_tried_once() || delivery == Delivery::AtMostOnce;
+    let once = kind.spec().is_tried_once || delivery == Delivery::AtMostOnce;
     if once && fields.get("retry").is_some() && own.tries_again() {
         let why = match delivery {
             Delivery::AtMostOnce => "a node that is performed at most once is not tried again",
