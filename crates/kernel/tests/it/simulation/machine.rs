@@ -1,4 +1,4 @@
-//! One run in the hands of an engine: the kernel's `Run`, and the work it ordered.
+//! One run in the hands of an engine: the kernel's `Orchestration`, and the work it ordered.
 //!
 //! Invariants
 //! - A fact is stored before it is acted on: effects wait in `unsaved` until the store has them.
@@ -6,7 +6,8 @@
 //! - The embedded engine drops a run whose store answers no, or not at all; what is stored decides.
 //!   A remote engine is durable and repeats the step.
 //!
-//! Not here: doing the work (`work`), who steps a machine and what takes it away (`process`, `remote`).
+//! Not here: doing the work (`work`), who steps a machine and what takes it away (`process`, `remote`), loops and children
+//! (`orchestration::tree`).
 
 mod work;
 
@@ -16,8 +17,9 @@ use std::sync::Arc;
 use kernel::definition::Kind;
 use kernel::definition::plan::NodeIx;
 use kernel::execution;
+use kernel::orchestration::{Effect, Event, Orchestration, Row, Target};
 use kernel::run::node::{self, End};
-use kernel::run::{Effect, Event, Open, Outcome, Run};
+use kernel::run::{Open, Outcome, Stop};
 
 use super::mutant::Mutant;
 use super::random::{Random, mix};
@@ -63,7 +65,7 @@ pub(crate) enum After {
 pub(crate) struct Machine {
     pub(crate) ix: Ix,
     fence: Fence,
-    run: Run,
+    run: Orchestration,
     work: Vec<Work>,
     inbox: VecDeque<Event>,
     /// Events on their way a second time.
@@ -79,7 +81,7 @@ impl Machine {
         let (stop, settled, open) = store.load(ix);
         let plan = Arc::clone(&store.executions[ix].plan);
         let waiting: Vec<Open> = open.iter().filter(|open| open.waiting).copied().collect();
-        let (run, effects) = Run::resume(plan, execution_id(ix), stop, settled, open);
+        let (run, effects) = Orchestration::resume(plan, execution_id(ix), stop, rows(settled, open));
         let mut machine = Machine {
             ix,
             fence,
@@ -93,7 +95,7 @@ impl Machine {
         };
         if stop.is_none() {
             for Open { node, attempt, .. } in waiting {
-                machine.wait(store, node, Event::RetryDue { node, attempt });
+                machine.wait(store, node, Event::RetryDue { at: Target::node(node), attempt });
             }
         }
         machine
@@ -112,7 +114,7 @@ impl Machine {
         }
         if hands.store.executions[self.ix].cancel_requested && !self.heard_cancel && hands.random.one_in(2) {
             self.heard_cancel = true;
-            self.inbox.push_back(Event::CancelRequested);
+            self.inbox.push_back(Event::Stopped(Stop::Cancel));
         }
         if !self.echoes.is_empty() && hands.random.one_in(4) {
             let echo = self.echoes.swap_remove(hands.random.below(self.echoes.len()));
@@ -172,7 +174,7 @@ impl Machine {
     fn fact(&self, store: &Store, effect: &Effect) -> Option<Fact> {
         let bare = |node, step| Fact { node, step, attempt: None, next_at: None, end: None };
         Some(match effect {
-            Effect::Settle { node, end } => {
+            Effect::Settle { at, end } => {
                 let step = match end {
                     End::Completed { .. } => node::Step::Succeed,
                     End::Failed { .. } => node::Step::Fail,
@@ -180,38 +182,41 @@ impl Machine {
                     End::Canceled => node::Step::Cancel,
                     End::Lost => node::Step::Lose,
                 };
-                Fact { end: Some(end.clone()), ..bare(*node, step) }
+                Fact { end: Some(end.clone()), ..bare(at.node, step) }
             }
-            Effect::Perform { node, attempt } => {
-                let is_delay = self.run.plan().node(*node).kind == Kind::Delay;
-                let delay = 1_000 + mix(self.ix as u64 * 64 + *node as u64) % 12_000;
+            Effect::Perform { at, attempt } => {
+                let is_delay = self.run.run().plan().node(at.node).kind == Kind::Delay;
+                let delay = 1_000 + mix(self.ix as u64 * 64 + at.node as u64) % 12_000;
                 let next_at = is_delay.then_some(store.now + delay);
-                Fact { attempt: Some(*attempt), next_at, ..bare(*node, node::Step::Perform) }
+                Fact { attempt: Some(*attempt), next_at, ..bare(at.node, node::Step::Perform) }
             }
-            Effect::Wait { node, attempt, wait } => {
+            Effect::Wait { at, attempt, wait } => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 let next_at = Some(store.now + wait);
-                Fact { attempt: Some(*attempt), next_at, ..bare(*node, node::Step::Wait) }
+                Fact { attempt: Some(*attempt), next_at, ..bare(at.node, node::Step::Wait) }
             }
-            Effect::Abort { .. } | Effect::Finish(_) => return None,
+            _ => return None,
         })
     }
 
     fn carry_out(&mut self, hands: &mut Hands<'_>, effect: Effect) {
         match effect {
-            Effect::Settle { node, .. } => self.forget(hands.receiver, node),
-            Effect::Perform { node, attempt } => {
-                if self.run.plan().node(node).kind == Kind::Delay {
-                    self.wait(hands.store, node, Event::NodeSucceeded { node, attempt, took: None });
+            Effect::Settle { at, .. } => self.forget(hands.receiver, at.node),
+            Effect::Perform { at, attempt } => {
+                if self.run.run().plan().node(at.node).kind == Kind::Delay {
+                    self.wait(hands.store, at.node, Event::Succeeded { at, attempt, took: None });
                 } else {
-                    self.work.push(Work::new(node, attempt, Stage::Ready));
+                    self.work.push(Work::new(at.node, attempt, Stage::Ready));
                 }
             }
-            Effect::Wait { node, attempt, .. } => self.wait(hands.store, node, Event::RetryDue { node, attempt }),
-            Effect::Abort { node } => {
-                self.forget(hands.receiver, node);
-                let event = self.aborted(hands.store, node);
+            Effect::Wait { at, attempt, .. } => self.wait(hands.store, at.node, Event::RetryDue { at, attempt }),
+            Effect::Abort { at } => {
+                self.forget(hands.receiver, at.node);
+                let event = self.aborted(hands.store, at.node);
                 self.inbox.push_back(event);
+            }
+            Effect::Find { .. } | Effect::StopChild { .. } | Effect::Collect { .. } => {
+                unreachable!("there are no children and no loops here")
             }
             Effect::Finish(outcome) => {
                 self.closing = Some(match outcome {
@@ -232,9 +237,9 @@ impl Machine {
         {
             store.judge.saw("abort of a node that has settled");
             let attempt = store.executions[self.ix].nodes[node].attempt;
-            return Event::NodeSucceeded { node, attempt, took };
+            return Event::Succeeded { at: Target::node(node), attempt, took };
         }
-        Event::NodeAborted { node, begun: true }
+        Event::Aborted { at: Target::node(node), begun: true }
     }
 
     fn close(&mut self, hands: &mut Hands<'_>, step: execution::Step) -> After {
@@ -281,12 +286,26 @@ impl Machine {
 
     /// The event as if it were of the attempt that is open now: what a mutant makes of it.
     fn as_news(&self, store: &Store, mut event: Event) -> Event {
-        if let Event::NodeSucceeded { node, attempt, .. }
-        | Event::NodeFailed { node, attempt, .. }
-        | Event::RetryDue { node, attempt } = &mut event
+        if let Event::Succeeded { at, attempt, .. }
+        | Event::Failed { at, attempt, .. }
+        | Event::RetryDue { at, attempt } = &mut event
         {
-            *attempt = store.executions[self.ix].nodes[*node].attempt;
+            *attempt = store.executions[self.ix].nodes[at.node].attempt;
         }
         event
     }
+}
+
+/// What is stored, as a machine takes it up.
+fn rows(settled: Vec<(NodeIx, End)>, open: Vec<Open>) -> impl Iterator<Item = Row> {
+    let settled = settled.into_iter().map(|(node, end)| {
+        let status = end.status();
+        let label = if let End::Completed { took } = end { took } else { None };
+        Row { node, status, label, attempt: 0 }
+    });
+    let open = open.into_iter().map(|Open { node, attempt, waiting }| {
+        let status = if waiting { node::Status::Retrying } else { node::Status::Running };
+        Row { node, status, label: None, attempt }
+    });
+    settled.chain(open)
 }

@@ -9,7 +9,7 @@
 //! Not here: what an event does to the run (`machine`).
 
 use kernel::definition::plan::NodeIx;
-use kernel::run::Event;
+use kernel::orchestration::{Event, Target};
 use kernel::run::node::End;
 
 use super::{After, Hands, Machine};
@@ -92,7 +92,8 @@ impl Machine {
                 Fence::Run(run) => match hands.store.fetch(ix, run, node) {
                     Fetched::Gone => return After::Lost,
                     Fetched::Already(End::Completed { took }) => {
-                        return self.tell(hands, Event::NodeSucceeded { node, attempt: work.attempt, took });
+                        return self
+                            .tell(hands, Event::Succeeded { at: Target::node(node), attempt: work.attempt, took });
                     }
                     Fetched::Already(_) => return After::Going,
                     Fetched::Go(fence) => work.stage = Stage::Fetched { fence, until: now + ACTIVITY_LEASE },
@@ -120,7 +121,7 @@ impl Machine {
         let node = work.node;
         let attempt = work.attempt;
         let answer = if work.stale {
-            Some(hands.receiver.would_answer(self.run.plan(), self.ix, node, attempt))
+            Some(hands.receiver.would_answer(self.run.run().plan(), self.ix, node, attempt))
         } else {
             hands.receiver.answer(hands.store, delivery)
         };
@@ -130,9 +131,9 @@ impl Machine {
                 self.work.push(work);
                 After::Going
             }
-            Some(Answer::Done(took)) => self.tell(hands, Event::NodeSucceeded { node, attempt, took }),
+            Some(Answer::Done(took)) => self.tell(hands, Event::Succeeded { at: Target::node(node), attempt, took }),
             Some(Answer::Failed(failure)) if !work.stale => {
-                self.tell(hands, Event::NodeFailed { node, attempt, failure })
+                self.tell(hands, Event::Failed { at: Target::node(node), attempt, failure })
             }
             _ => After::Going,
         }
@@ -150,7 +151,7 @@ impl Machine {
             return After::Going;
         }
         let End::Completed { took } = end else { return After::Going };
-        self.tell(hands, Event::NodeSucceeded { node, attempt: work.attempt, took })
+        self.tell(hands, Event::Succeeded { at: Target::node(node), attempt: work.attempt, took })
     }
 
     pub(super) fn forget(&mut self, receiver: &mut Receiver, node: NodeIx) {
