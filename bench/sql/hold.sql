@@ -1,5 +1,5 @@
--- A dispatcher that is named here is kept waiting where it is about to store that an item was dispatched: the engine has
--- answered, nothing is committed. It waits before it has locked anything.
+-- A dispatcher that is named here is kept waiting where it is about to store that an item was dispatched: the engine
+-- has answered, nothing is committed. It waits before it has locked anything.
 CREATE TABLE chaos_hold (name text PRIMARY KEY);
 
 CREATE FUNCTION chaos_hold() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -1,5 +1,5 @@
--- What the judge of long-running work wants noted, inside the transactions that it judges: the first and every later completion of a
--- node, and what became of its asks.
+-- What the judge of long-running work wants noted, inside the transactions that it judges: the first and every later
+-- completion of a node, and what became of its asks.
 CREATE TABLE chaos_done (
     seq bigint GENERATED ALWAYS AS IDENTITY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),

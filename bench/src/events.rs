@@ -1,10 +1,12 @@
 //! The feed measured: how soon a change is told to those who follow it, and what it costs those who do not.
 //!
 //! Invariants
-//! - A latency is from just before the statement is sent to when a subscriber has its message: more than from the commit.
+//! - A latency is from just before the statement is sent to when a subscriber has its message: more than from the
+//!   commit.
 //! - The cost is the dispatch benchmark's, with the log and without, in turns in one run. Without means without: the
 //!   statements that write it are taken out of the functions, in a database made for that.
-//! - Both promises are judged: p99 of 100 subscribers at 100 changes a second, and the share of throughput that is lost.
+//! - Both promises are judged: p99 of 100 subscribers at 100 changes a second, and the share of throughput that is
+//!   lost.
 //!
 //! Not here: that nothing is missed or told twice (tests).
 

@@ -1,5 +1,5 @@
-//! Expressions measured: what typical ones cost beside the interpreter of the crate that parses them, and how soon attacks
-//! are stopped.
+//! Expressions measured: what typical ones cost beside the interpreter of the crate that parses them, and how soon
+//! attacks are stopped.
 //!
 //! Invariants
 //! - Both sides evaluate the same parsed expressions over the same data, in the same run.

@@ -3,8 +3,8 @@
 //! Invariants
 //! - Every loop has a server process of its own: its peak of memory is that loop's.
 //! - Baselines come from the same run: bare calls to the same receiver, an idle server, a wake-up among few.
-//! - Two promises are judged: memory does not grow with the list, and what is done is not done again after a kill. The other figures
-//!   are told.
+//! - Two promises are judged: memory does not grow with the list, and what is done is not done again after a kill. The
+//!   other figures are told.
 //!
 //! Not here: that every execution ends as it must while processes die (`chaos::long`).
 

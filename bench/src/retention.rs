@@ -2,14 +2,15 @@
 //!
 //! Invariants
 //! - Executions are kept for seconds, and 100,000 old ones that wait lie in front of everything that ends.
-//! - Both rates are counted in the tables, not by the service: what was accepted, less what waits, has ended; what was accepted, less
-//!   what is still there, is deleted.
-//! - An execution may be deleted `KEPT` after its end. So the deletions of five minutes are compared with the ends of the five minutes
-//!   that began `KEPT` earlier: both count the same executions, and a change of the load in between does not count as a backlog.
-//! - The measured part begins and ends at the end of a walk, found as the look at which the fewest executions are overdue.
-//!   It begins some time after the first deletion, when the load has reached its full speed.
-//! - One promise is judged: retired ÷ ended is at least 1, less what the ends of two walks may differ by. Then the number of overdue
-//!   executions does not grow.
+//! - Both rates are counted in the tables, not by the service: what was accepted, less what waits, has ended; what was
+//!   accepted, less what is still there, is deleted.
+//! - An execution may be deleted `KEPT` after its end. So the deletions of five minutes are compared with the ends of
+//!   the five minutes that began `KEPT` earlier: both count the same executions, and a change of the load in between
+//!   does not count as a backlog.
+//! - The measured part begins and ends at the end of a walk, found as the look at which the fewest executions are
+//!   overdue. It begins some time after the first deletion, when the load has reached its full speed.
+//! - One promise is judged: retired ÷ ended is at least 1, less what the ends of two walks may differ by. Then the
+//!   number of overdue executions does not grow.
 //!
 //! Not here: which executions may be deleted (the store's tests).
 
@@ -199,7 +200,8 @@ impl Looks<'_> {
         }
     }
 
-    /// How many might have been deleted by then: they had ended `KEPT` earlier. Between two looks executions end evenly.
+    /// How many might have been deleted by then: they had ended `KEPT` earlier. Between two looks executions end
+    /// evenly.
     fn due(&self, look: Look) -> i64 {
         let Some(at) = look.at.checked_sub(KEPT) else { return 0 };
         let later = self.all.partition_point(|one| one.at <= at);
@@ -216,7 +218,8 @@ impl Looks<'_> {
     }
 }
 
-/// Counts in one statement, so that all is of one moment. What was accepted is read before it: neither count is too high.
+/// Counts in one statement, so that all is of one moment. What was accepted is read before it: neither count is too
+/// high.
 async fn look(world: &World, churn: &Churn, waiting: i64) -> Result<Look> {
     let sql = "SELECT (SELECT count(*) FROM workflow_execution), (SELECT count(*) FROM execution_queue WHERE stage IN (0, 5))";
     let accepted = churn.accepted();

@@ -1,8 +1,10 @@
 //! Temporal measured: what the service around it costs, beside a client and a workflow that do without.
 //!
 //! Invariants
-//! - Both sides of a comparison take turns on one server, and the ratio is the median over pairs: what drifts decides nothing.
-//! - Commits of PostgreSQL are flushed; the server is Temporal's own for development, in memory, with the flags that are told.
+//! - Both sides of a comparison take turns on one server, and the ratio is the median over pairs: what drifts decides
+//!   nothing.
+//! - Commits of PostgreSQL are flushed; the server is Temporal's own for development, in memory, with the flags that
+//!   are told.
 //! - Two promises are judged: starts at no less than 0.8 of a bare client's rate, on a full run, and outputs that stay
 //!   out of history. The other figures are told.
 //!

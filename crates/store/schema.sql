@@ -149,8 +149,8 @@ BEGIN
                              p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
             AS start(id, workspace_id, definition_id, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version,
                      rerun_of, ord)),
-    -- What each start means by its definition: the version it runs, and whether a limit or a pause may hold it back. A batch is mostly of
-    -- one definition: it is looked up once.
+    -- What each start means by its definition: the version it runs, and whether a limit or a pause may hold it back. A
+    -- batch is mostly of one definition: it is looked up once.
     versions AS MATERIALIZED (
         SELECT meant.workspace_id, meant.definition_id, meant.version, pinned.id AS version_id, pinned.timeout_ms,
                living.concurrency IS NOT NULL OR living.status <> 'ACTIVE' AS limited
@@ -326,7 +326,8 @@ CREATE FUNCTION forebay.event_waited() RETURNS trigger
     SET enable_seqscan TO 'off'
     AS $$
 BEGIN
-    -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged for those of then.
+    -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged
+    -- for those of then.
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
         SELECT 1 FROM forebay.workflow_execution_ask a
          WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
@@ -562,7 +563,8 @@ BEGIN
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
+        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says
+        -- which event it means:
         -- the first with its id, stream and type.
         INSERT INTO forebay.workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
         SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
@@ -1473,7 +1475,8 @@ BEGIN
         v_want := least(v_each, v_left);
         v_at := '-infinity';
         v_id := v_nil;
-        -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the next ones.
+        -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the
+        -- next ones.
         WHILE v_want > 0 LOOP
             -- A few at a time, because the answer ends where it becomes large.
             v_step := least(v_want, 8);

@@ -64,7 +64,8 @@ enum Name {
     Long,
     /// Every process is full and one after the other is killed: their runs and a quiet workspace do not wait.
     Crowded,
-    /// Rows are deleted by hand, the engine is another, every statement fails in every way that passes: nothing is lost, doubled or failed by it.
+    /// Rows are deleted by hand, the engine is another, every statement fails in every way that passes: nothing is
+    /// lost, doubled or failed by it.
     Strays,
     /// Clients that mean no good: others are served as before, and no border is crossed.
     Strangers,

@@ -1,4 +1,5 @@
-//! Asks the service until it answers, whichever of its processes lives: what is not one of them knows where they listen from a file.
+//! Asks the service until it answers, whichever of its processes lives: what is not one of them knows where they listen
+//! from a file.
 //!
 //! Invariants
 //! - What was not answered is asked again, of the next process; the answer says whether that happened.

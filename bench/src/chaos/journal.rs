@@ -1,7 +1,8 @@
 //! What a worker did, written down by itself: a line before and after each thing it asks for.
 //!
 //! Invariants
-//! - A line is on the disk before what follows it is done: whatever ended a piece of work, its worker had written that it would ask.
+//! - A line is on the disk before what follows it is done: whatever ended a piece of work, its worker had written that
+//!   it would ask.
 //! - A worker that dies leaves whole lines, but perhaps for the last.
 //!
 //! Not here: what a line says (`mixed::journal`, `long::worker`).

@@ -1,5 +1,6 @@
-//! Long: children, loops, approvals, events and tasks, while servers and workers are killed and paused: each execution ends once as it was
-//! planned to, nothing that is recorded completed is performed again, no wait is answered twice, limits hold.
+//! Long: children, loops, approvals, events and tasks, while servers and workers are killed and paused: each execution
+//! ends once as it was planned to, nothing that is recorded completed is performed again, no wait is answered twice,
+//! limits hold.
 //!
 //!     plans ──▶ starts, answers, events, cancels │ servers │ workers of tasks ──▶ quiet ──▶ audit
 //!

@@ -1,12 +1,14 @@
-//! Mixed workers: two of ours, two over HTTP and two in plain SQL take the same jobs, are killed, and those over HTTP are paused
-//! beyond their lease: each job ends once, and fails exactly as often as it is planned to.
+//! Mixed workers: two of ours, two over HTTP and two in plain SQL take the same jobs, are killed, and those over HTTP
+//! are paused beyond their lease: each job ends once, and fails exactly as often as it is planned to.
 //!
 //!     events by SQL and by the API ──▶ jobs ──▶ ours │ HTTP │ plain SQL ──▶ quiet ──▶ audit, rebuild
 //!
 //! Invariants
-//! - Jobs of the shared type are for all six; those of the other have no definition, and are for the four that are not ours.
+//! - Jobs of the shared type are for all six; those of the other have no definition, and are for the four that are not
+//!   ours.
 //! - A run goes on until each sort was killed and two paused workers woke to find their jobs gone.
-//! - How a job is to go is planned before it is there; what is judged is what the workers themselves wrote down and the facts.
+//! - How a job is to go is planned before it is there; what is judged is what the workers themselves wrote down and the
+//!   facts.
 //!
 //! Not here: how it is judged (`judge`), what is done to the workers (`nemesis`), what a worker does (`worker`).
 

@@ -4,8 +4,8 @@
 //! (`late.sql`), which is how a zombie's last word comes after its successor has begun.
 //!
 //! Invariants
-//! - A mutant changes only the run's own database, what its engine is asked or answers, or a setting; texts are changed where
-//!   they say what is expected, or not at all.
+//! - A mutant changes only the run's own database, what its engine is asked or answers, or a setting; texts are changed
+//!   where they say what is expected, or not at all.
 //! - The schedule of a mutant's run is the one of a run without it.
 
 use std::time::Duration;

@@ -6,8 +6,8 @@
 //! - Attacks come from addresses of their own (127.0.0.66 and up), and the load from 127.0.0.1: as in life, an attacker
 //!   is not its victim. All traffic stays on the loopback interface, and each attack is bounded in count and time.
 //! - What is judged: how long `/healthz` and other workspaces' executions take during each attack, how much memory the
-//!   process takes in all, whether anything forbidden was called, whether a workspace's border was crossed, and how much
-//!   `/metrics` grew.
+//!   process takes in all, whether anything forbidden was called, whether a workspace's border was crossed, and how
+//!   much `/metrics` grew.
 //! - Times are judged in the full form only, on a machine that does nothing else; the short form shows them.
 //! - An attack that was not sent is a failure of the harness, not a success.
 //!

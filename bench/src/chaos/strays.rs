@@ -1,5 +1,5 @@
-//! Strays: rows that somebody deleted, runs of an engine that is no longer there, and trouble with the database at every statement. Whatever
-//! was accepted ends once, as if nothing had happened, and no slot stays taken.
+//! Strays: rows that somebody deleted, runs of an engine that is no longer there, and trouble with the database at
+//! every statement. Whatever was accepted ends once, as if nothing had happened, and no slot stays taken.
 //!
 //!     rounds: load, every statement fails in every way that passes ──▶ quiet ──▶ rows are deleted, engines changed ──▶ audit
 //!

@@ -1,4 +1,5 @@
-//! Processes that were paused beyond their lease: what they had sent, or send in the moment they wake, cannot be called back.
+//! Processes that were paused beyond their lease: what they had sent, or send in the moment they wake, cannot be called
+//! back.
 //!
 //! Not here: what such a request is judged as (`judge`, `long::judge`).
 
@@ -33,8 +34,8 @@ impl<'a> Zombies<'a> {
         Zombies { owners, pauses }
     }
 
-    /// Was a request of this execution, from then to then, sent by a process that owned the run when it was paused, and lost it
-    /// meanwhile?
+    /// Was a request of this execution, from then to then, sent by a process that owned the run when it was paused, and
+    /// lost it meanwhile?
     pub(super) fn sent(&self, execution: Uuid, begin: i64, end: Option<i64>) -> bool {
         let Some(owners) = self.owners.get(&execution) else { return false };
         self.pauses.iter().any(|pause| {

@@ -37,8 +37,8 @@ pub(crate) struct Lifecycle {
     pub(super) statements: Option<f64>,
 }
 
-/// Lets the service run executions while they are being accepted; from the first to the last. Before that, what is to be done with
-/// the service; what comes of it is kept until the end.
+/// Lets the service run executions while they are being accepted; from the first to the last. Before that, what is to
+/// be done with the service; what comes of it is kept until the end.
 pub(crate) async fn measure<T>(
     world: &World,
     scale: Scale,

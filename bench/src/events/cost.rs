@@ -1,7 +1,8 @@
 //! What the change log costs the whole life of an execution.
 //!
 //! Invariants
-//! - Three ways in turns: without the log; with it, as everybody has it; and with somebody who reads every change of it.
+//! - Three ways in turns: without the log; with it, as everybody has it; and with somebody who reads every change of
+//!   it.
 //! - A database "without" is checked to be so: nothing was logged in it at the end.
 
 use anyhow::{Context, Result, ensure};
@@ -101,7 +102,8 @@ async fn silence(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A function's text without the parts `, logged AS (INSERT INTO forebay.change_log …)`; none if it writes the log in another way.
+/// A function's text without the parts `, logged AS (INSERT INTO forebay.change_log …)`; none if it writes the log in
+/// another way.
 fn without(text: &str) -> Option<String> {
     let Some(write) = text.find(WRITES) else { return Some(text.to_owned()) };
     let comma = text[..write].trim_end().strip_suffix("logged AS (")?.rfind(',')?;

@@ -1,7 +1,8 @@
 //! How soon a change is told: rows written at a steady rate, and sockets that wait for them.
 //!
 //! Invariants
-//! - Writers and subscribers share one process and so one clock. A row carries the number under which its time was noted.
+//! - Writers and subscribers share one process and so one clock. A row carries the number under which its time was
+//!   noted.
 //! - Every subscriber must get every row, or the case fails.
 
 use std::fmt;

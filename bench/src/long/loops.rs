@@ -1,7 +1,8 @@
 //! Loops over many items, each item a call: how fast, at what peak of memory, and what a kill in the middle costs.
 //!
 //! Invariants
-//! - Nothing looks at what a loop brings, but for the one that shows what looking costs: that has to be in memory as a whole.
+//! - Nothing looks at what a loop brings, but for the one that shows what looking costs: that has to be in memory as a
+//!   whole.
 //! - What was done before the kill is read from the database after it, when nobody writes any more.
 
 use std::collections::BTreeSet;

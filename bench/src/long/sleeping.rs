@@ -1,8 +1,10 @@
-//! Executions that wait for an answer, many of them: what they cost a server that has nothing to do, and how soon one is woken.
+//! Executions that wait for an answer, many of them: what they cost a server that has nothing to do, and how soon one
+//! is woken.
 //!
 //! Invariants
 //! - All of them are parked before anything is measured: no owner, one open ask each.
-//! - A wake-up is from the answer, by the database's clock in its transaction, to the recorded end: more than from its commit.
+//! - A wake-up is from the answer, by the database's clock in its transaction, to the recorded end: more than from its
+//!   commit.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

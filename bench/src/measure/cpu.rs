@@ -35,7 +35,8 @@ pub(crate) async fn postmaster(client: &Client) -> Result<u32> {
 
 fn ticks_of(pid: u32) -> Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("read what a process has used")?;
-    // The name stands in brackets and may hold anything; utime, stime and those of children are the 12th to 15th after it.
+    // The name stands in brackets and may hold anything; utime, stime and those of children are the 12th to 15th after
+    // it.
     let (_, fields) = stat.rsplit_once(") ").context("read what a process has used")?;
     Ok(fields.split(' ').skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum())
 }

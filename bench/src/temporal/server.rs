@@ -16,7 +16,8 @@ use tokio::process::Child;
 use crate::measure::cpu::used_by_ms;
 use crate::service::tied;
 
-/// What it is started with, its address apart: what Forebay registers, and nothing that makes either side wait for a poll.
+/// What it is started with, its address apart: what Forebay registers, and nothing that makes either side wait for a
+/// poll.
 pub(super) const FLAGS: [&str; 19] = [
     "server",
     "start-dev",

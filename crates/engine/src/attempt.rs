@@ -3,10 +3,12 @@
 //!     nodes::ready ──▶ a wait, a child, a loop's collection ──▶ result ──▶ fact
 //!
 //! Invariants
-//! - A failure of the node and a database that does not answer are told apart: the first is stored, the second is repeated.
+//! - A failure of the node and a database that does not answer are told apart: the first is stored, the second is
+//!   repeated.
 //! - Everything here may be repeated, by this process or another: it finds what it did before.
 //!
-//! Not here: whether there is another attempt (`kernel::run::failure`), calls (`nodes`), when something is repeated (the engines).
+//! Not here: whether there is another attempt (`kernel::run::failure`), calls (`nodes`), when something is repeated
+//! (the engines).
 
 pub mod child;
 pub mod collect;

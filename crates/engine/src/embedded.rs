@@ -217,8 +217,8 @@ impl Embedded {
         self.shared.leave(begun.execution, begun.epoch, left);
     }
 
-    /// Drops runs whose execution somebody deleted: what this process does for them is broken off, and gone, before their
-    /// slots are freed.
+    /// Drops runs whose execution somebody deleted: what this process does for them is broken off, and gone, before
+    /// their slots are freed.
     pub async fn drop_missing(&self, runs: &[ExecutionId]) {
         for id in runs {
             let held = {

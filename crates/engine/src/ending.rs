@@ -19,8 +19,8 @@ use store::run::End;
 use crate::versions::Version;
 use crate::{compute, nodes};
 
-/// The end that an outcome means. `failure` tells why a node failed. Outputs that may take long are computed apart, in the
-/// workspace's turn.
+/// The end that an outcome means. `failure` tells why a node failed. Outputs that may take long are computed apart, in
+/// the workspace's turn.
 pub async fn end(
     outcome: &Outcome,
     workspace: WorkspaceId,

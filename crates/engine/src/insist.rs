@@ -1,10 +1,11 @@
 //! Asking the store until it answers.
 //!
 //! Invariants
-//! - Trouble with the database is never an answer: the question is repeated, with growing pauses, for as long as somebody waits for it.
-//!   Whoever may no longer act for the run drops the future.
+//! - Trouble with the database is never an answer: the question is repeated, with growing pauses, for as long as
+//!   somebody waits for it. Whoever may no longer act for the run drops the future.
 //!
-//! Not here: which errors are answers (`store::Error`), whether a question may be repeated (each function of the store says so).
+//! Not here: which errors are answers (`store::Error`), whether a question may be repeated (each function of the store
+//! says so).
 
 use std::time::Duration;
 

@@ -4,8 +4,8 @@
 //! - A secret is found raw, in base64 (both alphabets, with and without padding, and within a longer text), URL-encoded
 //!   (spaces as %20 or +), escaped as in JSON, and in hexadecimal, in any case of its letters; a long line of one that
 //!   has several, too. What overlaps is taken out as one.
-//! - It is also found behind escapes (`\u0041`, `\x41`, `%41`, HTML entities), in base64 and hexadecimal that is broken into
-//!   lines, in base64 of base64, and in base32. There the whole encoded text is taken out (`mask::decode`).
+//! - It is also found behind escapes (`\u0041`, `\x41`, `%41`, HTML entities), in base64 and hexadecimal that is broken
+//!   into lines, in base64 of base64, and in base32. There the whole encoded text is taken out (`mask::decode`).
 //! - The work is bounded: a text is unescaped once, and decoded to a depth of `decode::DEPTH`.
 //! - A value of fewer than [`SHORTEST`] bytes is taken out only where it is the whole of a text.
 //! - What is looked for is wiped with the mask, and never shown.

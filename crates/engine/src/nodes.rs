@@ -71,7 +71,8 @@ pub enum Work {
     Skip,
 }
 
-/// Makes a node ready: its input with every template resolved, and what is left to do. A panic is a failure of the node.
+/// Makes a node ready: its input with every template resolved, and what is left to do. A panic is a failure of the
+/// node.
 pub fn ready(spec: &definition::Node, scope: &Scope) -> Result<(Value, Work), Failure> {
     let made = std::panic::catch_unwind(AssertUnwindSafe(|| make_ready(spec, scope)));
     made.unwrap_or_else(|_| Err(panicked(spec.key.as_str())))

@@ -10,8 +10,8 @@
 //!   before its answer is read.
 //! - A refusal is a `SECURITY_ERROR` whose message starts with `egress_denied:` and names the host,
 //!   never an address that the host resolved to.
-//! - A call ends within its timeout, and at once when its future is dropped. The rules of its workspace are read before that time
-//!   begins; a call that carries them (`Request::policy`) does not ask the database.
+//! - A call ends within its timeout, and at once when its future is dropped. The rules of its workspace are read before
+//!   that time begins; a call that carries them (`Request::policy`) does not ask the database.
 //! - No connection is shared by two workspaces.
 //! - No secret that a request carries is in its answer or failure, or goes to another origin than it was sent to.
 //!

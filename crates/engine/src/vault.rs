@@ -86,8 +86,8 @@ impl Vault {
         Vault { store, keys }
     }
 
-    /// Sets a secret: its first version, or the next. `hosts`: those it may be sent to, empty for any, none to leave them
-    /// as they were.
+    /// Sets a secret: its first version, or the next. `hosts`: those it may be sent to, empty for any, none to leave
+    /// them as they were.
     pub async fn set(
         &self,
         workspace: WorkspaceId,
@@ -114,7 +114,8 @@ impl Vault {
         Err(Error::Busy(name.to_owned()))
     }
 
-    /// The address that answers a node that waits, with a new token. Whoever dies before it is sent leaves a token that nobody knows.
+    /// The address that answers a node that waits, with a new token. Whoever dies before it is sent leaves a token that
+    /// nobody knows.
     pub async fn callback(
         &self,
         execution: ExecutionId,
@@ -154,7 +155,8 @@ impl Vault {
         Ok((opened.collect::<Result<Secrets, Error>>()?, bounds))
     }
 
-    /// Seals a value that is kept elsewhere than among the workspace's secrets: it opens under this name and version alone.
+    /// Seals a value that is kept elsewhere than among the workspace's secrets: it opens under this name and version
+    /// alone.
     pub fn seal(&self, workspace: WorkspaceId, name: &str, version: i32, value: &str) -> Result<Sealed, Error> {
         let key = self.keys.first().ok_or(Error::NoKey)?;
         Ok(seal::seal(key, workspace, name, version, value.as_bytes()))

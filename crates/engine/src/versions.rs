@@ -129,8 +129,8 @@ impl Version {
         self.seen_by(&template::survey(&self.definition.outputs), None)
     }
 
-    /// A scope as this node sees it: `success()` and `failure()` ask of what comes before it, not of what else has ended
-    /// by now, so that their answer does not depend on who was faster.
+    /// A scope as this node sees it: `success()` and `failure()` ask of what comes before it, not of what else has
+    /// ended by now, so that their answer does not depend on who was faster.
     pub fn view<'s>(&self, at: NodeIx, scope: &'s Scope) -> Cow<'s, Scope> {
         if !self.asking.contains(&at) {
             return Cow::Borrowed(scope);

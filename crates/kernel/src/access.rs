@@ -95,7 +95,8 @@ pub fn child_expiry(maker: Option<Timestamp>, asked: Option<Timestamp>) -> Resul
     }
 }
 
-/// May a key be used in the place of another that it is shown beside? Both are known by their workspace, none for a root key.
+/// May a key be used in the place of another that it is shown beside? Both are known by their workspace, none for a
+/// root key.
 pub fn is_within(shown: Option<WorkspaceId>, own: Option<WorkspaceId>) -> bool {
     own.is_none() || shown == own
 }

@@ -40,7 +40,8 @@ pub enum Manner {
     /// It asks somebody outside, and is over when the answer is stored. Embedded: nothing at all while the run is
     /// parked. Temporal: the workflow waits for a signal, or for its time to be up.
     Asks,
-    /// It makes another execution, and is over when that is. Embedded: a frame of the same run. Temporal: a child workflow.
+    /// It makes another execution, and is over when that is. Embedded: a frame of the same run. Temporal: a child
+    /// workflow.
     Spawns,
     /// It performs one node for each item of a list (`each`).
     Loops,

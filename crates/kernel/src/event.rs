@@ -42,7 +42,8 @@ impl Event {
     }
 }
 
-/// The seed of the id of the event that a node emits: the same whoever performs the node, and however often. The store makes the id of it.
+/// The seed of the id of the event that a node emits: the same whoever performs the node, and however often. The store
+/// makes the id of it.
 pub fn id_of(execution: ExecutionId, node: &NodeKey, iteration: u32) -> Uuid {
     Uuid::new_v5(&execution.0, format!("{node}/{iteration}").as_bytes())
 }

@@ -3,8 +3,8 @@
 //!     a text that we may refuse ────beyond──▶ where the first one is, for an error
 //!     a text that we must take ─────read───▶ a value in which each is text with its digits
 //!
-//! The JSON reader takes an integer of more than 64 bits for the nearest double, so that `12345678901234567890123` would
-//! become another number without a word.
+//! The JSON reader takes an integer of more than 64 bits for the nearest double, so that `12345678901234567890123`
+//! would become another number without a word.
 //!
 //! Invariants
 //! - Found is whatever is written without a point and an exponent and fits neither i64 nor u64.
@@ -30,7 +30,8 @@ pub fn beyond(json: &[u8]) -> Option<String> {
     Integers { json, at: 0 }.next().map(|(start, _)| pointer(json, start))
 }
 
-/// Reads JSON from somebody who cannot be asked to write it in another way: an integer that 64 bits do not hold is text.
+/// Reads JSON from somebody who cannot be asked to write it in another way: an integer that 64 bits do not hold is
+/// text.
 pub fn read(json: &[u8]) -> Result<Value, serde_json::Error> {
     let value = serde_json::from_slice(json)?;
     match quote(json) {

@@ -192,8 +192,8 @@ impl Scope {
 /// What makes an expression look at something many times over: loops, and patterns.
 const REPEATING: [&str; 6] = ["matches", "map", "filter", "all", "exists", "exists_one"];
 
-/// May a text hold an expression whose evaluation takes more than a moment? One without loops and patterns takes time in
-/// proportion to its own length and to the bytes that it may make, which are few.
+/// May a text hold an expression whose evaluation takes more than a moment? One without loops and patterns takes time
+/// in proportion to its own length and to the bytes that it may make, which are few.
 pub fn may_take_long(text: &str) -> bool {
     let calls = |word: &&str| {
         let mut after = text.match_indices(*word).map(|(at, _)| text[at + word.len()..].trim_start());

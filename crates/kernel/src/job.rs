@@ -9,8 +9,8 @@
 //! - Every step of a job is itself an event, its fact; the facts of a job are its row.
 //! - A failure counts one; a worker that died counts none.
 //!
-//! Not here: the triggers that hold this on the table (`store`'s `functions/shared/job.sql`; a test walks both), which events make
-//! a job and what runs it (`crate::event::binding`).
+//! Not here: the triggers that hold this on the table (`store`'s `functions/shared/job.sql`; a test walks both), which
+//! events make a job and what runs it (`crate::event::binding`).
 
 pub mod query;
 pub mod table;

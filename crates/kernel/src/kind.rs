@@ -4,8 +4,8 @@
 //!     with ──resolve(scope)──▶ input ──prepare──▶ Config, at run time
 //!
 //! Invariants
-//! - A kind is one file: its `SPEC`, its typed configuration, one reader for both moments, and what it decides. It has one line in
-//!   the registry below.
+//! - A kind is one file: its `SPEC`, its typed configuration, one reader for both moments, and what it decides. It has
+//!   one line in the registry below.
 //! - At publishing, a field that holds a template is not judged; at run time everything is.
 //! - Whatever is wrong at run time is a VALIDATION_ERROR, and no message repeats a value.
 //!

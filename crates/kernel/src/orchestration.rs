@@ -5,19 +5,19 @@
 //!                        │   Each: every open loop   │
 //!                        └────────── events ◀────────┘
 //!
-//! Work is addressed by a [`Target`]: a node, or one item of a loop. Orders and facts are the same for both, so that a shell
-//! performs, times, stops and settles an item as it does a node.
+//! Work is addressed by a [`Target`]: a node, or one item of a loop. Orders and facts are the same for both, so that a
+//! shell performs, times, stops and settles an item as it does a node.
 //!
 //! Invariants
 //! - Old news changes nothing: an event that no longer fits gives no effects.
 //! - `Settle` comes once a target, and in the order in which it is to be stored; `Finish` comes once, last.
 //! - A loop begins its items when its list is known (`LoopOpened`), and its node settles after all of them.
-//! - A stop reaches everything: what waits is canceled, what is in flight is aborted, a child is told, and what an earlier owner
-//!   made is found first.
+//! - A stop reaches everything: what waits is canceled, what is in flight is aborted, a child is told, and what an
+//!   earlier owner made is found first.
 //! - Between two events it is what the stored rows say: resumed, it goes on the same way.
 //!
-//! Not here: the graph's rules (`run`), a loop's (`run::each`), how much may be in flight (`room`), when a Temporal history is
-//! continued (`history`), doing any of it (the shells).
+//! Not here: the graph's rules (`run`), a loop's (`run::each`), how much may be in flight (`room`), when a Temporal
+//! history is continued (`history`), doing any of it (the shells).
 
 pub mod history;
 pub mod room;
@@ -57,7 +57,8 @@ impl Target {
     }
 }
 
-/// A fact about an execution. A target's fact says of which attempt, so that one that comes late is told from the next one's.
+/// A fact about an execution. A target's fact says of which attempt, so that one that comes late is told from the next
+/// one's.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Its work is done; a branching node says which label it took.
@@ -74,7 +75,8 @@ pub enum Event {
     Settled { at: Target, status: Status, label: Option<Label> },
     /// It was stopped before it had a result. `begun`: something may have been done for it.
     Aborted { at: Target, begun: bool },
-    /// The list of a loop is known and stored, and so is how the items stand that were begun before. `does`: what is done for each.
+    /// The list of a loop is known and stored, and so is how the items stand that were begun before. `does`: what is
+    /// done for each.
     LoopOpened { node: NodeIx, shape: each::Shape, does: Kind, items: Vec<each::Stored> },
     /// The child of a node runs. How it ended is told as any other result.
     ChildStarted { at: Target },
@@ -97,8 +99,8 @@ pub enum Effect {
     Find { at: Target },
     /// Stop its child as the execution itself is stopped, and say how the child ended.
     StopChild { at: Target, stop: Stop },
-    /// All items have settled, and their ends are ordered to be stored before this: gather what they produced, or why this one failed,
-    /// and say what the loop's node came to.
+    /// All items have settled, and their ends are ordered to be stored before this: gather what they produced, or why
+    /// this one failed, and say what the loop's node came to.
     Collect { node: NodeIx, failed: Option<Index> },
     /// The execution is over.
     Finish(Outcome),
@@ -138,7 +140,8 @@ pub struct Orchestration {
 }
 
 impl Orchestration {
-    /// Takes an execution up where its rows left it: settled ones in the order in which they settled. A new one has none.
+    /// Takes an execution up where its rows left it: settled ones in the order in which they settled. A new one has
+    /// none.
     pub fn resume(
         plan: Arc<Plan>,
         execution: ExecutionId,
@@ -277,8 +280,8 @@ impl Orchestration {
         open.each.apply(event).into_iter().map(|effect| Inner::Each(node, effect)).collect()
     }
 
-    /// Turns the orders of the machines within into the shell's, in the order in which they came: what follows from one comes after
-    /// all that came with it, so that `Finish` is last.
+    /// Turns the orders of the machines within into the shell's, in the order in which they came: what follows from one
+    /// comes after all that came with it, so that `Finish` is last.
     fn translate(&mut self, inner: impl IntoIterator<Item = Inner>) -> Vec<Effect> {
         let mut queue: VecDeque<Inner> = inner.into_iter().collect();
         let mut effects = Vec::new();

@@ -140,8 +140,8 @@ impl Run {
 
     /// Takes a run up where its stored nodes left it: settled ones in the order in which they
     /// settled, then the open ones. A node that was in flight is performed again, under the same
-    /// attempt: a crash is nobody's failure. One that may be performed at most once is lost instead. A waiting one gives no effect: its time is stored, and
-    /// the shell says `RetryDue` then.
+    /// attempt: a crash is nobody's failure. One that may be performed at most once is lost instead. A waiting one
+    /// gives no effect: its time is stored, and the shell says `RetryDue` then.
     ///
     /// A run that was told to stop must hear it here: by its nodes alone, one whose every node was
     /// canceled looks like one that completed. Nothing is performed again then; a node that was in

@@ -156,7 +156,8 @@ pub fn due(calendar: &Calendar, catch_up: CatchUp, next_at: Timestamp, now: Time
     Due { missed: (first > next_at).then_some((next_at, first)), run, next_at: after }
 }
 
-/// What a tick meets: `open` says that an execution of the schedule has not ended, `buffered` that a tick waits for that.
+/// What a tick meets: `open` says that an execution of the schedule has not ended, `buffered` that a tick waits for
+/// that.
 pub fn meet(overlap: Overlap, open: bool, buffered: bool) -> Fate {
     match overlap {
         Overlap::Allow => Fate::Start,

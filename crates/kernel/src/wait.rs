@@ -91,7 +91,8 @@ impl Status {
     }
 }
 
-/// The configuration of the wait that is asked at this place of a version, as it stands in the definition; none if there is no wait.
+/// The configuration of the wait that is asked at this place of a version, as it stands in the definition; none if
+/// there is no wait.
 pub fn wait(node: &Node, iteration: i32) -> Option<&Value> {
     let items = i32::try_from(for_each::MAX_ITEMS).unwrap_or(i32::MAX);
     match node.kind {

@@ -207,7 +207,8 @@ pub fn message(ended: &Ended) -> String {
     .to_string()
 }
 
-/// The `webhook-signature` of a message: one signature for each secret, as long as two are good. A secret that is none signs nothing.
+/// The `webhook-signature` of a message: one signature for each secret, as long as two are good. A secret that is none
+/// signs nothing.
 pub fn signatures<'s>(
     secrets: impl IntoIterator<Item = &'s str>,
     delivery: Uuid,

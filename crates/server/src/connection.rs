@@ -8,12 +8,13 @@
 //! - There are never more connections than `Bounds` says, in total and from one address, so that descriptors are left
 //!   for the database, for calls out and for files. A newcomer takes the place of a connection that has no request
 //!   under way; if every connection has one, the newcomer is closed.
-//! - A client that sends no request, sends it too slowly, or does not read its answer is let go. A stream or socket that
-//!   is read stays as long as its own rules say.
+//! - A client that sends no request, sends it too slowly, or does not read its answer is let go. A stream or socket
+//!   that is read stays as long as its own rules say.
 //! - A failing `accept` is waited out; it never spins.
 //! - An answer that comes before the body was read to its end reaches a client that still sends (`discard`).
-//! - Only HTTP/1.1 is spoken. A client of HTTP/2 decides itself when it takes an answer, so it could keep its connection
-//!   and its answers in memory without end. What speaks HTTP/2 to browsers is the proxy in front, which ends TLS as well.
+//! - Only HTTP/1.1 is spoken. A client of HTTP/2 decides itself when it takes an answer, so it could keep its
+//!   connection and its answers in memory without end. What speaks HTTP/2 to browsers is the proxy in front, which ends
+//!   TLS as well.
 //!
 //! Not here: routes and how long a handler may take (`http`), how many bytes a body may have (`http::body`).
 

@@ -3,11 +3,13 @@
 //!     idle ──somebody follows──▶ following: drain, hand out, wait for the bell or the poll ──nobody is left──▶ idle
 //!
 //! Invariants
-//! - Following begins at the horizon of that moment; only then is anybody let in. So whatever commits after `follow` answered is told.
+//! - Following begins at the horizon of that moment; only then is anybody let in. So whatever commits after `follow`
+//!   answered is told.
 //! - A bell only wakes; without one every change is still told, a poll later.
-//! - The feed never waits for a follower: one whose queue is full is dropped, with the reason, and comes back by itself.
-//! - A lost session changes nothing: the cursor is kept, and the next drain begins where the last one ended. A log that was
-//!   emptied or pruned beyond the cursor drops everybody, because only they can look for what is missing.
+//! - The feed never waits for a follower: one whose queue is full is dropped, with the reason, and comes back by
+//!   itself.
+//! - A lost session changes nothing: the cursor is kept, and the next drain begins where the last one ended. A log that
+//!   was emptied or pruned beyond the cursor drops everybody, because only they can look for what is missing.
 //!
 //! Not here: which changes and in which order (`kernel::change`), what a follower makes of them (`http`).
 
@@ -45,8 +47,8 @@ const BREATH: Duration = Duration::from_millis(3);
 const REST: Duration = Duration::from_millis(500);
 /// The most entries read at once; an entry has the changes of one statement.
 const PAGE: usize = 200;
-/// The most changes that are kept in memory while an older transaction is open (in bytes: `kept`). Of more, only the places are: who follows
-/// in the settled order is dropped when they settle, comes back and reads them in the log.
+/// The most changes that are kept in memory while an older transaction is open (in bytes: `kept`). Of more, only the
+/// places are: who follows in the settled order is dropped when they settle, comes back and reads them in the log.
 const MOST_UNSETTLED: usize = 20_000;
 /// How long somebody waits to be let in.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -285,7 +287,8 @@ impl Source {
         Ok(cursor)
     }
 
-    /// What is new, what is settled by it, and whether there may be more; none if the log is not whole from the cursor on.
+    /// What is new, what is settled by it, and whether there may be more; none if the log is not whole from the cursor
+    /// on.
     async fn drain(&self, cursor: &mut Reader) -> Result<Option<Drained>, store::Error> {
         let drained = self.store.drain(cursor.low(), &cursor.drained(), PAGE).await?;
         if drained.extent.gone.is_none_or(|gone| gone >= cursor.low()) {

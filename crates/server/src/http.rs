@@ -181,7 +181,8 @@ pub(crate) fn keys(root: RootKeys) -> auth::Keys {
     auth::Keys::new(root)
 }
 
-/// What needs no key; a hook's or answer's address holds a secret. A handler says its method, path and types itself: what is served is what `openapi` describes.
+/// What needs no key; a hook's or answer's address holds a secret. A handler says its method, path and types itself:
+/// what is served is what `openapi` describes.
 fn open() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(openapi::get))
@@ -270,7 +271,8 @@ fn streams() -> OpenApiRouter<Api> {
         .routes(routes!(stream::of_projection))
 }
 
-/// The socket of the Supabase client, which shows its key in its own way. This protocol and the next are not ours to describe.
+/// The socket of the Supabase client, which shows its key in its own way. This protocol and the next are not ours to
+/// describe.
 fn socket() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(realtime::connect))
 }

@@ -1,4 +1,5 @@
-//! This process among the others: its roles, its heartbeat and leases, who is dead, and the hints that processes send each other.
+//! This process among the others: its roles, its heartbeat and leases, who is dead, and the hints that processes send
+//! each other.
 //!
 //! Not here: what its loops do (the room of each feature), starting and stopping them (`start`).
 

@@ -1,4 +1,5 @@
-//! The queue at work: items are claimed, started, moved on, taken over from the dead, and freed when nobody looks after them.
+//! The queue at work: items are claimed, started, moved on, taken over from the dead, and freed when nobody looks after
+//! them.
 //!
 //! Not here: the life of an item (`kernel::queue`), the claim itself (`store::queue`), its API (`http::queue`).
 

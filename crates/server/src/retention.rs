@@ -1,11 +1,12 @@
-//! Deletes what ended long ago: executions with their nodes and dead letters, jobs of events, schedules, deliveries of webhooks, and old
-//! activity.
+//! Deletes what ended long ago: executions with their nodes and dead letters, jobs of events, schedules, deliveries of
+//! webhooks, and old activity.
 //!
 //! Invariants
 //! - One process at a time, by a lease; two would only find less to do.
-//! - A walk goes on where it stopped, also in the next pass, until it reaches the end; the next walk begins at the oldest.
-//! - It works as long as something is left, and rests between two slices for as long as a slice took: it keeps up with what ends, and
-//!   uses at most half of one connection's time.
+//! - A walk goes on where it stopped, also in the next pass, until it reaches the end; the next walk begins at the
+//!   oldest.
+//! - It works as long as something is left, and rests between two slices for as long as a slice took: it keeps up with
+//!   what ends, and uses at most half of one connection's time.
 //! - Sections take turns, and the failure of one stops no other.
 //! - Safe to stop anywhere: each slice is one commit.
 //!

@@ -1,4 +1,5 @@
-//! Runs in need of attention: their owner died, their time has come, their deadline passed, or an engine elsewhere lost them.
+//! Runs in need of attention: their owner died, their time has come, their deadline passed, or an engine elsewhere lost
+//! them.
 //!
 //! Not here: what happens inside a run (`kernel::run`, `engine`), the rows (`store::run`).
 

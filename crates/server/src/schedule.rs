@@ -1,15 +1,15 @@
 //! The loop of schedules: ticks that are due become executions.
 //!
 //! Invariants
-//! - Look, decide, do: which ticks are run is the kernel's (`kernel::schedule`); a tick, its start and the next time are one transaction, so
-//!   every process may look at once and none takes a tick twice.
+//! - Look, decide, do: which ticks are run is the kernel's (`kernel::schedule`); a tick, its start and the next time
+//!   are one transaction, so every process may look at once and none takes a tick twice.
 //! - A tick's input is judged as a start's is, by the version that is published when it is taken.
 //! - Awake when the next tick is due, when this process changed a schedule, and by the poll otherwise.
 //! - A schedule in trouble keeps no other from its ticks: it is put off, for longer each time.
 //! - Ticks that wait for an execution's end are looked at a page at a time, however many there are.
 //!
-//! What happens if this process dies: before a commit the schedule is due, and the next look takes it; after it, the execution waits in the
-//! queue like any other.
+//! What happens if this process dies: before a commit the schedule is due, and the next look takes it; after it, the
+//! execution waits in the queue like any other.
 //!
 //! The place among those that wait is lost with the process: the next begins at the first.
 //!

@@ -71,8 +71,8 @@ pub struct Options {
     pub roles: BTreeSet<Role>,
     /// This process alone can reach the database (it holds the data directory's lock): older ones are gone.
     pub alone: bool,
-    /// It serves this machine: workflows may call it at whatever port it gets, and that is its public URL unless the settings
-    /// name one.
+    /// It serves this machine: workflows may call it at whatever port it gets, and that is its public URL unless the
+    /// settings name one.
     pub local: bool,
     /// `/readyz` answers 503 until `announce` is called.
     pub unannounced: bool,

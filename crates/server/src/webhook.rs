@@ -3,13 +3,14 @@
 //! Invariants
 //! - Look, decide, do: what is due is claimed for longer than a call may take; what an answer means is the kernel's
 //!   (`kernel::webhook`). Safe to run twice and in every process at once.
-//! - So many calls at once, so many of one workspace, and no more of it than a quarter of what the others leave free: it takes many
-//!   workspaces with slow receivers to keep another waiting, and then for a call's time.
+//! - So many calls at once, so many of one workspace, and no more of it than a quarter of what the others leave free:
+//!   it takes many workspaces with slow receivers to keep another waiting, and then for a call's time.
 //! - Every attempt goes through the guard, carries the delivery's id, and follows no redirect.
 //! - An answer is judged by its status; of a long one only the start is read.
 //! - A secret is opened to sign with, and is in nothing that is sent, kept or logged.
 //!
-//! What happens if this process dies: what it was sending falls due when its claim ends, and is sent again under the same id.
+//! What happens if this process dies: what it was sending falls due when its claim ends, and is sent again under the
+//! same id.
 //!
 //! Not here: what makes a delivery (`store`'s `functions/webhook.sql`), requests about webhooks (`http::webhooks`).
 

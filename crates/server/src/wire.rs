@@ -266,7 +266,8 @@ pub struct Execution {
     pub input: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// `{type, message, node?, status?, attempts?}` of what failed it; `attempts` are those at the node: `[{attempt, at, error}]`.
+    /// `{type, message, node?, status?, attempts?}` of what failed it; `attempts` are those at the node:
+    /// `[{attempt, at, error}]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
     pub priority: i16,
@@ -333,7 +334,8 @@ pub struct Node {
     pub kept_from: Option<ExecutionId>,
 }
 
-/// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, those not begun as PENDING, last; or the iterations of a loop.
+/// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, those not begun as PENDING, last; or the
+/// iterations of a loop.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Nodes {

@@ -1,6 +1,7 @@
 -- Events as our own processes append them, and events whose handling failed.
 
--- The id that an event has whose id the service derives: the same for the same seed, and known to nobody who knows the seed alone.
+-- The id that an event has whose id the service derives: the same for the same seed, and known to nobody who knows the
+-- seed alone.
 CREATE OR REPLACE FUNCTION forebay_r1.derived_event_id(p_workspace uuid, p_seed uuid) RETURNS uuid LANGUAGE sql STABLE AS $fn$
     SELECT overlay(overlay(substr(encode(
                sha256(s.secret || coalesce(uuid_send(p_workspace), '') || uuid_send(p_seed)), 'hex'), 1, 32)
@@ -8,10 +9,11 @@ CREATE OR REPLACE FUNCTION forebay_r1.derived_event_id(p_workspace uuid, p_seed 
       FROM forebay.event_secret s
 $fn$;
 
--- Appends events in the order given, all or none. Repeatable by id: same id and content is there already (`added` false).
--- p_derived: the id given is only the seed of the event's own (derived_event_id). Ids and streams are a workspace's (null: nobody's).
--- p_expected is the version that its stream must be at (0: there is none yet), null for whatever it is at; later events of the same
--- stream in one call follow. A version that is not met, or an id with other content, raises (version_conflict, id_conflict).
+-- Appends events in the order given, all or none. Repeatable by id: same id and content is there already (`added`
+-- false). p_derived: the id given is only the seed of the event's own (derived_event_id). Ids and streams are a
+-- workspace's (null: nobody's). p_expected is the version that its stream must be at (0: there is none yet), null for
+-- whatever it is at; later events of the same stream in one call follow. A version that is not met, or an id with other
+-- content, raises (version_conflict, id_conflict).
 CREATE OR REPLACE FUNCTION forebay_r1.append_events(
     p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected int[], p_types text[],
     p_data jsonb[], p_metadata jsonb[])
@@ -62,8 +64,8 @@ BEGIN
     END LOOP;
 END $fn$;
 
--- The version that a workspace's stream (null: nobody's) is at, 0 without one. Two probes of the index: IS NOT DISTINCT FROM would read the
--- whole stream.
+-- The version that a workspace's stream (null: nobody's) is at, 0 without one. Two probes of the index: IS NOT DISTINCT
+-- FROM would read the whole stream.
 CREATE OR REPLACE FUNCTION forebay_r1.stream_version(p_workspace uuid, p_stream uuid, p_stream_type text) RETURNS int LANGUAGE sql STABLE AS $fn$
     SELECT coalesce(
         CASE WHEN p_workspace IS NULL
@@ -75,8 +77,8 @@ CREATE OR REPLACE FUNCTION forebay_r1.stream_version(p_workspace uuid, p_stream 
                     ORDER BY e.stream_version DESC LIMIT 1) END, 0)
 $fn$;
 
--- Folds an event again whose handling failed; answers whether that went well this time (null: it had not failed). One that is
--- bound no more has nothing left to go wrong. A transient error is raised, and the stored one stays.
+-- Folds an event again whose handling failed; answers whether that went well this time (null: it had not failed). One
+-- that is bound no more has nothing left to go wrong. A transient error is raised, and the stored one stays.
 CREATE OR REPLACE FUNCTION forebay_r1.fold_event(p_sequence bigint) RETURNS boolean LANGUAGE plpgsql AS $fn$
 DECLARE
     e public.domain_events;
@@ -102,9 +104,10 @@ BEGIN
     RETURN true;
 END $fn$;
 
--- Folds again the events whose stored error is transient: builds before this one stored those too. The one that was tried longest ago comes
--- first, p_limit at most; answers how many were settled. Another transient error moves its event to the end and ends the call, so that one
--- lock is waited for once a pass and no event keeps the others from their turn.
+-- Folds again the events whose stored error is transient: builds before this one stored those too. The one that was
+-- tried longest ago comes first, p_limit at most; answers how many were settled. Another transient error moves its
+-- event to the end and ends the call, so that one lock is waited for once a pass and no event keeps the others from
+-- their turn.
 CREATE OR REPLACE FUNCTION forebay_r1.fold_failed_events(p_limit int) RETURNS int LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '2s' AS $fn$
 DECLARE
     v_event record;

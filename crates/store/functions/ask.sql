@@ -1,12 +1,12 @@
 -- What nodes ask of the world, and its answers.
 --
--- Lock order: the root of a tree, then its child, then asks. Whoever answers locks the holder's row, so that the run is told in the same
--- commit; whoever ends an execution has its row and closes its asks.
+-- Lock order: the root of a tree, then its child, then asks. Whoever answers locks the holder's row, so that the run is
+-- told in the same commit; whoever ends an execution has its row and closes its asks.
 
--- Asks, or says how it stands. The fence is that of functions/record.sql: owner, epoch and RUNNING of the holder under its row's lock, and
--- then RUNNING of the execution itself, if it is a child.
--- The same attempt again changes nothing but that an answer counts as seen; a later one opens the ask anew. An answer that came
--- before anybody asked is taken at once.
+-- Asks, or says how it stands. The fence is that of functions/record.sql: owner, epoch and RUNNING of the holder under
+-- its row's lock, and then RUNNING of the execution itself, if it is a child.
+-- The same attempt again changes nothing but that an answer counts as seen; a later one opens the ask anew. An answer
+-- that came before anybody asked is taken at once.
 CREATE OR REPLACE FUNCTION forebay_r1.open_wait(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_attempt int,
     p_kind text, p_event text, p_match text, p_queue text, p_lease_s float8, p_input jsonb, p_expires_s float8)
@@ -86,9 +86,9 @@ BEGIN
     PERFORM forebay.notify_change();
 END $fn$;
 
--- The second look of waits for events. An event whose writer did not see the wait has a number that was drawn before the wait was
--- committed, and so one below any that is drawn by somebody who sees it: when all of those are over, every such event is to be
--- seen. First such a number is drawn, and then waited for.
+-- The second look of waits for events. An event whose writer did not see the wait has a number that was drawn before
+-- the wait was committed, and so one below any that is drawn by somebody who sees it: when all of those are over, every
+-- such event is to be seen. First such a number is drawn, and then waited for.
 CREATE OR REPLACE FUNCTION forebay_r1.look_again(p_limit int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -117,8 +117,8 @@ BEGIN
     RETURN looked;
 END $fn$;
 
--- What came for the asks of a holder's tree since it last looked. That the run was called is noted as heard: unless somebody wants it to
--- end, which it must not sleep over.
+-- What came for the asks of a holder's tree since it last looked. That the run was called is noted as heard: unless
+-- somebody wants it to end, which it must not sleep over.
 CREATE OR REPLACE FUNCTION forebay_r1.take_answers(p_holder uuid, p_owner uuid, p_epoch bigint)
 RETURNS TABLE (held boolean, execution uuid, node text, iteration int, attempt int, status text, outcome text, output jsonb,
                error jsonb, answered_by text, answered_at timestamptz)
@@ -142,7 +142,8 @@ BEGIN
     RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
 END $fn$;
 
--- Locks the root of an execution's tree and then the execution, whatever their ids; answers whether it has not ended (null: there is none).
+-- Locks the root of an execution's tree and then the execution, whatever their ids; answers whether it has not ended
+-- (null: there is none).
 CREATE OR REPLACE FUNCTION forebay_r1.lock_tree(p_execution uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -159,7 +160,8 @@ LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
      WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
 $fn$;
 
--- Why an answer would be heard by nobody: 'settled' (the node, the item or its loop), 'past' (the loop's list is shorter). Null: it may be.
+-- Why an answer would be heard by nobody: 'settled' (the node, the item or its loop), 'past' (the loop's list is
+-- shorter). Null: it may be.
 CREATE OR REPLACE FUNCTION forebay_r1.useless_answer(p_execution uuid, p_node text, p_iteration int) RETURNS text
 LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
     SELECT CASE WHEN bool_or(n.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
@@ -169,9 +171,9 @@ LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
      WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration IN (0, p_iteration)
 $fn$;
 
--- Answers a wait. told: 'accepted'; 'early' (nobody asked yet: it is kept until somebody does); 'answered' (somebody else was first);
--- 'used' (this token was); 'expired'; 'over' (the execution ended); 'settled' (its node did, without it); 'past' (its loop has no such
--- item); 'missing'. With p_open nothing is kept early; p_token is shown
+-- Answers a wait. told: 'accepted'; 'early' (nobody asked yet: it is kept until somebody does); 'answered' (somebody
+-- else was first); 'used' (this token was); 'expired'; 'over' (the execution ended); 'settled' (its node did, without
+-- it); 'past' (its loop has no such item); 'missing'. With p_open nothing is kept early; p_token is shown
 -- instead of a workspace, and used up.
 CREATE OR REPLACE FUNCTION forebay_r1.answer_wait(
     p_execution uuid, p_node text, p_iteration int, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean)
@@ -241,9 +243,9 @@ LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
      WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
 $fn$;
 
--- Takes the time from what is overdue, and tasks from workers that are silent: the p_most-th such in a row fails the attempt with p_error. A
--- row for each: 'expired', 'lost' (offered again) or 'failed', with whom to tell. An execution that somebody else has locked is left
--- for the next time.
+-- Takes the time from what is overdue, and tasks from workers that are silent: the p_most-th such in a row fails the
+-- attempt with p_error. A row for each: 'expired', 'lost' (offered again) or 'failed', with whom to tell. An execution
+-- that somebody else has locked is left for the next time.
 CREATE OR REPLACE FUNCTION forebay_r1.expire_waits(p_limit int, p_most int, p_error jsonb)
 RETURNS TABLE (what text, engine text, holder uuid, owner uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off

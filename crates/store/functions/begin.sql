@@ -1,11 +1,11 @@
 -- The first step of every run: may it perform nodes? Guarded by the execution's status and the
 -- item's slot, not by a claim (it may have been started under a claim since taken over), and
 -- repeatable. Answers: granted (it was PENDING with a slot, or it is RUNNING for this owner),
--- ended (terminal, or another run has it), not_yet (no slot), gone (no such execution). A child runs in its root's slot: it
--- has one as long as its root is RUNNING, whose row is locked before its own.
+-- ended (terminal, or another run has it), not_yet (no slot), gone (no such execution). A child runs in its root's
+-- slot: it has one as long as its root is RUNNING, whose row is locked before its own.
 --
--- p_where: the place (a cluster and namespace) that the run lives in, where that is not this database. The owner is then
--- the engine's own run: another one under the same name is told that it has ended.
+-- p_where: the place (a cluster and namespace) that the run lives in, where that is not this database. The owner is
+-- then the engine's own run: another one under the same name is told that it has ended.
 CREATE OR REPLACE FUNCTION forebay_r1.begin_runs(p_ids uuid[], p_engine text, p_where text, p_process uuid, p_semantics int)
 RETURNS TABLE (
     execution uuid, answer text, workspace uuid, definition uuid, version uuid, epoch bigint, input jsonb, trigger jsonb,

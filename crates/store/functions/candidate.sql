@@ -1,8 +1,9 @@
 -- Events and the waits that may be for them: judged in pages, by workspaces in turn.
 
--- Hands out a page of the workspace whose turn it is behind p_after: pairs of an open wait and an event, in order, and a last row without.
--- No row: nobody has anything to judge. A workspace is judged by one at a time, from its first candidate on, so that its waits hear of
--- events in order; another whose first is taken is passed over. What is not said to be judged within p_lease_s is handed out again.
+-- Hands out a page of the workspace whose turn it is behind p_after: pairs of an open wait and an event, in order, and
+-- a last row without. No row: nobody has anything to judge. A workspace is judged by one at a time, from its first
+-- candidate on, so that its waits hear of events in order; another whose first is taken is passed over. What is not
+-- said to be judged within p_lease_s is handed out again.
 CREATE OR REPLACE FUNCTION forebay_r1.take_candidates(p_after uuid, p_limit int, p_lease_s float8)
 RETURNS TABLE (claim uuid, workspace uuid, execution uuid, node text, iteration int, match text, event uuid, candidate bigint, wait uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -76,8 +77,8 @@ BEGIN
     RETURN NULL;
 END $fn$;
 
--- The next p_limit pairs of a candidate: of an event the open waits for its type, of a wait that is open the events of its type. fits: the
--- event is not from before the wait's execution.
+-- The next p_limit pairs of a candidate: of an event the open waits for its type, of a wait that is open the events of
+-- its type. fits: the event is not from before the wait's execution.
 CREATE OR REPLACE FUNCTION forebay_r1.candidate_page(c forebay.workflow_execution_candidate, p_limit int)
 RETURNS TABLE (wait uuid, at timestamptz, sequence bigint, execution uuid, node text, iteration int, match text, event uuid, fits boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
@@ -110,8 +111,9 @@ BEGIN
 END $fn$;
 
 -- Marks a page as judged. A candidate with more pairs continues behind the page; the others are done.
--- With p_candidate, only the pairs up to p_wait and p_event of that candidate were judged, and the rest of the page is released for
--- the next judge; without it, the whole page was. If another judge has claimed the page since, nothing changes.
+-- With p_candidate, only the pairs up to p_wait and p_event of that candidate were judged, and the rest of the page is
+-- released for the next judge; without it, the whole page was. If another judge has claimed the page since, nothing
+-- changes.
 CREATE OR REPLACE FUNCTION forebay_r1.finish_candidates(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     UPDATE forebay.workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false

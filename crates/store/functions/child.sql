@@ -1,13 +1,14 @@
--- Makes the child of a node, or finds the one that was made before: one child for each attempt at a node, however often the node is
--- performed. Answers lost (the holder is another's by now, or over), running, ended, deep or many (refused: nothing is stored), or
--- missing (there is none, and p_definition is null: only look).
+-- Makes the child of a node, or finds the one that was made before: one child for each attempt at a node, however often
+-- the node is performed. Answers lost (the holder is another's by now, or over), running, ended, deep or many (refused:
+-- nothing is stored), or missing (there is none, and p_definition is null: only look).
 --
--- The fence is the holder's, as in functions/record.sql: with the embedded engine the root, whose owner runs the tree, elsewhere the
--- parent itself. A root counts what is made below it. Lock order: the root, then the parent.
+-- The fence is the holder's, as in functions/record.sql: with the embedded engine the root, whose owner runs the tree,
+-- elsewhere the parent itself. A root counts what is made below it. Lock order: the root, then the parent.
 --
 -- unknown: of one of its nodes it is not known whether it took effect.
 --
--- p_begins: the holder runs the child too. It is RUNNING at once then, without an owner of its own; else PENDING until it begins.
+-- p_begins: the holder runs the child too. It is RUNNING at once then, without an owner of its own; else PENDING until
+-- it begins.
 CREATE OR REPLACE FUNCTION forebay_r1.make_child(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_id uuid, p_parent uuid, p_node text, p_iteration int, p_attempt int,
     p_definition uuid, p_version uuid, p_input jsonb, p_trigger jsonb, p_trace text, p_timeout_ms bigint,

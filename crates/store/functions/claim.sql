@@ -11,7 +11,8 @@
 -- are then one commit. Execution rows are locked with SKIP LOCKED (the lock order elsewhere is
 -- execution, queue, shard); an item whose execution is locked stays CLAIMED and begins separately.
 --
--- p_protocol is the number of the rules that the caller claims by (forebay.protocol). Any other than the database's is refused.
+-- p_protocol is the number of the rules that the caller claims by (forebay.protocol). Any other than the database's is
+-- refused.
 --
 -- Read the statement aloud, one noun after the other:
 --   workspaces        what each may use and uses, and so how much room it has

@@ -62,7 +62,8 @@ BEGIN
 END $fn$;
 
 -- What follows the end of executions, each named once, in the transaction that ended them:
---   open nodes are settled: UNKNOWN those in flight that may be performed at most once, and with them the loop or the node whose child they
+--   open nodes are settled: UNKNOWN those in flight that may be performed at most once, and with them the loop or the
+--   node whose child they
 --     are of; CANCELED the others
 --   the queue item goes, or is FAILED, whatever its status; with an audit row
 --   what was blocked behind it has room
@@ -164,8 +165,8 @@ BEGIN
       FROM unnest(p_ids) AS ended(id) LEFT JOIN unnest(v_left.ids, v_left.freed) AS item(id, freed) ON item.id = ended.id;
 END $fn$;
 
--- Ends what is open below executions that ended: nobody runs it any more. An open child has an open parent, so open ones are
--- followed down. Their rows are locked after their root's, as everywhere.
+-- Ends what is open below executions that ended: nobody runs it any more. An open child has an open parent, so open
+-- ones are followed down. Their rows are locked after their root's, as everywhere.
 CREATE OR REPLACE FUNCTION forebay_r1.end_descendants(p_ids uuid[], p_actor text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -207,9 +208,9 @@ AS $fn$
     SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node node WHERE node.execution_id = p_id AND node.status = 'UNKNOWN')
 $fn$;
 
--- Makes dead letters of tickets whose execution is missing, with their audit rows, and frees their slots. What is open below them ends,
--- their waits and tasks are closed, and their jobs fail and are not tried again: nobody knows how far they came. p_claims: the claim
--- that must still hold the item; null for none.
+-- Makes dead letters of tickets whose execution is missing, with their audit rows, and frees their slots. What is open
+-- below them ends, their waits and tasks are closed, and their jobs fail and are not tried again: nobody knows how far
+-- they came. p_claims: the claim that must still hold the item; null for none.
 --
 -- Lock order: the ticket stands for the root's row, so it is locked before what is below.
 CREATE OR REPLACE FUNCTION forebay_r1.fail_items_of_missing(p_ids uuid[], p_claims uuid[], p_actor text)

@@ -1,8 +1,9 @@
--- Gathers what the iterations of a loop came to into the output of the loop's own row, where they are: ten thousand outputs need not
--- travel to be put together. The row stays RUNNING; the record that completes it keeps what stands there.
+-- Gathers what the iterations of a loop came to into the output of the loop's own row, where they are: ten thousand
+-- outputs need not travel to be put together. The row stays RUNNING; the record that completes it keeps what stands
+-- there.
 --
--- Fenced by the holder, whose row is locked, and repeatable. Nothing is written if it is more than p_most bytes. p_looks says what of it
--- the caller wants to see: 'all', 'some' (without the items) or 'none'.
+-- Fenced by the holder, whose row is locked, and repeatable. Nothing is written if it is more than p_most bytes.
+-- p_looks says what of it the caller wants to see: 'all', 'some' (without the items) or 'none'.
 CREATE OR REPLACE FUNCTION forebay_r1.gather_iterations(
     p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text)
 RETURNS TABLE (held boolean, large boolean, output jsonb)

@@ -2,13 +2,13 @@
 -- then told of.
 --
 -- Two fences. The run's is that of functions/record.sql: owner, epoch and RUNNING under the row's lock. The node's
--- is a number that each taking raises and that whoever tells of it must show: an attempt that was slow, and overtaken by
--- its successor, changes nothing.
+-- is a number that each taking raises and that whoever tells of it must show: an attempt that was slow, and overtaken
+-- by its successor, changes nothing.
 
--- Takes a node, or one iteration of a loop, for an attempt. One that is settled, or whose next attempt is not due yet, is left and
--- answered as it stands. A repeat is the same attempt again: a worker that died costs none. again: somebody had begun a call of this
--- attempt that may be made at most once, and did not tell of it. p_once: it counts as begun with the taking, as releases before
--- begin_once.sql had it.
+-- Takes a node, or one iteration of a loop, for an attempt. One that is settled, or whose next attempt is not due yet,
+-- is left and answered as it stands. A repeat is the same attempt again: a worker that died costs none. again: somebody
+-- had begun a call of this attempt that may be made at most once, and did not tell of it. p_once: it counts as begun
+-- with the taking, as releases before begin_once.sql had it.
 CREATE OR REPLACE FUNCTION forebay_r1.take_node(
     p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration int, p_input jsonb, p_once boolean)
 RETURNS TABLE (held boolean, status text, label text, attempt int, fence int, next_in_ms bigint, error jsonb, again boolean)

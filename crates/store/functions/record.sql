@@ -10,8 +10,8 @@
 -- Facts come as parallel arrays; r_ runs, f_ facts of nodes (in the order
 -- in which they happened), e_ ends of runs. f_runs and e_runs say whose they are by its place among
 -- the runs, from 1: a call may bring the same execution twice, from a process that lost it and took
--- it up again, and what the older run says is refused with it. A run to be parked gives r_park_ms, the time after which it
--- wants to go on at the latest; one that ends how many of its facts settle a node.
+-- it up again, and what the older run says is refused with it. A run to be parked gives r_park_ms, the time after which
+-- it wants to go on at the latest; one that ends how many of its facts settle a node.
 CREATE OR REPLACE FUNCTION forebay_r1.record(
     p_process uuid, r_ids uuid[], r_holders uuid[], r_epochs bigint[], r_park_ms bigint[],
     f_runs int[], f_nodes text[], f_iterations int[], f_statuses text[], f_attempts int[], f_next_in_ms bigint[],

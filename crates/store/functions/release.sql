@@ -1,5 +1,6 @@
--- Drops the functions of releases before p_own that no process has used for p_unused_s, and answers which. Without CASCADE: what somebody
--- made to depend on them keeps them where they are. A process that comes back after all that time makes its own again (store::process).
+-- Drops the functions of releases before p_own that no process has used for p_unused_s, and answers which. Without
+-- CASCADE: what somebody made to depend on them keeps them where they are. A process that comes back after all that
+-- time makes its own again (store::process).
 CREATE OR REPLACE FUNCTION forebay_r1.drop_unused_releases(p_own int, p_unused_s float8) RETURNS SETOF int
 LANGUAGE plpgsql VOLATILE AS $fn$
 DECLARE

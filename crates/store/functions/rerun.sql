@@ -2,11 +2,12 @@
 -- and copies of their rows, in one commit. Repeatable like any start: only the call that is answered
 -- 'accepted' copied anything.
 --
--- A node of p_done ended UNKNOWN, and a person found out that it took effect: its copy is COMPLETED. So is an iteration of a loop of
--- p_done that is not known.
+-- A node of p_done ended UNKNOWN, and a person found out that it took effect: its copy is COMPLETED. So is an iteration
+-- of a loop of p_done that is not known.
 --
--- A loop of p_loops goes on: its own row is there with its list, PENDING, and its iterations that came to an end keep it: COMPLETED and
--- SKIPPED ones, and FAILED ones if the loop goes on after a failure. One that never had a list begins anew.
+-- A loop of p_loops goes on: its own row is there with its list, PENDING, and its iterations that came to an end keep
+-- it: COMPLETED and SKIPPED ones, and FAILED ones if the loop goes on after a failure. One that never had a list begins
+-- anew.
 --
 -- The copies keep the order in which the nodes settled; what the new execution settles comes after.
 CREATE OR REPLACE FUNCTION forebay_r1.rerun(

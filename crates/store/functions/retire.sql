@@ -1,9 +1,12 @@
--- Deletes what ended long ago, one bounded slice a call. Every slice is one commit, and a walk resumes where its last slice ended.
+-- Deletes what ended long ago, one bounded slice a call. Every slice is one commit, and a walk resumes where its last
+-- slice ended.
 --
--- An execution's own row goes first, so that nobody ever reads or reruns half an execution. What belongs to it goes in the
--- same slice while the slice has room; the rest is noted in retired_execution, and later slices finish it, also after a crash.
+-- An execution's own row goes first, so that nobody ever reads or reruns half an execution. What belongs to it goes in
+-- the same slice while the slice has room; the rest is noted in retired_execution, and later slices finish it, also
+-- after a crash.
 
--- Deletes at most p_rows rows that belong to these executions; answers how many more it could have deleted. 0: some may be left.
+-- Deletes at most p_rows rows that belong to these executions; answers how many more it could have deleted. 0: some may
+-- be left.
 CREATE OR REPLACE FUNCTION forebay_r1.retire_rows(p_ids uuid[], p_rows int) RETURNS int LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
@@ -37,12 +40,13 @@ CREATE OR REPLACE FUNCTION forebay_r1.retire_remains(p_id uuid) RETURNS boolean 
         OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate c WHERE c.execution_id = p_id)
 $fn$;
 
--- Looks at the next p_scan executions by id behind p_from, and deletes those that ended more than p_age_s ago; at most p_rows rows of
--- what belongs to them. Answers where to go on; null: the walk is over.
+-- Looks at the next p_scan executions by id behind p_from, and deletes those that ended more than p_age_s ago; at most
+-- p_rows rows of what belongs to them. Answers where to go on; null: the walk is over.
 --
--- Ids begin with their time and nothing ends before it starts, so the walk ends at p_age_s ago: no index of ends is needed, which
--- every end would have to pay for. Kept: what has not ended, what an idempotency key of the last p_keys_kept_s names, and a root with a
--- descendant that is open. A descendant goes after its root, whenever it ended: its id is greater, so the same walk meets it.
+-- Ids begin with their time and nothing ends before it starts, so the walk ends at p_age_s ago: no index of ends is
+-- needed, which every end would have to pay for. Kept: what has not ended, what an idempotency key of the last
+-- p_keys_kept_s names, and a root with a descendant that is open. A descendant goes after its root, whenever it ended:
+-- its id is greater, so the same walk meets it.
 CREATE OR REPLACE FUNCTION forebay_r1.retire_executions(p_age_s float8, p_keys_kept_s float8, p_from uuid, p_scan int, p_rows int)
 RETURNS TABLE (next uuid, retired bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -92,8 +96,8 @@ BEGIN
     RETURN QUERY SELECT v_scanned[cardinality(v_scanned)], cardinality(v_ids)::bigint;
 END $fn$;
 
--- Looks at the next p_scan jobs of this status, oldest first, and deletes those that ended more than p_age_s ago and are not to be
--- retried. Answers where to go on; no row: there are no more.
+-- Looks at the next p_scan jobs of this status, oldest first, and deletes those that ended more than p_age_s ago and
+-- are not to be retried. Answers where to go on; no row: there are no more.
 CREATE OR REPLACE FUNCTION forebay_r1.retire_jobs(p_age_s float8, p_status text, p_from_at timestamptz, p_from_id uuid, p_scan int)
 RETURNS TABLE (at timestamptz, id uuid, retired bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off

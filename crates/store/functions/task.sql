@@ -1,9 +1,9 @@
 -- Tasks: handed out to the user's own workers, and ended by whoever still holds the claim.
 
--- Hands out open tasks of some queues: all of one workspace's, or workspaces in turn behind p_after, an eighth of what is
--- wanted at a time. A row a task with its claim, and a last one without: the workspace that was served last (null: none was). What it
--- costs depends on what is wanted and on how many queues are named, not on how much is open. Claims touch no execution row: a task whose execution ends at
--- this moment is closed behind it.
+-- Hands out open tasks of some queues: all of one workspace's, or workspaces in turn behind p_after, an eighth of what
+-- is wanted at a time. A row a task with its claim, and a last one without: the workspace that was served last (null:
+-- none was). What it costs depends on what is wanted and on how many queues are named, not on how much is open. Claims
+-- touch no execution row: a task whose execution ends at this moment is closed behind it.
 CREATE OR REPLACE FUNCTION forebay_r1.claim_tasks(
     p_queues text[], p_workspace uuid, p_after uuid, p_worker text, p_limit int, p_lease_s float8)
 RETURNS TABLE (task uuid, claim uuid, place uuid)
@@ -45,7 +45,8 @@ BEGIN
         v_want := least(v_each, v_left);
         v_at := '-infinity';
         v_id := v_nil;
-        -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the next ones.
+        -- The oldest of all the queues; those that another claim has in hand at this moment are passed over for the
+        -- next ones.
         WHILE v_want > 0 LOOP
             -- A few at a time, because the answer ends where it becomes large.
             v_step := least(v_want, 8);
@@ -87,8 +88,8 @@ BEGIN
     RETURN QUERY SELECT NULL::uuid, NULL::uuid, v_served;
 END $fn$;
 
--- Ends a task under its claim. told: 'accepted'; 'repeat' (this claim ended it so before); 'answered' (this claim ended it otherwise
--- before); 'lost' (the claim is another's by now, or time is up, or the execution ended); 'missing'.
+-- Ends a task under its claim. told: 'accepted'; 'repeat' (this claim ended it so before); 'answered' (this claim ended
+-- it otherwise before); 'lost' (the claim is another's by now, or time is up, or the execution ended); 'missing'.
 CREATE OR REPLACE FUNCTION forebay_r1.end_task(
     p_task uuid, p_workspace uuid, p_claim uuid, p_outcome text, p_output jsonb, p_error jsonb)
 RETURNS TABLE (told text, engine text, holder uuid, owner uuid)

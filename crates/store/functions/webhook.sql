@@ -1,7 +1,8 @@
 -- Ends that are to be told, and who may tell them.
 
--- Adds a delivery for each of these executions and each live webhook of its workspace that asked for that end. Called by whatever
--- ended them, in its transaction, and only if one of the workspaces has a live webhook. A child's end is told by its root's.
+-- Adds a delivery for each of these executions and each live webhook of its workspace that asked for that end. Called
+-- by whatever ended them, in its transaction, and only if one of the workspaces has a live webhook. A child's end is
+-- told by its root's.
 CREATE OR REPLACE FUNCTION forebay_r1.add_deliveries(p_ended uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     INSERT INTO forebay.webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
@@ -13,9 +14,10 @@ LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     ON CONFLICT DO NOTHING
 $fn$;
 
--- Claims deliveries that are due: from workspace to workspace behind p_after, so many of each that p_each are being sent, and that it
--- has a quarter of what the others leave free, but one always; until there are p_limit or p_steps workspaces were looked at. Those of
--- a sender whose time is up are due. A row a delivery, and a last one without: where to go on, null at the end.
+-- Claims deliveries that are due: from workspace to workspace behind p_after, so many of each that p_each are being
+-- sent, and that it has a quarter of what the others leave free, but one always; until there are p_limit or p_steps
+-- workspaces were looked at. Those of a sender whose time is up are due. A row a delivery, and a last one without:
+-- where to go on, null at the end.
 --
 -- A workspace that another claims for right now is passed over: that one's claim could not be counted yet.
 CREATE OR REPLACE FUNCTION forebay_r1.claim_deliveries(

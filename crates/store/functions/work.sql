@@ -1,7 +1,9 @@
--- Working on jobs: our own worker, workers of the API, and the loops that bring jobs back. Every move is guarded by the status it leaves;
--- what is held moves only with its claim. Rows are locked projection first, then ours beside it; an execution that ends is locked before both.
+-- Working on jobs: our own worker, workers of the API, and the loops that bring jobs back. Every move is guarded by the
+-- status it leaves; what is held moves only with its claim. Rows are locked projection first, then ours beside it; an
+-- execution that ends is locked before both.
 
--- The bindings that pending jobs have, also those that are gone: one probe of an index for each, however many jobs there are.
+-- The bindings that pending jobs have, also those that are gone: one probe of an index for each, however many jobs
+-- there are.
 CREATE OR REPLACE FUNCTION forebay_r1.bindings_of_pending_jobs() RETURNS SETOF uuid
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
     WITH RECURSIVE w AS (
@@ -14,10 +16,11 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
     SELECT w.binding_id FROM w WHERE w.binding_id IS NOT NULL
 $fn$;
 
--- Jobs that our own worker may take, with what it needs to decide about each. Bindings take turns: the first job of each, then the
--- second; of more bindings than p_limit those whose first is due longest. So a crowd of jobs that cannot begin keeps no other
--- binding's waiting: those whose binding is gone have no turn, nor has a binding whose workspace was full a moment ago.
--- It reads two index entries for each binding with pending jobs, and at most p_limit jobs of at most p_limit bindings.
+-- Jobs that our own worker may take, with what it needs to decide about each. Bindings take turns: the first job of
+-- each, then the second; of more bindings than p_limit those whose first is due longest. So a crowd of jobs that cannot
+-- begin keeps no other binding's waiting: those whose binding is gone have no turn, nor has a binding whose workspace
+-- was full a moment ago. It reads two index entries for each binding with pending jobs, and at most p_limit jobs of at
+-- most p_limit bindings.
 CREATE OR REPLACE FUNCTION forebay_r1.due_jobs(p_limit int)
 RETURNS TABLE (id uuid, retries int, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid,
     stream_type text, stream_version int, created timestamptz, workspace uuid, definition uuid, definition_workspace uuid,
@@ -53,11 +56,11 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
      ORDER BY t.due_at, t.id
 $fn$;
 
--- Claims jobs for our own worker and enqueues their executions, in one transaction: a job that another took meanwhile starts nothing.
--- p_skip: its filter says no. p_errors: it cannot even begin. The key of a start is (job, retry_count): one execution for each try, ever.
--- p_versions: the published version that its input was judged by, which is the one that is run.
--- Answers what became of each: started, skipped, failed, later (its workspace's backlog is full), moved (another version is published by
--- now: the job is as it was), or lost.
+-- Claims jobs for our own worker and enqueues their executions, in one transaction: a job that another took meanwhile
+-- starts nothing. p_skip: its filter says no. p_errors: it cannot even begin. The key of a start is (job, retry_count):
+-- one execution for each try, ever. p_versions: the published version that its input was judged by, which is the one
+-- that is run. Answers what became of each: started, skipped, failed, later (its workspace's backlog is full), moved
+-- (another version is published by now: the job is as it was), or lost.
 CREATE OR REPLACE FUNCTION forebay_r1.start_jobs(
     p_ids uuid[], p_retries int[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[],
     p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics int,
@@ -143,8 +146,8 @@ BEGIN
     UPDATE forebay.workflow_queue_job j SET held = 'ours', claim_id = p_claim, lease_until = NULL WHERE j.id = p_id AND j.held = 'sql';
 END $fn$;
 
--- Ends a job that is processing, under the claim it has: failed if there is an error. Answers whether it did. Not to be tried again
--- unless p_again.
+-- Ends a job that is processing, under the claim it has: failed if there is an error. Answers whether it did. Not to be
+-- tried again unless p_again.
 CREATE OR REPLACE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
 LANGUAGE plpgsql AS $fn$
 DECLARE
@@ -163,10 +166,11 @@ BEGIN
     RETURN ended;
 END $fn$;
 
--- What follows for a job when its execution ended: called with executions that an event started. A job whose row somebody holds locked
--- is left to reconcile_jobs: the worker role may lock rows for as long as it likes, and the end, which frees a slot, does not wait for
--- that. A transient error (a full disk) is raised, and the caller repeats the end as a whole. Any other never keeps an execution from
--- ending: it is told to the log, and the recovery loop comes back to it.
+-- What follows for a job when its execution ended: called with executions that an event started. A job whose row
+-- somebody holds locked is left to reconcile_jobs: the worker role may lock rows for as long as it likes, and the end,
+-- which frees a slot, does not wait for that. A transient error (a full disk) is raised, and the caller repeats the end
+-- as a whole. Any other never keeps an execution from ending: it is told to the log, and the recovery loop comes back
+-- to it.
 CREATE OR REPLACE FUNCTION forebay_r1.end_jobs_of(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
     e record;
@@ -202,8 +206,8 @@ BEGIN
     RETURN done;
 END $fn$;
 
--- Fails the jobs of executions whose rows are missing. They are not tried again: the first run may have done its work. Locked rows and
--- errors are handled as in end_jobs_of.
+-- Fails the jobs of executions whose rows are missing. They are not tried again: the first run may have done its work.
+-- Locked rows and errors are handled as in end_jobs_of.
 CREATE OR REPLACE FUNCTION forebay_r1.fail_jobs_of_missing(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
     t record;
@@ -241,8 +245,8 @@ CREATE OR REPLACE FUNCTION forebay_r1.failure_chain(p_execution uuid, p_error js
            FROM forebay.workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
 $fn$;
 
--- The types of pending jobs that these stand for (exact, or a prefix: order.*), of one workspace unless that is null. Hops from type to
--- type within a prefix, at most p_most of them.
+-- The types of pending jobs that these stand for (exact, or a prefix: order.*), of one workspace unless that is null.
+-- Hops from type to type within a prefix, at most p_most of them.
 CREATE OR REPLACE FUNCTION forebay_r1.pending_types(p_workspace uuid, p_types text[], p_most int) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
@@ -272,10 +276,10 @@ BEGIN
     END LOOP;
 END $fn$;
 
--- The oldest p_limit pending jobs of these types, of one workspace unless that is null. Each type is read by itself: the backlog of
--- other types, and of other workspaces, is not passed.
--- A range of one type, not equality: only the index by type has that order. With equality, statistics that know one type alone choose
--- the index by age and filter.
+-- The oldest p_limit pending jobs of these types, of one workspace unless that is null. Each type is read by itself:
+-- the backlog of other types, and of other workspaces, is not passed.
+-- A range of one type, not equality: only the index by type has that order. With equality, statistics that know one
+-- type alone choose the index by age and filter.
 CREATE OR REPLACE FUNCTION forebay_r1.pending_jobs_of_types(p_workspace uuid, p_types text[], p_limit int) RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 BEGIN
@@ -298,9 +302,10 @@ BEGIN
     END IF;
 END $fn$;
 
--- Pending jobs claimed for a worker of the API, the oldest first, until they are 1 MiB together; of one workspace unless that is null,
--- of these types (exact, or a
--- prefix: order.*) and this id unless those are. Each under a claim of its own, which keeps the lease that was asked for.
+-- Pending jobs claimed for a worker of the API, the oldest first, until they are 1 MiB together; of one workspace
+-- unless that is null, of these types (exact, or a
+-- prefix: order.*) and this id unless those are. Each under a claim of its own, which keeps the lease that was asked
+-- for.
 CREATE OR REPLACE FUNCTION forebay_r1.claim_jobs(
     p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s int, p_limit int)
 RETURNS TABLE (job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamptz)
@@ -344,9 +349,9 @@ BEGIN
     END LOOP;
 END $fn$;
 
--- A job as a worker of the API may touch it: locked, of its workspace. Answers how it stands for this claim: held, ended (by this
--- very claim), lost, or null if there is none. What our own worker holds is never its: the claim there is the execution's id, which
--- everybody can read.
+-- A job as a worker of the API may touch it: locked, of its workspace. Answers how it stands for this claim: held,
+-- ended (by this very claim), lost, or null if there is none. What our own worker holds is never its: the claim there
+-- is the execution's id, which everybody can read.
 CREATE OR REPLACE FUNCTION forebay_r1.job_standing(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text LANGUAGE plpgsql AS $fn$
 DECLARE
     t record;
@@ -432,8 +437,9 @@ BEGIN
     RETURN done;
 END $fn$;
 
--- Due jobs whose binding is gone are nobody's of ours: deleting a definition, or publishing it with another event type, leaves them so,
--- and so does an event that was folded while its binding went. A binding that is gone does not come back. p_limit at most.
+-- Due jobs whose binding is gone are nobody's of ours: deleting a definition, or publishing it with another event type,
+-- leaves them so, and so does an event that was folded while its binding went. A binding that is gone does not come
+-- back. p_limit at most.
 CREATE OR REPLACE FUNCTION forebay_r1.put_aside_unbound_jobs(p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
@@ -452,8 +458,9 @@ BEGIN
     RETURN done;
 END $fn$;
 
--- Our own worker's jobs whose execution is over, or gone: ended after it, failed with its dead letter, or pending again. While a ticket
--- of a missing execution holds a slot, its run may be alive: the job waits for the end of that ticket.
+-- Our own worker's jobs whose execution is over, or gone: ended after it, failed with its dead letter, or pending
+-- again. While a ticket of a missing execution holds a slot, its run may be alive: the job waits for the end of that
+-- ticket.
 CREATE OR REPLACE FUNCTION forebay_r1.reconcile_jobs(p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
@@ -502,7 +509,8 @@ CREATE OR REPLACE FUNCTION forebay_r1.differing_jobs() RETURNS TABLE (id uuid, h
      WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
 $fn$;
 
--- Makes the table what its facts say, and answers what that took. Nobody writes meanwhile; only what differs is written.
+-- Makes the table what its facts say, and answers what that took. Nobody writes meanwhile; only what differs is
+-- written.
 CREATE OR REPLACE FUNCTION forebay_r1.rebuild_jobs() RETURNS TABLE (id uuid, how text) LANGUAGE plpgsql AS $fn$
 #variable_conflict use_column
 DECLARE

@@ -24,7 +24,8 @@ AS $fn$ SELECT get_byte(uuid_send(p_workspace), 15) & 63 $fn$;
 CREATE TABLE forebay.tier (
     name text PRIMARY KEY,
     max_running int NOT NULL CHECK (max_running >= 0),
-    -- How many executions may wait in a workspace, unless the workspace or the settings say otherwise. Null: any number.
+    -- How many executions may wait in a workspace, unless the workspace or the settings say otherwise. Null: any
+    -- number.
     max_backlog int CHECK (max_backlog >= 0)
 );
 INSERT INTO forebay.tier (name, max_running, max_backlog)
@@ -41,7 +42,8 @@ CREATE TABLE forebay.workspace (
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     deleted_at timestamptz,
     shard smallint GENERATED ALWAYS AS (forebay.shard_of(id)) STORED,
-    -- Hosts that it may call although they are not public, and hosts that it may not call, as outbound.allow names them.
+    -- Hosts that it may call although they are not public, and hosts that it may not call, as outbound.allow names
+    -- them.
     outbound_allow text[] NOT NULL DEFAULT '{}',
     outbound_deny text[] NOT NULL DEFAULT '{}',
     CONSTRAINT workspace_outbound_check CHECK (cardinality(outbound_allow) <= 100 AND cardinality(outbound_deny) <= 100)
@@ -127,8 +129,8 @@ CREATE TABLE forebay.workflow_execution (
     deaths int NOT NULL DEFAULT 0,
     deaths_seq bigint,
     alone boolean NOT NULL DEFAULT false,
-    -- A child is a row of its own in its root's slot: made by an attempt at a node of its parent. A root has depth 0 and
-    -- counts its descendants and what they settled.
+    -- A child is a row of its own in its root's slot: made by an attempt at a node of its parent. A root has depth 0
+    -- and counts its descendants and what they settled.
     parent uuid,
     root uuid,
     parent_node text,
@@ -169,8 +171,8 @@ CREATE INDEX workflow_execution_open_child ON forebay.workflow_execution (parent
 CREATE INDEX workflow_execution_root ON forebay.workflow_execution (root) WHERE root IS NOT NULL;
 -- Lists, newest first: of a workspace, of a definition, of all. The status comes before the time, so that a rare status
 -- is found among many rows; a list of every status is one short walk each.
--- COLLATE "C" keeps them for the lists, which ask for it. A guard that names a status beside an id must probe the primary
--- key: with statistics of a quiet moment the planner walked every entry of that status instead.
+-- COLLATE "C" keeps them for the lists, which ask for it. A guard that names a status beside an id must probe the
+-- primary key: with statistics of a quiet moment the planner walked every entry of that status instead.
 -- Lists are of roots: depth < 1. (Not `parent IS NULL`: without statistics the planner takes that for next to nothing.)
 CREATE INDEX workflow_execution_of_workspace
     ON forebay.workflow_execution (workspace_id, status COLLATE "C", created_at, id) WHERE depth < 1;
@@ -218,8 +220,8 @@ CREATE TABLE forebay.retired_execution (
 
 -- ── The queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- A request in its turn: small and hot, and one of its workspace's slots while its stage is 5. No foreign keys: each would
--- lock its target at every insert; enqueue joins the definition instead.
+-- A request in its turn: small and hot, and one of its workspace's slots while its stage is 5. No foreign keys: each
+-- would lock its target at every insert; enqueue joins the definition instead.
 --
 -- stage  forebay.…                      what it says
 --   0    stage_ready()                  may be claimed in its turn
@@ -309,17 +311,17 @@ CREATE SEQUENCE forebay.backlog_arrivals;
 
 -- ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- The releases whose functions are in place, each in its schema forebay_r<number>. They are dropped a day after the last sign
--- of a process that uses them (functions/release.sql).
+-- The releases whose functions are in place, each in its schema forebay_r<number>. They are dropped a day after the
+-- last sign of a process that uses them (functions/release.sql).
 CREATE TABLE forebay.release (
     number int PRIMARY KEY,
     -- When its functions were put in place last.
     made_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- The number of the claim's rules: locks, stages, and what is counted; one row. A claim that brings another number is refused,
--- because two claims with different rules beside each other would break the limits. A release that changes the rules raises it
--- when no process of an older one lives.
+-- The number of the claim's rules: locks, stages, and what is counted; one row. A claim that brings another number is
+-- refused, because two claims with different rules beside each other would break the limits. A release that changes the
+-- rules raises it when no process of an older one lives.
 CREATE TABLE forebay.protocol (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     number int NOT NULL
@@ -385,7 +387,8 @@ CREATE TABLE public.domain_events (
     -- Whether a binding held for it when it was appended; null: a fact of the queue's own.
     bound boolean,
     PRIMARY KEY (sequence),
-    -- Whatever a client can choose is a key only beside its workspace. The id comes first: a root key asks for an id alone.
+    -- Whatever a client can choose is a key only beside its workspace. The id comes first: a root key asks for an id
+    -- alone.
     CONSTRAINT domain_events_id UNIQUE NULLS NOT DISTINCT (id, workspace_id),
     CONSTRAINT domain_events_stream UNIQUE NULLS NOT DISTINCT (stream_id, stream_type, workspace_id, stream_version),
     CHECK ((processing_error IS NULL) = (processing_failed_at IS NULL))
@@ -438,8 +441,8 @@ CREATE INDEX event_binding_of_definition ON forebay.event_binding (workflow_defi
     WHERE workflow_definition_id IS NOT NULL;
 CREATE INDEX event_binding_of_workspace ON forebay.event_binding (workspace_id, id);
 
--- The job queue as its users know it: these columns, types and defaults are their contract. What is ours beside it lives
--- in forebay.workflow_queue_job.
+-- The job queue as its users know it: these columns, types and defaults are their contract. What is ours beside it
+-- lives in forebay.workflow_queue_job.
 CREATE TABLE public.workflow_queue_projection (
     id uuid NOT NULL DEFAULT gen_random_uuid(),
     event_id uuid NOT NULL,
@@ -501,8 +504,8 @@ CREATE TABLE forebay.workflow_queue_job (
 -- One job for an event.
 CREATE UNIQUE INDEX workflow_queue_job_event ON forebay.workflow_queue_job (event_id, event_workspace_id)
     NULLS NOT DISTINCT WHERE event_id IS NOT NULL;
--- Pending jobs, oldest first: of all, of a workspace, of a type (a worker of one type does not pass the others' jobs), of
--- a binding.
+-- Pending jobs, oldest first: of all, of a workspace, of a type (a worker of one type does not pass the others' jobs),
+-- of a binding.
 CREATE INDEX workflow_queue_job_pending ON forebay.workflow_queue_job (pending_since, id) WHERE pending_since IS NOT NULL;
 CREATE INDEX workflow_queue_job_pending_of ON forebay.workflow_queue_job (workspace_id, pending_since, id)
     WHERE pending_since IS NOT NULL;
@@ -540,7 +543,8 @@ CREATE TABLE forebay.workflow_execution_ask (
     event_type text,
     match text,
     events_from timestamptz,
-    -- Events are looked for once more when every transaction below this one is over; null: such a number is still to be drawn.
+    -- Events are looked for once more when every transaction below this one is over; null: such a number is still to be
+    -- drawn.
     look boolean NOT NULL DEFAULT false,
     look_xid xid8,
     -- TASK: where it is offered, and how long a worker may be silent.
@@ -756,8 +760,8 @@ CREATE UNIQUE INDEX webhook_secret_newest ON forebay.webhook_secret (webhook_id)
 -- Which outer keys seal something is looked up at every start and readiness check, however many secrets there are.
 CREATE INDEX webhook_secret_of_key ON forebay.webhook_secret (key_id);
 
--- One end, told to one webhook. Added by the transaction that ends the execution, which must not fail because a webhook is
--- being deleted: no foreign key.
+-- One end, told to one webhook. Added by the transaction that ends the execution, which must not fail because a webhook
+-- is being deleted: no foreign key.
 CREATE TABLE forebay.webhook_delivery (
     id uuid PRIMARY KEY,
     webhook_id uuid NOT NULL,
@@ -833,8 +837,8 @@ CREATE INDEX api_key_of_workspace ON forebay.api_key (workspace_id, id) WHERE re
 CREATE INDEX api_key_of_all ON forebay.api_key (id) WHERE revoked_at IS NULL;
 CREATE INDEX api_key_made_with ON forebay.api_key (parent_id) WHERE parent_id IS NOT NULL;
 
--- Secrets of workspaces: sealed before they come here, one row a name, the newest version alone. Both seals are bound to
--- workspace, name and version, so a row opens nowhere but in its own place.
+-- Secrets of workspaces: sealed before they come here, one row a name, the newest version alone. Both seals are bound
+-- to workspace, name and version, so a row opens nowhere but in its own place.
 CREATE TABLE forebay.secret (
     workspace_id uuid NOT NULL REFERENCES forebay.workspace,
     name text NOT NULL CHECK (name ~ '^[A-Za-z_][A-Za-z0-9_]{0,127}$'),

@@ -3,8 +3,8 @@
 //! Invariants
 //! - The driver's error stays behind ours, as source; nothing of it reaches a client.
 //! - Whether a batch is repeated whole or by halves follows from the kind alone (`batch`).
-//! - Which SQLSTATE means what is decided here and nowhere else. An error that is no answer (`is_answer`) says nothing about the
-//!   rows: whoever acts for a run repeats the question, and never ends, repeats or aborts work because of it.
+//! - Which SQLSTATE means what is decided here and nowhere else. An error that is no answer (`is_answer`) says nothing
+//!   about the rows: whoever acts for a run repeats the question, and never ends, repeats or aborts work because of it.
 
 use tokio_postgres::error::SqlState;
 
@@ -42,7 +42,8 @@ impl Error {
         matches!(self, Error::Unavailable(_))
     }
 
-    /// Did the database answer the question? If not, it is away or could not run the statement, and nothing is known of the rows.
+    /// Did the database answer the question? If not, it is away or could not run the statement, and nothing is known of
+    /// the rows.
     pub fn is_answer(&self) -> bool {
         match self {
             Error::NotFound | Error::Conflict(_) | Error::Refused { .. } | Error::Corrupt(_) => true,
@@ -83,8 +84,8 @@ enum Meaning {
 /// Reads an SQLSTATE by its class.
 fn meaning(code: &str) -> Meaning {
     match code.get(..2).unwrap_or_default() {
-        // 08 connection, 25 transaction state (a standby, an idle transaction cut off), 40 rollback and deadlock, 53 resources and
-        // connection slots, 55 locks, 57 shutdown and statement timeout, 58 the machine's own trouble.
+        // 08 connection, 25 transaction state (a standby, an idle transaction cut off), 40 rollback and deadlock, 53
+        // resources and connection slots, 55 locks, 57 shutdown and statement timeout, 58 the machine's own trouble.
         "08" | "25" | "40" | "53" | "55" | "57" | "58" => Meaning::Transient,
         "21" | "22" | "23" | "54" => Meaning::Data,
         _ => Meaning::Statement,
@@ -106,7 +107,8 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// The driver tells its kinds apart in words only. A value that cannot be read or sent is no outage: trying again cannot help.
+/// The driver tells its kinds apart in words only. A value that cannot be read or sent is no outage: trying again
+/// cannot help.
 fn of_the_driver(error: tokio_postgres::Error) -> Error {
     let text = error.to_string();
     let begins = |words: &[&str]| words.iter().any(|words| text.starts_with(words));

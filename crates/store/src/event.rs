@@ -1,11 +1,12 @@
 //! Domain events: appended once, read in order, and what became of folding them into jobs.
 //!
 //! Invariants
-//! - An append is all or nothing, and repeatable by the events' ids. Dying before the commit leaves nothing; after it, the same call
-//!   again is answered as the first was.
-//! - Ids and streams are a workspace's: none of another's is met, taken or moved on. A derived id is known to nobody beforehand.
-//! - The job of a bound event is there when the append is: the fold is part of it (`functions/shared/event.sql`). A transient error of the fold
-//!   undoes the append, and is `Unavailable`.
+//! - An append is all or nothing, and repeatable by the events' ids. Dying before the commit leaves nothing; after it,
+//!   the same call again is answered as the first was.
+//! - Ids and streams are a workspace's: none of another's is met, taken or moved on. A derived id is known to nobody
+//!   beforehand.
+//! - The job of a bound event is there when the append is: the fold is part of it (`functions/shared/event.sql`). A
+//!   transient error of the fold undoes the append, and is `Unavailable`.
 //!
 //! Not here: which events make jobs (`binding`), the jobs themselves (`projection`).
 
@@ -31,7 +32,8 @@ const TRIES: usize = 5;
 #[derive(Clone, Debug)]
 pub struct NewEvent {
     pub id: Uuid,
-    /// The service derived `id` from what others may know: it is the seed of the stored id, which the database makes of it.
+    /// The service derived `id` from what others may know: it is the seed of the stored id, which the database makes of
+    /// it.
     pub derived: bool,
     pub workspace: Option<WorkspaceId>,
     pub stream_id: Uuid,
@@ -157,7 +159,8 @@ impl Store {
         }
     }
 
-    /// Folds an event again whose handling failed; answers whether that went well. One that had not failed is a conflict.
+    /// Folds an event again whose handling failed; answers whether that went well. One that had not failed is a
+    /// conflict.
     pub async fn retry_event(&self, id: Uuid, workspace: Option<WorkspaceId>, actor: &str) -> Result<bool, Error> {
         let sequence = self.event(id, workspace).await?.sequence;
         let mut client = self.pool.get().await?;

@@ -134,7 +134,8 @@ impl Store {
         rows.iter().map(status).collect()
     }
 
-    /// The nodes of an execution that have begun or settled, with what they took and made; a loop without its iterations.
+    /// The nodes of an execution that have begun or settled, with what they took and made; a loop without its
+    /// iterations.
     pub async fn nodes(&self, id: ExecutionId) -> Result<Vec<NodeRecord>, Error> {
         self.list_nodes(id, true).await
     }

@@ -74,7 +74,8 @@ impl Store {
         extent(&self.one(sql!("change_log_kept/get"), &[]).await?)
     }
 
-    /// What is at or above `low`, less the entries that were drained before; at most so many entries, and about so many bytes as a page.
+    /// What is at or above `low`, less the entries that were drained before; at most so many entries, and about so many
+    /// bytes as a page.
     pub async fn drain(&self, low: u64, drained: &[i64], most: usize) -> Result<Drained, Error> {
         let limit = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = self.query(sql!("change_log/drain"), &[&low.to_string(), &drained, &limit, &BYTES]).await?;

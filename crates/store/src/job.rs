@@ -1,10 +1,12 @@
 //! Jobs: the rows of `workflow_queue_projection`, worked on by us, by the API's workers and by plain SQL.
 //!
 //! Invariants
-//! - A trigger refuses every move that the kernel's table does not have, and appends the fact of every other, whoever writes.
+//! - A trigger refuses every move that the kernel's table does not have, and appends the fact of every other, whoever
+//!   writes.
 //! - What is held under a claim moves only with that claim.
 //!
-//! Not here: our own worker's (`projection::ours`), the rules (`kernel::event`, `functions/shared/job.sql`), when to look (`server::job::projector`).
+//! Not here: our own worker's (`projection::ours`), the rules (`kernel::event`, `functions/shared/job.sql`), when to
+//! look (`server::job::projector`).
 
 pub mod ours;
 pub mod table;

@@ -1,4 +1,5 @@
-//! JSON that others may have written with SQL: an integer that 64 bits do not hold is text with its digits, never rounded.
+//! JSON that others may have written with SQL: an integer that 64 bits do not hold is text with its digits, never
+//! rounded.
 //!
 //! Not here: how such an integer is found (`kernel::exact`).
 

@@ -7,9 +7,10 @@
 //!
 //! Invariants
 //! - One process migrates, the others wait for it: an advisory lock is held around everything.
-//! - Two releases run side by side: each has functions of its own, and no table, trigger, view or default refers to them.
-//! - The older of two builds leaves what it finds in `forebay`. What is there stays backward compatible: a function whose
-//!   parameters change stands beside the one before.
+//! - Two releases run side by side: each has functions of its own, and no table, trigger, view or default refers to
+//!   them.
+//! - The older of two builds leaves what it finds in `forebay`. What is there stays backward compatible: a function
+//!   whose parameters change stands beside the one before.
 //!
 //! Not here: the schema itself (`migrations/`, `functions/`), which release this is (`release`).
 

@@ -1,7 +1,7 @@
 //! Which release this is, where its functions are, and by which rules it claims.
 //!
-//! The texts under `sql/` and `functions/` name the schema as it is written here: a test compares them, and `sed` brings
-//! them to the next release. A release gets the next number when a function of the one before has changed.
+//! The texts under `sql/` and `functions/` name the schema as it is written here: a test compares them, and `sed`
+//! brings them to the next release. A release gets the next number when a function of the one before has changed.
 //!
 //! Invariants
 //! - A release's functions are dropped a day after the last heartbeat of a process that uses them, and not before.
@@ -22,7 +22,8 @@ pub const NUMBER: i32 = 1;
 /// The schema of the functions that only processes of this release call.
 pub const SCHEMA: &str = "forebay_r1";
 
-/// The number of the claim's rules: locks, stages, and what is counted. A claim with another number than the database's is refused.
+/// The number of the claim's rules: locks, stages, and what is counted. A claim with another number than the database's
+/// is refused.
 pub const PROTOCOL: i32 = 1;
 
 /// For how long nobody must have used the functions of a release before they are dropped.

@@ -1,10 +1,10 @@
 //! Deleting what ended long ago, one bounded slice at a time.
 //!
 //! Invariants
-//! - Only what has ended goes; never a root with a descendant that is open, nor an execution while its idempotency key must be
-//!   remembered.
-//! - A slice is one commit, bounded by the rows it looks at and by the rows it deletes. A crash between two slices leaves nothing that
-//!   a later walk does not find.
+//! - Only what has ended goes; never a root with a descendant that is open, nor an execution while its idempotency key
+//!   must be remembered.
+//! - A slice is one commit, bounded by the rows it looks at and by the rows it deletes. A crash between two slices
+//!   leaves nothing that a later walk does not find.
 //! - A walk goes on where its last slice ended: what is kept in front is passed once a walk, not once a slice.
 //! - The queue's own rows go only as dead letters.
 //!
@@ -82,7 +82,8 @@ pub struct Slice {
 const OVER: Slice = Slice { retired: 0, next: None };
 
 impl Store {
-    /// Deletes what ended longer ago than `age` among the next `most` records of a section. A cursor of another section counts as none.
+    /// Deletes what ended longer ago than `age` among the next `most` records of a section. A cursor of another section
+    /// counts as none.
     pub async fn retire(
         &self,
         section: Section,

@@ -42,7 +42,8 @@ pub struct NodeFact {
     pub input: Option<Value>,
     pub output: Option<Value>,
     pub error: Option<Failure>,
-    /// It may be performed at most once: whoever ends its execution while it is RUNNING cannot know whether it took effect.
+    /// It may be performed at most once: whoever ends its execution while it is RUNNING cannot know whether it took
+    /// effect.
     pub once: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Schedules and their ticks: made, changed, paused, listed, and replaced when their definition is published.
 //!
 //! Invariants
-//! - What a definition's `on: schedule` made follows the definition: it is replaced at each publish and cannot be changed otherwise.
+//! - What a definition's `on: schedule` made follows the definition: it is replaced at each publish and cannot be
+//!   changed otherwise.
 //! - A pause keeps the tick that is next, so that what was missed meanwhile is known.
 //! - Every accepted change leaves an audit row in its own transaction.
 //!

@@ -54,8 +54,8 @@ impl Database {
         Database { url, target, store }
     }
 
-    /// A plain connection, for what a test wants to do behind the store's back. Its statements may name tables without their schema; those of
-    /// the store may not.
+    /// A plain connection, for what a test wants to do behind the store's back. Its statements may name tables without
+    /// their schema; those of the store may not.
     pub async fn client(&self) -> Client {
         let client = connect(&self.url).await;
         client.batch_execute(SEARCH_PATH).await.expect("a path");

@@ -5,13 +5,15 @@
 //!     OPEN, CLAIMED ─time is up▶ EXPIRED          OPEN, CLAIMED ─the execution ended▶ CLOSED
 //!
 //! Invariants
-//! - Asking is fenced by the run that holds the ask, and repeatable: whoever performs a node again after a crash is told how it stands.
+//! - Asking is fenced by the run that holds the ask, and repeatable: whoever performs a node again after a crash is
+//!   told how it stands.
 //! - One answer an ask: the row's status decides between answers, deadlines and ends that come at the same moment.
-//! - An answer and the call of the run that listens are one commit. Dying before it leaves the ask as it was; after it, the run is
-//!   woken by its owner's heartbeat or by the waker, whatever becomes of the hint.
+//! - An answer and the call of the run that listens are one commit. Dying before it leaves the ask as it was; after it,
+//!   the run is woken by its owner's heartbeat or by the waker, whatever becomes of the hint.
 //! - An execution row is locked before its asks.
 //!
-//! Not here: tasks and their claims (`task`), what the data must be (`kernel::definition::inputs`), who is told (`server`).
+//! Not here: tasks and their claims (`task`), what the data must be (`kernel::definition::inputs`), who is told
+//! (`server`).
 
 mod below;
 mod event;
@@ -143,8 +145,9 @@ pub struct Swept {
 }
 
 impl Store {
-    /// Opens what a node asks, or says how it stands. None if the hold is lost, or the execution that asks is over. The same attempt again changes nothing; a later
-    /// one opens it anew. An answer that came early is returned at once, and one that was returned before again.
+    /// Opens what a node asks, or says how it stands. None if the hold is lost, or the execution that asks is over. The
+    /// same attempt again changes nothing; a later one opens it anew. An answer that came early is returned at once,
+    /// and one that was returned before again.
     pub async fn ask(&self, hold: Hold, ask: &Ask) -> Result<Option<Standing>, Error> {
         let Ask { place, workspace, attempt, what, input, expires_in } = ask;
         let (kind, event, matches, queue, lease) = match what {
@@ -190,8 +193,8 @@ impl Store {
         }
     }
 
-    /// What came for the asks of a holder's tree since the last look, which counts as seen then; that the run was called counts as
-    /// heard. None if the hold is lost. What a lost reply said is in `answers_taken`.
+    /// What came for the asks of a holder's tree since the last look, which counts as seen then; that the run was
+    /// called counts as heard. None if the hold is lost. What a lost reply said is in `answers_taken`.
     pub async fn answers(&self, hold: Hold) -> Result<Option<Vec<Came>>, Error> {
         let Hold { execution, owner, epoch } = hold;
         let rows = self.query(sql!("workflow_execution_ask/answers"), &[&execution.0, &owner.0, &epoch]).await?;
@@ -206,15 +209,15 @@ impl Store {
         Ok(Some(came))
     }
 
-    /// What `answers` took for a holder's tree before, as far as no record of its node says so: the reply that told it may have been
-    /// lost. It may be repeated, and may tell what was heard.
+    /// What `answers` took for a holder's tree before, as far as no record of its node says so: the reply that told it
+    /// may have been lost. It may be repeated, and may tell what was heard.
     pub async fn answers_taken(&self, holder: ExecutionId) -> Result<Vec<Came>, Error> {
         let rows = self.query(sql!("workflow_execution_ask/taken_below"), &[&holder.0]).await?;
         rows.iter().map(|row| came_of(row, ExecutionId(row.try_get("execution")?))).collect()
     }
 
-    /// Answers a wait of a workspace (none: any), also one that nobody asked for yet. That the node is a wait of the execution's
-    /// version is the caller's to know. Repeated it is told that somebody was first.
+    /// Answers a wait of a workspace (none: any), also one that nobody asked for yet. That the node is a wait of the
+    /// execution's version is the caller's to know. Repeated it is told that somebody was first.
     pub async fn answer(
         &self,
         place: &Place,

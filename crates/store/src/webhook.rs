@@ -1,11 +1,12 @@
 //! Webhooks: who is told when executions of a workspace end, and the secrets that messages are signed with.
 //!
 //! Invariants
-//! - A secret is sealed before it comes here, bound to its webhook and version; the newest is good, and the one before for a time.
+//! - A secret is sealed before it comes here, bound to its webhook and version; the newest is good, and the one before
+//!   for a time.
 //! - Every accepted change leaves an audit row in its own transaction, without the secret.
 //!
-//! What happens if the process dies: before the commit nothing was changed; after it the answer with the secret may be lost, and
-//! another rotation makes one that is known.
+//! What happens if the process dies: before the commit nothing was changed; after it the answer with the secret may be
+//! lost, and another rotation makes one that is known.
 //!
 //! Not here: what is told, and when (`webhook::delivery`), sealing (`engine::vault`).
 
@@ -150,8 +151,8 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Sets the next version of a webhook's secret; the one before is good for `overlap` more. One that was overtaken is a
-    /// conflict.
+    /// Sets the next version of a webhook's secret; the one before is good for `overlap` more. One that was overtaken
+    /// is a conflict.
     pub async fn rotate_webhook(&self, id: Uuid, sealed: &Sealed, overlap: Duration, actor: &str) -> Result<(), Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;

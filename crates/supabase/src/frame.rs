@@ -1,7 +1,8 @@
 //! Frames of the socket: five values, as an array (2.0.0) or an object (1.0.0).
 //!
 //! Invariants
-//! - Decoded into one type, encoded as the socket speaks. References are the client's own texts and are echoed unchanged.
+//! - Decoded into one type, encoded as the socket speaks. References are the client's own texts and are echoed
+//!   unchanged.
 //! - A payload is an object, never null: null breaks the client.
 //! - What is no frame is nothing; the socket stays.
 

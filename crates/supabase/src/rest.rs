@@ -1,11 +1,14 @@
-//! The small part of PostgREST's dialect in which the published table is asked and changed, as the Supabase client writes it.
+//! The small part of PostgREST's dialect in which the published table is asked and changed, as the Supabase client
+//! writes it.
 //!
 //! Invariants
-//! - Names of columns come out of the table's own list, never out of a request; values stay texts, for the database to read.
+//! - Names of columns come out of the table's own list, never out of a request; values stay texts, for the database to
+//!   read.
 //! - What is not offered is refused, never ignored: a part of a question that is left out answers another one.
 //! - An update without a filter is refused, and so is one of too many rows, after which nothing is changed.
 //!
-//! Not here: the statements (`store::job`), who may see which rows (their callers), requests and answers (`server::http`).
+//! Not here: the statements (`store::job`), who may see which rows (their callers), requests and answers
+//! (`server::http`).
 
 pub mod change;
 pub mod decode;

@@ -2,13 +2,13 @@
 //!
 //! Invariants
 //! - Every activity may be repeated, by this worker or another, at any moment: the rows tell what was done.
-//! - Trouble with the database is nobody's attempt: the activity fails in a way that Temporal repeats, unless it has something to tell
-//!   that only it knows (`told`).
+//! - Trouble with the database is nobody's attempt: the activity fails in a way that Temporal repeats, unless it has
+//!   something to tell that only it knows (`told`).
 //! - A panic ends the node or the run that it belongs to; it is not repeated for ever.
 //! - Nothing is performed for a run that is another's by now: each write shows owner and epoch.
 //!
-//! Not here: one node (`node`), calling out (`calls`), several light ones (`step`), loops (`loops`), children (`children`), what others do (`asks`), in which
-//! order (`workflow`).
+//! Not here: one node (`node`), calling out (`calls`), several light ones (`step`), loops (`loops`), children
+//! (`children`), what others do (`asks`), in which order (`workflow`).
 
 mod asks;
 mod calls;
@@ -248,7 +248,8 @@ impl Kit {
         Ok(errors)
     }
 
-    /// The run was ended by force, and whoever did could not end it here; or it is over. None if nothing was to be done.
+    /// The run was ended by force, and whoever did could not end it here; or it is over. None if nothing was to be
+    /// done.
     async fn end_terminated(&self, hold: Hold) -> Result<Option<Completed>, ActivityError> {
         let owned = self.store.owned_run(hold.execution, hold.owner).await.map_err(again)?;
         let Some(owned) = owned.filter(|owned| owned.terminating) else {
@@ -336,8 +337,8 @@ async fn guarded<T>(work: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(work).catch_unwind().await.ok()
 }
 
-/// Does the work, and tells Temporal all the while that it is at it. Not at once: the start itself counts as a beat, and work that is
-/// soon over costs Temporal none.
+/// Does the work, and tells Temporal all the while that it is at it. Not at once: the start itself counts as a beat,
+/// and work that is soon over costs Temporal none.
 async fn beating<T>(context: &ActivityContext, heartbeat: Duration, work: impl Future<Output = T>) -> T {
     let every = heartbeat / 4;
     let mut beat = tokio::time::interval_at(tokio::time::Instant::now() + every, every);

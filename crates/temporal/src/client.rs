@@ -1,11 +1,12 @@
 //! The engine as the rest of the service sees it: starts, asks about and ends workflows.
 //!
 //! Invariants
-//! - A start is repeatable in every state: the workflow's id is the execution's, duplicates are rejected, and the request's
-//!   id is the execution's too.
+//! - A start is repeatable in every state: the workflow's id is the execution's, duplicates are rejected, and the
+//!   request's id is the execution's too.
 //! - No slot is freed here before the fence is stored and the workflow is closed.
 //!
-//! Not here: what a start says (`start`), what an answer means (`answer`), what runs (`workflow`), what it is asked (`questions`).
+//! Not here: what a start says (`start`), what an answer means (`answer`), what runs (`workflow`), what it is asked
+//! (`questions`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -222,8 +223,8 @@ impl Shared {
         }
     }
 
-    /// Terminates what is open below a workflow that is closed: no child ends with its parent, because it may outlive the history that
-    /// started it.
+    /// Terminates what is open below a workflow that is closed: no child ends with its parent, because it may outlive
+    /// the history that started it.
     async fn close_below(&self, execution: ExecutionId) -> Result<(), String> {
         for child in self.store.open_below(execution).await.map_err(|error| error.to_string())? {
             self.close(child).await?;

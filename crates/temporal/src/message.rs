@@ -1,8 +1,8 @@
 //! What crosses Temporal: stored in its history, so that it can still be read years later.
 //!
 //! Invariants
-//! - No output of a node, and nothing else that grows with data, crosses: ids, statuses, labels, classes. What a worker of the
-//!   user's own is given, and what it answers, is the one exception: it crosses by being an activity's.
+//! - No output of a node, and nothing else that grows with data, crosses: ids, statuses, labels, classes. What a worker
+//!   of the user's own is given, and what it answers, is the one exception: it crosses by being an activity's.
 //! - Fields are only ever added, with a default: histories of older builds are replayed.
 //!
 //! Not here: doing it (`activities`), in which order (`workflow`).
@@ -229,10 +229,12 @@ pub(crate) struct Call {
     /// Which item of a loop, from 1; 0 is the node itself.
     #[serde(default)]
     pub(crate) iteration: i32,
-    /// Its child's workflow is closed; or its own activity is, and it may be performed at most once: it is only to be told how it stands.
+    /// Its child's workflow is closed; or its own activity is, and it may be performed at most once: it is only to be
+    /// told how it stands.
     #[serde(default)]
     pub(crate) closed: Option<Closed>,
-    /// Its child was started by an earlier history: if the child's workflow is closed by now, then so. `Stopped`: none is made.
+    /// Its child was started by an earlier history: if the child's workflow is closed by now, then so. `Stopped`: none
+    /// is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attends: Option<Closed>,
 }

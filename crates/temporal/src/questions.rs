@@ -5,7 +5,8 @@
 //! - A list may be seconds old; what follows for a run is decided by its description alone.
 //! - Only a run that waits for a worker, or whose tasks fail, costs more than one question.
 //!
-//! Not here: starting and ending (`client`), what follows from an answer (`kernel::run::reconcile`, `server::run::reconcile`).
+//! Not here: starting and ending (`client`), what follows from an answer (`kernel::run::reconcile`,
+//! `server::run::reconcile`).
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,12 @@
 //! How an execution's nodes are retried, as its workflow is told at the start.
 //!
 //! Invariants
-//! - It is the version's, node by node: an execution pins its version, so this is the snapshot that holds for all of its life.
+//! - It is the version's, node by node: an execution pins its version, so this is the snapshot that holds for all of
+//!   its life.
 //! - Histories of older builds, which hold one policy and no nodes, can still be read.
 //!
-//! Not here: retrying (`workflow`, which asks the activities for each node's row), the settings behind it (`server::config`).
+//! Not here: retrying (`workflow`, which asks the activities for each node's row), the settings behind it
+//! (`server::config`).
 
 use std::collections::BTreeMap;
 

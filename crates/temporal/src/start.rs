@@ -1,7 +1,8 @@
 //! The request that starts a workflow: all that Temporal is told of an execution, and its answer.
 //!
 //! Invariants
-//! - The same execution makes the same request, whoever sends it: an id, policies and a request id that make a repeat harmless.
+//! - The same execution makes the same request, whoever sends it: an id, policies and a request id that make a repeat
+//!   harmless.
 //! - Values that Temporal stores are encrypted if there are keys; names and ids are in clear.
 //! - A search attribute is set only where the namespace has it.
 //!

@@ -1,7 +1,9 @@
-//! Those who answer: with a key, with tokens, all at once or before anybody asks; and those who append the events that are waited for.
+//! Those who answer: with a key, with tokens, all at once or before anybody asks; and those who append the events that
+//! are waited for.
 //!
 //! Invariants
-//! - Every answer has a choice of its own, noted with what was said of it: whose was accepted can be told from the outcome.
+//! - Every answer has a choice of its own, noted with what was said of it: whose was accepted can be told from the
+//!   outcome.
 //! - An answer that was not heard of is given again, until it is.
 //!
 //! Not here: what is made of it (`judge`).

@@ -1,14 +1,15 @@
 //! Judges a run of long-running work. Values in, values out.
 //!
-//! Witnesses: the executions' rows, what triggers noted of nodes and asks inside the service's own transactions, the receiver's calls,
-//! the workers' journals, and what those who answered were told.
+//! Witnesses: the executions' rows, what triggers noted of nodes and asks inside the service's own transactions, the
+//! receiver's calls, the workers' journals, and what those who answered were told.
 //!
 //! Invariants it judges
-//! - Each plan is one root that ended once, as planned, with what was planned, and with as many executions below it: `wrong`, `lost`.
+//! - Each plan is one root that ended once, as planned, with what was planned, and with as many executions below it:
+//!   `wrong`, `lost`.
 //! - No call arrives, and no task is handed out, for a node that was recorded completed; none is completed twice:
 //!   `repeated_after_complete`. What a paused process sends in the moment it wakes is counted apart.
-//! - A wait has one answer, and one of those who gave it was told so: `token_reuse`. A task is ended under the claim that holds it, and
-//!   nobody else is told that it ended it: `wrong`.
+//! - A wait has one answer, and one of those who gave it was told so: `token_reuse`. A task is ended under the claim
+//!   that holds it, and nobody else is told that it ended it: `wrong`.
 //!
 //! Not here: limits, slots and owners (`chaos::judge`).
 

@@ -1,4 +1,5 @@
-//! Starts the executions, and does to each what its plan says: answers before it is asked, appends before it waits, cancels.
+//! Starts the executions, and does to each what its plan says: answers before it is asked, appends before it waits,
+//! cancels.
 //!
 //! Invariants
 //! - A start whose answer was lost is asked again with the same key: each plan is one execution.

@@ -1,4 +1,5 @@
-//! What is done to servers and workers: kills of both, servers paused until they are dead, workers until others have their tasks.
+//! What is done to servers and workers: kills of both, servers paused until they are dead, workers until others have
+//! their tasks.
 //!
 //! Invariants
 //! - One server always lives: the others can be told dead by it, and the API is there.

@@ -1,8 +1,9 @@
-//! What is to become of each execution, decided before it is there: what it runs, what is done to it, and how it must end.
+//! What is to become of each execution, decided before it is there: what it runs, what is done to it, and how it must
+//! end.
 //!
 //! Invariants
-//! - Everything that makes an execution end as it does is in its input or in what the harness does; nothing is left to the machine
-//!   but who does it, when, and how often it dies meanwhile.
+//! - Everything that makes an execution end as it does is in its input or in what the harness does; nothing is left to
+//!   the machine but who does it, when, and how often it dies meanwhile.
 //! - `n` names a plan: it is in the input of the root and of everything below it.
 //!
 //! Not here: the documents (`documents`), doing it (`load`, `approver`, `worker`).
@@ -41,7 +42,8 @@ pub(super) enum Doing {
     Answer { early: bool },
     /// So many tokens, each shown so often, all at once.
     Race { tokens: usize, times: usize },
-    /// Appends the event that it waits for, by the API, or in a transaction that is open for so long; early: before it is waited for.
+    /// Appends the event that it waits for, by the API, or in a transaction that is open for so long; early: before it
+    /// is waited for.
     Append { early: bool, open_ms: Option<u64> },
     /// Cancels it after so long.
     Cancel { after_ms: u64 },

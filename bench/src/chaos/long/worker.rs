@@ -4,9 +4,11 @@
 //!
 //! Invariants
 //! - Every step is in its journal before the next is taken.
-//! - It is as naive as a worker can be: it asks for the end of whatever it took, however late it is, and whatever it was told.
+//! - It is as naive as a worker can be: it asks for the end of whatever it took, however late it is, and whatever it
+//!   was told.
 //!
-//! What happens if it dies: before its claim, nothing; after it, nothing until its lease is over, and then the task is anybody's.
+//! What happens if it dies: before its claim, nothing; after it, nothing until its lease is over, and then the task is
+//! anybody's.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;

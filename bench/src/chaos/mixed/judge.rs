@@ -1,7 +1,7 @@
 //! Judges a run of mixed workers. Values in, values out.
 //!
-//! Three witnesses: the facts in the database, the journals of the workers that are not ours, and the tries that our own worker's
-//! executions asked for. They meet by claim: a worker and the time of its claim, or the execution.
+//! Three witnesses: the facts in the database, the journals of the workers that are not ours, and the tries that our
+//! own worker's executions asked for. They meet by claim: a worker and the time of its claim, or the execution.
 //!
 //! Invariants it judges
 //! - A job comes to one end that nothing follows, and nobody was told of another: `ended_twice`, `lost`.
@@ -9,8 +9,8 @@
 //! - Nobody worked on a job without a claim that its facts know: `double_runs`.
 //! - No end but one that the holder asked for: `unasked`. No step but a legal one: `illegal`.
 //!
-//! Two workers in plain SQL cannot be told apart, as their document has it: one that ends what another of them holds by then is
-//! counted apart.
+//! Two workers in plain SQL cannot be told apart, as their document has it: one that ends what another of them holds by
+//! then is counted apart.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! What is done to the workers of jobs: kills of every sort, and pauses of those over HTTP until others have their jobs.
+//! What is done to the workers of jobs: kills of every sort, and pauses of those over HTTP until others have their
+//! jobs.
 //!
 //! Invariants
 //! - One process of the service always lives: jobs come back by it, and the API is there.

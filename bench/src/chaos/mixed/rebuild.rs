@@ -1,4 +1,5 @@
-//! Is the table what its facts say? Asked twice: `forebay projection check`, and a table that lost all of its rows and is rebuilt.
+//! Is the table what its facts say? Asked twice: `forebay projection check`, and a table that lost all of its rows and
+//! is rebuilt.
 //!
 //! Invariants
 //! - Every column of every row is compared, by the database's own text of it.

@@ -1,5 +1,5 @@
-//! A worker in plain SQL. The statements stand here as they do in the document that the table comes from; only its placeholders
-//! are filled in. Its heartbeat is the touch of `updated_at`.
+//! A worker in plain SQL. The statements stand here as they do in the document that the table comes from; only its
+//! placeholders are filled in. Its heartbeat is the touch of `updated_at`.
 //!
 //! Invariants
 //! - No row: somebody else has the job. A refusal of the table's guard is a refusal; any other error ends the worker.

@@ -6,7 +6,8 @@
 //! - Every step is in its journal before the next is taken.
 //! - It is as naive as a worker can be: it asks for the end of whatever it took, however late it is.
 //!
-//! What happens if it dies: before its claim, nothing; after it, nothing until its lease is over, and then the job is anybody's.
+//! What happens if it dies: before its claim, nothing; after it, nothing until its lease is over, and then the job is
+//! anybody's.
 //!
 //! Not here: how a job is taken and ended, over HTTP (`http`) and in plain SQL (`sql`).
 

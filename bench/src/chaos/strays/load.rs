@@ -1,8 +1,9 @@
-//! What the run is made of: executions that call, wait, loop and have children, answers to their waits, and events that start more.
+//! What the run is made of: executions that call, wait, loop and have children, answers to their waits, and events that
+//! start more.
 //!
 //! Invariants
-//! - Whatever is asked of the service is asked again until it is answered: starts by their key, events by their ids, answers until
-//!   somebody was first.
+//! - Whatever is asked of the service is asked again until it is answered: starts by their key, events by their ids,
+//!   answers until somebody was first.
 
 use std::time::{Duration, Instant};
 

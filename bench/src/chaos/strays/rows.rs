@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - Each is done to an execution that holds a slot and does nothing but wait.
-//! - Nobody helps: the service finds what was deleted by itself. A run of an engine that is not served is terminated by whoever wants its
-//!   slot, as the documents say, until it is.
+//! - Nobody helps: the service finds what was deleted by itself. A run of an engine that is not served is terminated by
+//!   whoever wants its slot, as the documents say, until it is.
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! As much of PostgreSQL's protocol as a saboteur needs: where messages end, which statement is asked for, what an error looks like.
+//! As much of PostgreSQL's protocol as a saboteur needs: where messages end, which statement is asked for, what an
+//! error looks like.
 //!
 //! Invariants
 //! - Nothing is guessed: a stream that cannot be read ends its connection, which the service must stand too.

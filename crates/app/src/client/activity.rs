@@ -21,8 +21,8 @@ pub(crate) struct List {
     /// Only what was done to this: the id of an execution, a workflow, a workspace or a key
     #[arg(long, value_name = "ID", value_parser = read_subject)]
     subject: Option<Uuid>,
-    /// Only what this one did, as the list's WHO names it: key:ID (the key of `dev` is one too), root (a key given to the
-    /// server at its start), sql:ROLE
+    /// Only what this one did, as the list's WHO names it: key:ID (the key of `dev` is one too), root (a key given to
+    /// the server at its start), sql:ROLE
     #[arg(long, value_name = "WHO")]
     actor: Option<String>,
     /// At this time or later: 2030-01-31T09:00:00Z, or how long ago, such as 24h

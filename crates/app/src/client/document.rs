@@ -3,8 +3,8 @@
 //! Invariants
 //! - No more of a file is read than a document may have.
 //!
-//! Not here: reading YAML and JSON (`kernel::definition::source`), what a good workflow is (`kernel::definition::parse`), how a finding
-//! looks (`client::document::draw`).
+//! Not here: reading YAML and JSON (`kernel::definition::source`), what a good workflow is
+//! (`kernel::definition::parse`), how a finding looks (`client::document::draw`).
 
 pub(super) mod draw;
 

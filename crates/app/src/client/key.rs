@@ -40,7 +40,8 @@ pub(crate) struct Create {
     /// What it may do: read, run, manage, separated by commas
     #[arg(long, value_name = "SCOPE", value_delimiter = ',', value_parser = read_scope)]
     scope: Vec<Scope>,
-    /// When it stops working: 2030-01-31T09:00:00Z, or how long from now, such as 90d [default: with the key that makes it]
+    /// When it stops working: 2030-01-31T09:00:00Z, or how long from now, such as 90d [default: with the key that makes
+    /// it]
     #[arg(long, value_name = "TIME", value_parser = input::read_time)]
     expires: Option<Timestamp>,
     #[command(flatten)]

@@ -50,8 +50,8 @@ impl fmt::Display for Which {
 }
 
 impl Which {
-    /// The id that is meant. The newest is that of one workspace: a key that sees several must name one, or a command could end
-    /// or show an execution of another tenant.
+    /// The id that is meant. The newest is that of one workspace: a key that sees several must name one, or a command
+    /// could end or show an execution of another tenant.
     pub(crate) async fn find(&self, session: &Session, place: &Place) -> anyhow::Result<ExecutionId> {
         let workflow = match self {
             Which::Id(id) => return Ok(*id),

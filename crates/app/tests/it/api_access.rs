@@ -143,8 +143,8 @@ const TABLE: &[(&str, &str, &str, Stranger, u16)] = &[
     ("DELETE", "/workspaces/{id}", "manage", Unseen, 204),
 ];
 
-/// What needs no key, on purpose. Whoever has the token of a hook starts its workflow, whoever has one of a wait answers it, and
-/// can do nothing else.
+/// What needs no key, on purpose. Whoever has the token of a hook starts its workflow, whoever has one of a wait
+/// answers it, and can do nothing else.
 const OPEN: [&str; 7] = [
     "GET /answers/{token}",
     "GET /api/openapi.json",

@@ -1,6 +1,8 @@
-//! What nodes ask of the world, over HTTP and from the command line: answers with keys and tokens, and tasks for workers.
+//! What nodes ask of the world, over HTTP and from the command line: answers with keys and tokens, and tasks for
+//! workers.
 //!
-//! The asks are made here as an engine makes them, in an execution that waits for its slot: what becomes of a run is told elsewhere.
+//! The asks are made here as an engine makes them, in an execution that waits for its slot: what becomes of a run is
+//! told elsewhere.
 
 use std::time::Duration;
 
@@ -630,8 +632,8 @@ async fn bad_gateway(server: &str, bad: usize) -> String {
     format!("http://{address}")
 }
 
-/// What a worker must get through, whichever it is: a gateway that answers for the server, an output that is not taken, and failures without
-/// a word or with too many.
+/// What a worker must get through, whichever it is: a gateway that answers for the server, an output that is not taken,
+/// and failures without a word or with too many.
 async fn gets_through(held: &Held, long: &str, blank: &str) {
     held.task("mail", 0, json!({ "a": 1 })).await;
     assert_ne!(held.result().await["value"], Value::Null);

@@ -1,4 +1,5 @@
-//! Events in, jobs out, with real processes: by plain SQL, by the API and from workflows; our worker, the API's and plain SQL side by side.
+//! Events in, jobs out, with real processes: by plain SQL, by the API and from workflows; our worker, the API's and
+//! plain SQL side by side.
 
 use std::process::Command;
 

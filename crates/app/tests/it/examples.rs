@@ -1,8 +1,9 @@
 //! Every workflow in `examples/` that says in its head how it ends does end so, against a real HTTP server.
 //!
 //! In a head: `input:` is what it is started with (`BASE` is the server), `secret:` a secret that is set first,
-//! `answer:` a node that waits and what it is answered, `worker:` a queue that `worker.py` serves, `ends:` its status with
-//! its output, or with type and message, `nodes:` each node with its status, and `unanswered:` how it ends where nobody answers.
+//! `answer:` a node that waits and what it is answered, `worker:` a queue that `worker.py` serves, `ends:` its status
+//! with its output, or with type and message, `nodes:` each node with its status, and `unanswered:` how it ends where
+//! nobody answers.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

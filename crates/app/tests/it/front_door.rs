@@ -1,4 +1,5 @@
-//! Where strangers knock: what every answer says about itself, failed authentication, root keys, and where a process listens.
+//! Where strangers knock: what every answer says about itself, failed authentication, root keys, and where a process
+//! listens.
 
 use nix::sys::signal::Signal;
 use reqwest::Method;

@@ -1,5 +1,5 @@
-//! `workflow-queue-projection.md`, every SQL statement of it, run with `psql` against a running service. The words of the document stand
-//! here as they do there; only its placeholders (`job-uuid-here`, `org-uuid-here`) are filled in.
+//! `workflow-queue-projection.md`, every SQL statement of it, run with `psql` against a running service. The words of
+//! the document stand here as they do there; only its placeholders (`job-uuid-here`, `org-uuid-here`) are filled in.
 
 use std::process::Command;
 

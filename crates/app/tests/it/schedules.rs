@@ -1,4 +1,5 @@
-//! Schedules with real processes: ticks by the clock, once each whoever is killed, caught up, buffered, triggered and told.
+//! Schedules with real processes: ticks by the clock, once each whoever is killed, caught up, buffered, triggered and
+//! told.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -290,7 +290,8 @@ fn told(metric: &Metric, text: &str) -> bool {
     let labelled = |sample: &&str| labels.iter().all(|label| sample.contains(&format!("{label}=\"")));
     let above_zero = |sample: &&str| sample.rsplit(' ').next().is_some_and(|value| value != "0");
     // Nobody shares the lock table here, and a gauge may have fallen again.
-    // Their causes have tests of their own: `exclusive`, `reconciler`, `temporal`, the store's `retention`, `realtime`, `strangers`.
+    // Their causes have tests of their own: `exclusive`, `reconciler`, `temporal`, the store's `retention`, `realtime`,
+    // `strangers`.
     let elsewhere = [
         metrics::LOCK_FAILURES,
         metrics::RECONCILED,

@@ -98,7 +98,8 @@ impl World {
         self.database.client().await.batch_execute(sql).await.expect("a statement");
     }
 
-    /// All that is stored, table by table, but for what changes by itself: heartbeats, leases, how far the log of changes reaches, when keys were used, and what was counted of backlogs.
+    /// All that is stored, table by table, but for what changes by itself: heartbeats, leases, how far the log of
+    /// changes reaches, when keys were used, and what was counted of backlogs.
     pub(crate) async fn everything(&self) -> BTreeMap<String, String> {
         let client = self.database.client().await;
         let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname IN ('forebay', 'public') AND tablename NOT IN ('process', 'shard_owner', 'shedlock', 'change_log_kept', 'backlog')";

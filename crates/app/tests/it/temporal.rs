@@ -256,7 +256,8 @@ async fn the_walk_through_works_as_it_is_written() {
     assert!(row.get::<_, i64>(0) >= 2 && row.get::<_, i64>(1) == 0, "the kill cost no attempt");
 }
 
-/// Where nothing answers, `dev` starts a server of its own, which ends with it however it ends; where one does, it is used.
+/// Where nothing answers, `dev` starts a server of its own, which ends with it however it ends; where one does, it is
+/// used.
 #[tokio::test]
 async fn dev_runs_on_a_temporal_that_is_there_or_on_one_of_its_own() {
     let place = Place::new();

@@ -1,7 +1,8 @@
 //! A run begun by one build and met by another that goes a different way: told wherever one asks, and finished by the
 //! build that began it.
 //!
-//! Not here: histories of earlier builds (`temporal`'s own tests replay them), workers that lack a key (`temporal_lost`).
+//! Not here: histories of earlier builds (`temporal`'s own tests replay them), workers that lack a key
+//! (`temporal_lost`).
 
 use std::sync::Arc;
 use std::time::Duration;

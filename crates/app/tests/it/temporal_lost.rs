@@ -1,5 +1,5 @@
-//! Runs that Temporal lost, ended alone or cannot go on with: found, told wherever one asks, and their slots freed; and a
-//! Temporal that is killed and comes back.
+//! Runs that Temporal lost, ended alone or cannot go on with: found, told wherever one asks, and their slots freed; and
+//! a Temporal that is killed and comes back.
 //!
 //! Not here: the verdicts (`kernel::run::reconcile`), the same with an engine that misbehaves on order (`reconciler`).
 

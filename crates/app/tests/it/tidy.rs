@@ -42,6 +42,7 @@ const NOT_IN_PURE: &[&str] = &["tokio", "futures-util", "tracing", "metrics", "g
 
 const LONGEST_FILE: usize = 400;
 const LONGEST_FUNCTION: usize = 60;
+const LONGEST_LINE: usize = 120;
 
 /// Functions that are longer and why; this list only ever shrinks.
 const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
@@ -127,6 +128,19 @@ fn functions_are_short() {
     let stale = LONG_FUNCTIONS.iter().filter(|known| !long.iter().any(|found| is(found, known)));
     let stale = stale.map(|(path, name, _)| format!("{path}: {name} is short now: take it off the list"));
     check("split functions of 60 lines and more", wrong.chain(stale).collect());
+}
+
+#[test]
+fn comments_are_no_wider_than_code() {
+    let mut wide = Vec::new();
+    for file in files().into_iter().filter(File::is_rust) {
+        // A drawing is as wide as it is.
+        let is_text = |line: &str| line.trim_start().starts_with("//") && !line.starts_with("//!     ");
+        let comments = file.text.lines().enumerate().filter(|(_, line)| is_text(line));
+        let too_wide = comments.filter(|(_, line)| line.chars().count() > LONGEST_LINE);
+        wide.extend(too_wide.map(|(number, _)| format!("{}:{}", file.path, number + 1)));
+    }
+    check("break comments at 120 columns; rustfmt sees to the code", wide);
 }
 
 #[test]

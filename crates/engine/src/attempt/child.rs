@@ -4,7 +4,8 @@
 //! - Repeated, a start finds the first: one child for each attempt of a node, one start of its own for each node.
 //! - What was made before stands, whatever became of its definition.
 //!
-//! Not here: the rows (`store::run::child`), running a child (the engines), what its end means (`kernel::kind::workflow`).
+//! Not here: the rows (`store::run::child`), running a child (the engines), what its end means
+//! (`kernel::kind::workflow`).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,8 @@
 //! Invariants
 //! - What items produced is put together where it is stored; of that only what is looked at comes here.
 //!
-//! Not here: which item is next (`kernel::orchestration`), what a loop's configuration means (`kernel::kind::for_each`).
+//! Not here: which item is next (`kernel::orchestration`), what a loop's configuration means
+//! (`kernel::kind::for_each`).
 
 use kernel::definition::Kind;
 use kernel::ids::{ExecutionId, NodeKey};
@@ -43,7 +44,8 @@ pub async fn items(store: &Store, execution: ExecutionId, key: &NodeKey) -> Resu
     }
 }
 
-/// What a loop that is over came to: what its items produced, or why this one failed it. None if the run is another's by now.
+/// What a loop that is over came to: what its items produced, or why this one failed it. None if the run is another's
+/// by now.
 pub async fn collect(
     store: &Store,
     (hold, execution): (Hold, ExecutionId),

@@ -2,8 +2,8 @@
 //!
 //!     event ──Orchestration::apply──▶ effects ──light nodes at once──▶ records ──commit──▶ calls, timers, children
 //!
-//! A run is a tree of frames, one for each execution: the root's, and those of the children that its nodes made. One task drives
-//! all of it, as the root's owner; what is recorded of a child is fenced by the root.
+//! A run is a tree of frames, one for each execution: the root's, and those of the children that its nodes made. One
+//! task drives all of it, as the root's owner; what is recorded of a child is fenced by the root.
 //!
 //! Invariants
 //! - A fact is stored before it is acted on: nothing leaves this process for a node before the
@@ -14,9 +14,10 @@
 //! - A child's end is committed before its node hears of it.
 //! - When the store says that the run is another's by now, this one stops at once and says nothing more.
 //!
-//! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children (`children`), loops (`loops`),
-//! what is asked outside (`asks`), calls made at most once (`once`), who may have a child (`turns`), what is told of an attempt
-//! (`spans`), what is stored and remembered (`record`), writing (`writer`), who may run (`server`), rules of any kind (`kernel`).
+//! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children
+//! (`children`), loops (`loops`), what is asked outside (`asks`), calls made at most once (`once`), who may have a
+//! child (`turns`), what is told of an attempt (`spans`), what is stored and remembered (`record`), writing (`writer`),
+//! who may run (`server`), rules of any kind (`kernel`).
 
 mod asks;
 mod children;
@@ -294,8 +295,8 @@ impl Driver {
         self.apply(at.frame, event);
     }
 
-    /// For how long nothing of the tree needs a process, if that is worth leaving it: nothing is in flight, and the next thing
-    /// that happens by itself is far enough away.
+    /// For how long nothing of the tree needs a process, if that is worth leaving it: nothing is in flight, and the
+    /// next thing that happens by itself is far enough away.
     fn may_park(&self) -> Option<Duration> {
         let idle =
             self.in_flight.is_empty() && self.calls.is_empty() && self.ready.is_empty() && self.orders.is_empty();

@@ -1,12 +1,13 @@
 //! EMIT_EVENT: one append to the domain events.
 //!
 //! Invariants
-//! - The event's id follows from execution, node and iteration: performed again after any crash, it is there already. Whoever knows these
-//!   cannot tell the id: the database derives it with a secret of its own (`store::event`).
-//! - A database that is away costs time, never an attempt: the node's timeout does not count it. The execution's deadline does.
+//! - The event's id follows from execution, node and iteration: performed again after any crash, it is there already.
+//!   Whoever knows these cannot tell the id: the database derives it with a secret of its own (`store::event`).
+//! - A database that is away costs time, never an attempt: the node's timeout does not count it. The execution's
+//!   deadline does.
 //!
-//! What happens if this process dies: before the append's commit, nothing has happened; after it, the next attempt finds the event and
-//! ends as this one would have.
+//! What happens if this process dies: before the append's commit, nothing has happened; after it, the next attempt
+//! finds the event and ends as this one would have.
 
 use std::sync::Arc;
 

@@ -4,12 +4,13 @@
 //! - Every attempt at a node carries the same idempotency token, before and after any crash.
 //! - Nothing is sent, and no redirect followed, once this process may no longer act for its runs.
 //! - An answer that the author does not expect is a failure; which ones are worth a retry is the kernel's to say.
-//! - Secrets are opened here, just before they are sent, and taken out of whatever comes back. So are the addresses of callbacks, each with
-//!   a token of its own at every attempt.
+//! - Secrets are opened here, just before they are sent, and taken out of whatever comes back. So are the addresses of
+//!   callbacks, each with a token of its own at every attempt.
 //!
 //! What happens if this process dies: before the call, nothing was opened; after it, the next attempt opens the secrets
-//! anew, as they stand then, and sends the same token. Secrets that cannot be opened now are no attempt: nothing was sent, and whoever
-//! makes the call keeps nothing that others wait for until it tries again. While the outbound rules cannot be read, the call waits.
+//! anew, as they stand then, and sends the same token. Secrets that cannot be opened now are no attempt: nothing was
+//! sent, and whoever makes the call keeps nothing that others wait for until it tries again. While the outbound rules
+//! cannot be read, the call waits.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -112,8 +113,8 @@ impl Unrevealed {
 
     /// The configuration with its secrets, and what must not get out of it.
     ///
-    /// What takes long waits for its turn to compute first: no secret is in clear while it waits, and nothing else is waited for while
-    /// it has the turn.
+    /// What takes long waits for its turn to compute first: no secret is in clear while it waits, and nothing else is
+    /// waited for while it has the turn.
     async fn reveal(self, vault: &Vault, workspace: WorkspaceId, read: Read) -> Result<(Config, Arc<Mask>), Failure> {
         let Unrevealed { template, scope, takes_long, .. } = self;
         let turn = if takes_long { Some(compute::turn(workspace).await) } else { None };
@@ -154,8 +155,9 @@ struct Whose<'a> {
     public_url: Option<&'a str>,
 }
 
-/// Can it be otherwise later? The database is away; or this process lacks a key, as after a restore without the key file. Then
-/// `/readyz` says so, and the call waits for a restart with the key, for the run's next owner, or on Temporal for another worker.
+/// Can it be otherwise later? The database is away; or this process lacks a key, as after a restore without the key
+/// file. Then `/readyz` says so, and the call waits for a restart with the key, for the run's next owner, or on
+/// Temporal for another worker.
 fn may_pass(error: &vault::Error) -> bool {
     match error {
         vault::Error::Store(error) => !error.is_answer(),
@@ -237,8 +239,8 @@ impl Call {
         self.unrevealed.is_some()
     }
 
-    /// Opens the secrets that it takes. Reads the rules of its workspace last, however long the database needs for that: the call goes
-    /// by the rules of when it is sent.
+    /// Opens the secrets that it takes. Reads the rules of its workspace last, however long the database needs for
+    /// that: the call goes by the rules of when it is sent.
     pub async fn prepare(mut self, outbound: &Outbound, vault: &Vault) -> Result<Prepared, Unprepared> {
         let Some(unrevealed) = self.unrevealed.take() else {
             let policy = outbound.policy(self.workspace).await?;

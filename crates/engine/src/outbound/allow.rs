@@ -63,8 +63,8 @@ impl Allow {
     }
 }
 
-/// An entry that closes a host, an address or a range, at every port: which address is called at which port is known only
-/// when the call is on its way.
+/// An entry that closes a host, an address or a range, at every port: which address is called at which port is known
+/// only when the call is on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Deny(Allow);

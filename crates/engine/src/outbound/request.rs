@@ -92,7 +92,8 @@ pub enum Body {
     Text(String),
 }
 
-/// Whether a byte of a call may have left this process: a stop of a call that may be made at most once goes by this, on every engine.
+/// Whether a byte of a call may have left this process: a stop of a call that may be made at most once goes by this, on
+/// every engine.
 #[derive(Clone, Debug, Default)]
 pub struct Sent(Arc<AtomicBool>);
 
@@ -135,7 +136,8 @@ pub struct Request {
     pub secrets: Option<Arc<Mask>>,
     /// Whether redirects are followed; if not, one is an answer.
     pub follows: bool,
-    /// Whether an answer beyond the bounds is cut short rather than refused: for whoever wants its status, and of the rest an excerpt.
+    /// Whether an answer beyond the bounds is cut short rather than refused: for whoever wants its status, and of the
+    /// rest an excerpt.
     pub cuts: bool,
 }
 

@@ -6,7 +6,8 @@
 //!   `{"base64": "…"}`. So nothing is lost, and nothing is guessed.
 //! - Header names are in lower case; values of one name are joined by `, ` (of `set-cookie` by a
 //!   new line, for a cookie may hold a comma).
-//! - An excerpt is an answer whatever its length, and whatever becomes of its body: it has the status, and what else there is.
+//! - An excerpt is an answer whatever its length, and whatever becomes of its body: it has the status, and what else
+//!   there is.
 //! - Secrets of the request are taken out before anything is cut short or encoded, so that no half of one is left.
 //!
 //! Not here: whether a status fails a node (its kind decides), what is looked for (`mask`), what can be stored.
@@ -96,8 +97,8 @@ pub(super) async fn read(
     Ok(Response { status, headers, body, url: masked(url) })
 }
 
-/// Takes an answer's status, when to come back, and the start of its body as text. With secrets there is no body: a cut may leave half
-/// of one.
+/// Takes an answer's status, when to come back, and the start of its body as text. With secrets there is no body: a cut
+/// may leave half of one.
 pub(super) async fn excerpt_of(mut answer: reqwest::Response, max_bytes: usize, secrets: Option<&Mask>) -> Response {
     let (status, url) = (answer.status().as_u16(), answer.url().to_string());
     let wait = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());

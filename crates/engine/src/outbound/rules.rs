@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - They are read from the store, and trusted for `FRESH`.
-//! - An error that is no answer (`store::Error::is_answer`) fails no call: rules that were read before are used, and a call without
-//!   any waits. It is no attempt.
+//! - An error that is no answer (`store::Error::is_answer`) fails no call: rules that were read before are used, and a
+//!   call without any waits. It is no attempt.
 //! - At most `REMEMBERED` workspaces are remembered.
 //!
 //! Not here: what the rules mean (`guard`), who may set them (`server::http::outbound`).

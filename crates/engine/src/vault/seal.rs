@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - Each version has a random data key of its own, which seals once.
-//! - Both seals are bound to workspace, name and version, and to what they hold; the outer one to its key's id too. What
-//!   was moved, renamed or put back under another number does not open.
+//! - Both seals are bound to workspace, name and version, and to what they hold; the outer one to its key's id too.
+//!   What was moved, renamed or put back under another number does not open.
 //!
 //! Not here: which key (`keys`), where the result is kept (`store::access::secret`).
 

@@ -10,7 +10,8 @@ use store::wait::Place;
 
 use crate::world::World;
 
-/// An ask whose word is heard late: it waits for a lock and says that it is open, as it was when it was made. Who made it is the test.
+/// An ask whose word is heard late: it waits for a lock and says that it is open, as it was when it was made. Who made
+/// it is the test.
 const LATE: &str = "
 ALTER FUNCTION forebay_r1.open_wait(uuid, uuid, bigint, uuid, text, int, uuid, int, text, text, text, text, float8, jsonb, float8) RENAME TO open_wait_now;
 CREATE FUNCTION forebay_r1.open_wait(uuid, uuid, bigint, uuid, text, int, uuid, int, text, text, text, text, float8, jsonb, float8)

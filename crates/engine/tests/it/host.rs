@@ -1,5 +1,5 @@
-//! The embedded engine for the scenarios. Every one is played twice: straight, and, unless somebody interferes, by a row
-//! of processes that die after each fact, each taking up what the last one stored.
+//! The embedded engine for the scenarios. Every one is played twice: straight, and, unless somebody interferes, by a
+//! row of processes that die after each fact, each taking up what the last one stored.
 
 use std::sync::Arc;
 use std::time::Duration;

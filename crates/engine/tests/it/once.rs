@@ -1,5 +1,5 @@
-//! Calls that may be made at most once: what is not known of one is not known of anything above it, however its execution came to its
-//! end, and a person is asked before it is made again.
+//! Calls that may be made at most once: what is not known of one is not known of anything above it, however its
+//! execution came to its end, and a person is asked before it is made again.
 
 use std::time::Duration;
 

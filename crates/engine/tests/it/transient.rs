@@ -1,7 +1,7 @@
 //! Trouble with the database while a run acts: it costs time, and disturbs no call of the run.
 //!
-//! A statement of the engine's is held at the row of its execution, which the test has locked, and its connection is cut there. Once the lock
-//! is gone, the engine's next try succeeds.
+//! A statement of the engine's is held at the row of its execution, which the test has locked, and its connection is
+//! cut there. Once the lock is gone, the engine's next try succeeds.
 
 use std::time::Duration;
 
@@ -103,7 +103,8 @@ impl Trouble {
         self.world.database.store.answer(&place, None, &json!({ "n": 1 }), "key:test").await.expect("an answer");
     }
 
-    /// The run ends by itself, and each call was made once. Not asked by the store: a connection of its pool may be one that was cut.
+    /// The run ends by itself, and each call was made once. Not asked by the store: a connection of its pool may be one
+    /// that was cut.
     async fn ends_undisturbed(self) {
         let ended = "SELECT status FROM workflow_execution WHERE id = $1 AND completed_at IS NOT NULL";
         for _ in 0..3_000 {

@@ -84,8 +84,9 @@ impl Receiver {
     }
 }
 
-/// `/ok` answers; `/status/503` answers that; `/again/503` answers that once, with a second to wait; `/flaky/2` fails twice, then answers; `/slow` takes its time, `/late/20` so
-/// many milliseconds; `/big` answers with a megabyte, `/nul` with what no database can hold.
+/// `/ok` answers; `/status/503` answers that; `/again/503` answers that once, with a second to wait; `/flaky/2` fails
+/// twice, then answers; `/slow` takes its time, `/late/20` so many milliseconds; `/big` answers with a megabyte, `/nul`
+/// with what no database can hold.
 async fn answer(State(receiver): State<Receiver>, Path(path): Path<String>, headers: HeaderMap) -> Response {
     let _under_way = Arc::clone(&receiver.under_way.0);
     let given = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
@@ -355,8 +356,8 @@ impl World {
         panic!("{node} did not become {}", status.name());
     }
 
-    /// Publishes a graph document, in which `BASE` stands for the receiver's address, and before it those that it has in
-    /// `workflows`, by their names.
+    /// Publishes a graph document, in which `BASE` stands for the receiver's address, and before it those that it has
+    /// in `workflows`, by their names.
     pub(crate) async fn publish(&self, document: &Value) -> DefinitionId {
         let mut document = document.clone();
         let others = document.as_object_mut().and_then(|fields| fields.remove("workflows")).unwrap_or_default();

@@ -5,8 +5,8 @@
 //!            └──────────▶ settled: told in (transaction, sequence) order to those who may come back
 //!
 //! Invariants
-//! - What lies below `low` is finished: nothing new can appear there. What lies at or above it is looked at again, less what
-//!   was drained before.
+//! - What lies below `low` is finished: nothing new can appear there. What lies at or above it is looked at again, less
+//!   what was drained before.
 //! - A late committer arrives when it commits, and nobody waits for it but the settled order.
 //!
 //! Not here: the statement, which must read rows and horizon in one snapshot (`store::feed`).
@@ -46,8 +46,8 @@ impl Place {
         Place { seq: self.entry() + SPAN - 1, ..self }
     }
 
-    /// Is all that follows this place still in a log that was pruned up to `gone`, and ends below `horizon`? A place beyond the
-    /// horizon is of another database.
+    /// Is all that follows this place still in a log that was pruned up to `gone`, and ends below `horizon`? A place
+    /// beyond the horizon is of another database.
     pub fn is_kept(self, gone: u64, horizon: u64) -> bool {
         self.xid > gone && self.xid <= horizon
     }

@@ -7,7 +7,8 @@
 //! - A declaration and a value are judged by one reader: a default, an example or an enum that its own declaration
 //!   refuses is a problem at publishing.
 //! - All problems of an input are told at once, each with a pointer into it, and no message repeats a value.
-//! - A declaration that an older build took and this one cannot read asks for nothing: what is published can be started.
+//! - A declaration that an older build took and this one cannot read asks for nothing: what is published can be
+//!   started.
 //! - Work is bounded: all that is compared and matched is charged to one budget, problems are counted.
 //!
 //! Not here: who may start (`server::http::starts`); a start by SQL is not judged, as PostgreSQL cannot ask here.

@@ -1,12 +1,14 @@
 //! Which events make a job, and what becomes of it: a rule, checked when it is made, decided for each event.
 //!
 //! Invariants
-//! - A rule sees its event as `trigger.event` and as `inputs.event`, and nothing else: one that looks elsewhere is refused, for there it would
-//!   only ever find nothing.
+//! - A rule sees its event as `trigger.event` and as `inputs.event`, and nothing else: one that looks elsewhere is
+//!   refused, for there it would only ever find nothing.
 //! - An event type ends in `.*` for every type below it, or holds no star; the queue's own facts cannot be bound.
-//! - A workflow id is text with `{…}` in it: `executionId`, `eventId`, `streamId`, `retryCount`, or a field of the event's data.
+//! - A workflow id is text with `{…}` in it: `executionId`, `eventId`, `streamId`, `retryCount`, or a field of the
+//!   event's data.
 //!
-//! Not here: which of several bindings holds (`store`'s `functions/shared/event.sql`), doing it (`server::job::projector`).
+//! Not here: which of several bindings holds (`store`'s `functions/shared/event.sql`), doing it
+//! (`server::job::projector`).
 
 use std::sync::Arc;
 use std::time::Duration;

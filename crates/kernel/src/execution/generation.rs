@@ -3,14 +3,16 @@
 //!     request ──▶ 0 ──detached start──▶ 1 ──EMIT_EVENT──▶ event ──binding──▶ 2 ──▶ …
 //!
 //! Invariants
-//! - A start from outside (API, SQL, hook, schedule, rerun) is generation 0. A detached start, and an execution that an event
-//!   of another execution started, is one more. A child that its parent waits for is of the parent's generation.
+//! - A start from outside (API, SQL, hook, schedule, rerun) is generation 0. A detached start, and an execution that an
+//!   event of another execution started, is one more. A child that its parent waits for is of the parent's generation.
 //! - Nothing of a generation beyond the limit starts, so a workflow that starts itself ends by itself.
-//! - The number is in the execution's trigger and in the event's metadata. EMIT_EVENT sets it over what its author wrote, and
-//!   `POST /events` drops it. A program that inserts events by SQL can write it: it only brings its own event nearer to the limit,
-//!   because without the number such an event is of no execution, and what it starts is generation 0.
+//! - The number is in the execution's trigger and in the event's metadata. EMIT_EVENT sets it over what its author
+//!   wrote, and `POST /events` drops it. A program that inserts events by SQL can write it: it only brings its own
+//!   event nearer to the limit, because without the number such an event is of no execution, and what it starts is
+//!   generation 0.
 //!
-//! Not here: how deep a tree of children may be (`kind::workflow`), starts that a workflow asks for over HTTP, which come from outside.
+//! Not here: how deep a tree of children may be (`kind::workflow`), starts that a workflow asks for over HTTP, which
+//! come from outside.
 
 use serde_json::Value;
 

@@ -5,7 +5,8 @@
 //!   worked with is then what it would work with again.
 //! - A failure that failed the execution is never kept, nor a node that was stopped or lost.
 //! - In another version only nodes that are the same there keep anything.
-//! - A loop that did not complete goes on with the list it had, and its items keep their ends, under the same conditions.
+//! - A loop that did not complete goes on with the list it had, and its items keep their ends, under the same
+//!   conditions.
 //!
 //! Not here: copying what is kept (`store`), running it (`run` takes it up from its stored nodes).
 
@@ -85,8 +86,9 @@ impl Kept {
 
 /// What the new execution keeps.
 ///
-/// `old` is the version that ran, with how its nodes ended; `new` the one that is to run, with the same input or another. Every node
-/// whose end is not known must be resolved, wherever the rerun begins: one that is done is kept as if it had completed, and a loop goes on.
+/// `old` is the version that ran, with how its nodes ended; `new` the one that is to run, with the same input or
+/// another. Every node whose end is not known must be resolved, wherever the rerun begins: one that is done is kept as
+/// if it had completed, and a loop goes on.
 pub fn kept(
     old: &Definition,
     ended: &BTreeMap<NodeKey, Status>,

@@ -4,7 +4,8 @@
 //! - Nothing is given back: the bytes taken are at least the bytes alive at any moment.
 //! - Work in proportion to data is charged in proportion: a long text is many steps.
 //!
-//! Not here: how deep an expression may nest (`expression::convert`), how large a template's result may be (`template`).
+//! Not here: how deep an expression may nest (`expression::convert`), how large a template's result may be
+//! (`template`).
 
 use std::borrow::Cow;
 

@@ -7,7 +7,8 @@
 //! - `&&` and `||` do not care for order, as in CEL: an error counts only if the rest does not decide. A budget that
 //!   is spent decides everything.
 //!
-//! Not here: what a path leads to (`eval::find`), what operators do (`expression::operator`) and functions (`expression::function`).
+//! Not here: what a path leads to (`eval::find`), what operators do (`expression::operator`) and functions
+//! (`expression::function`).
 
 mod find;
 mod tally;

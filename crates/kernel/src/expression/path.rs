@@ -11,7 +11,8 @@ use std::fmt;
 /// The most segments of one path.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// The roots, as they are offered; `item`, `index`, `event` and `callbacks` are there in a few places only. `steps` is read as `nodes`.
+/// The roots, as they are offered; `item`, `index`, `event` and `callbacks` are there in a few places only. `steps` is
+/// read as `nodes`.
 pub(super) const ROOTS: [&str; 7] = ["inputs", "nodes", "vars", "secrets", "trigger", "execution", "workspace"];
 
 /// Why a path leads nowhere that an expression may look.

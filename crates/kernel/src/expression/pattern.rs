@@ -5,8 +5,8 @@
 //!
 //! Invariants
 //! - Pattern and program are bounded in bytes before anything is matched.
-//! - All work is charged in steps: bytes of text, bytes of states that were built, and text × program for what is stepped
-//!   through, before it is. A step is worth about a microsecond.
+//! - All work is charged in steps: bytes of text, bytes of states that were built, and text × program for what is
+//!   stepped through, before it is. A step is worth about a microsecond.
 //! - The answer is that of the crate `regex` for the same pattern.
 //!
 //! Not here: who asks (`expression::function::text`, `inputs::judge`).

@@ -1,10 +1,12 @@
 //! Reads the text of an expression with the pinned parser, and says in our words what it could not read.
 //!
 //! Invariants
-//! - The parser sees a bounded text and a bounded nesting: whatever it is given, it needs less than a megabyte of stack.
+//! - The parser sees a bounded text and a bounded nesting: whatever it is given, it needs less than a megabyte of
+//!   stack.
 //! - Places become offsets only for an error: the parser keeps offsets nowhere else, and reading again is cheap.
-//! - Of the crate's two parsers this is the one written by hand: the generated one takes ten times as long or more, which
-//!   templates pay at every node, and thirty brackets overflow two megabytes of stack in a build without optimisation.
+//! - Of the crate's two parsers this is the one written by hand: the generated one takes ten times as long or more,
+//!   which templates pay at every node, and thirty brackets overflow two megabytes of stack in a build without
+//!   optimisation.
 //!
 //! Not here: what may stand in an expression (`expression::convert`).
 

@@ -97,8 +97,8 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Config> {
     Some(Config { workflow: workflow?.to_owned(), version, input, detached })
 }
 
-/// What a child that came to its end makes of its node. `unknown`: of one of its nodes it is not known whether it took effect,
-/// whatever else ended the child.
+/// What a child that came to its end makes of its node. `unknown`: of one of its nodes it is not known whether it took
+/// effect, whatever else ended the child.
 pub fn ended(
     child: ExecutionId,
     outcome: execution::Status,
@@ -123,7 +123,8 @@ pub fn ended(
     Err(Failure::new(class, message))
 }
 
-/// Was a child ended by the stop of its parent, which is no failure of its node? `stopped`: the parent is being stopped.
+/// Was a child ended by the stop of its parent, which is no failure of its node? `stopped`: the parent is being
+/// stopped.
 pub fn was_stopped(stopped: bool, outcome: execution::Status, unknown: bool) -> bool {
     stopped && outcome != execution::Status::Completed && !unknown
 }

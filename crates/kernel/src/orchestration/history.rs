@@ -1,9 +1,10 @@
 //! When the history of a durable engine is continued as new.
 //!
 //! Invariants
-//! - A history is continued only when no call in flight would be lost by it. What waits is taken up by the next history from its row,
-//!   and so are children, which go on meanwhile.
-//! - A long history begins nothing more until it is continued, so that it never reaches the length at which Temporal ends it.
+//! - A history is continued only when no call in flight would be lost by it. What waits is taken up by the next history
+//!   from its row, and so are children, which go on meanwhile.
+//! - A long history begins nothing more until it is continued, so that it never reaches the length at which Temporal
+//!   ends it.
 //!
 //! Not here: continuing it (`temporal::workflow`).
 

@@ -1,7 +1,8 @@
 //! How much may be in flight at once.
 //!
 //! Invariants
-//! - What only computes is not held back by calls that are: it has bounds of its own, so that a graph goes on while others answer.
+//! - What only computes is not held back by calls that are: it has bounds of its own, so that a graph goes on while
+//!   others answer.
 //! - What waits, for a time or for an answer, takes no room.
 //!
 //! Not here: how many calls a whole process makes (`engine::embedded::permits`), how many executions run (`queue`).

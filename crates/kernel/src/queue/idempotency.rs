@@ -4,8 +4,8 @@
 //! - Each derived key is `{prefix}{uuid}/…`, with the prefix of its source and the id of what it is derived from, in
 //!   lower case. A client's key of that form is refused, so neither can stand in the other's way.
 //!
-//! Not here: where they are derived: `server::http::hooks`, `store::schedule::fire`, a detached WORKFLOW of both engines, and
-//! `functions/work.sql` for jobs. `functions/shared/enqueue.sql` refuses the same forms.
+//! Not here: where they are derived: `server::http::hooks`, `store::schedule::fire`, a detached WORKFLOW of both
+//! engines, and `functions/work.sql` for jobs. `functions/shared/enqueue.sql` refuses the same forms.
 
 use uuid::Uuid;
 

@@ -175,8 +175,8 @@ pub struct Each {
 
 impl Each {
     /// Begins a loop, or takes one up where its stored items left it: one that was in flight is performed again under
-    /// the same attempt, unless it may be performed at most once; one that waits gives no effect. `stopped`: it is to end early, so that
-    /// nothing is performed again, and what was in flight is to be aborted.
+    /// the same attempt, unless it may be performed at most once; one that waits gives no effect. `stopped`: it is to
+    /// end early, so that nothing is performed again, and what was in flight is to be aborted.
     pub fn resume(shape: Shape, stored: impl IntoIterator<Item = Stored>, stopped: bool) -> (Each, Vec<Effect>) {
         let states = vec![State::Pending; shape.count];
         let (mut effects, mut open) = (Vec::new(), 0);

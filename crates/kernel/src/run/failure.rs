@@ -154,7 +154,8 @@ impl Failure {
         Self { node: Some(node), ..self }
     }
 
-    /// What is said of a node that may be performed at most once and was interrupted: its process died, or it was stopped.
+    /// What is said of a node that may be performed at most once and was interrupted: its process died, or it was
+    /// stopped.
     pub fn unknown() -> Self {
         let message = "it was interrupted while it was being performed, and it may be performed at most once: \
                        find out whether it took effect, then rerun with resolve done or repeat";

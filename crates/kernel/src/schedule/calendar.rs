@@ -4,8 +4,8 @@
 //! - Time zones are those of the build, so every process of one version agrees.
 //! - Ticks lie on whole seconds, in order, at least ten seconds apart within a minute.
 //! - What is read has a tick to come: an expression that never comes true is refused.
-//! - A fixed time of day that a clock change leaves out comes at the first moment after the gap, and one that it repeats
-//!   comes the first time only. Anything with several times a day follows the wall clock through both.
+//! - A fixed time of day that a clock change leaves out comes at the first moment after the gap, and one that it
+//!   repeats comes the first time only. Anything with several times a day follows the wall clock through both.
 //! - Forwards and backwards are the same ticks: the expression is only ever asked about wall clocks, and what a clock
 //!   change does to them is decided here, span by span.
 //!

@@ -3,7 +3,8 @@
 //! Invariants
 //! - A rule sees the body as `inputs`, and the headers that it names as `trigger.headers`, in lower case.
 //!
-//! Not here: signatures (`hook::signature`), tokens (`store::webhook::hook`), reading the body and counting requests (`server::http::hooks`).
+//! Not here: signatures (`hook::signature`), tokens (`store::webhook::hook`), reading the body and counting requests
+//! (`server::http::hooks`).
 
 pub mod signature;
 

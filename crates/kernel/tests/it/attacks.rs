@@ -1,4 +1,5 @@
-//! Expressions that mean harm, and the data they are let loose on. The tests, the test of memory and the benchmark share it.
+//! Expressions that mean harm, and the data they are let loose on. The tests, the test of memory and the benchmark
+//! share it.
 
 use std::sync::Arc;
 

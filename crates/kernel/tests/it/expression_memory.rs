@@ -1,4 +1,5 @@
-//! How much memory attacks by expression take. What is allocated is counted for the whole process, and every test has one of its own.
+//! How much memory attacks by expression take. What is allocated is counted for the whole process, and every test has
+//! one of its own.
 
 use kernel::expression::Expression;
 use kernel::expression::template::Template;

@@ -1,7 +1,8 @@
 //! How nodes are retried whose authors do not say.
 //!
 //! Invariants
-//! - A version stores the policy of each of its nodes when it is published: changing these settings changes no version that exists.
+//! - A version stores the policy of each of its nodes when it is published: changing these settings changes no version
+//!   that exists.
 //!
 //! Not here: which failures are worth another try (`kernel::run::failure`).
 

@@ -1,12 +1,13 @@
 //! The rest of a request's body that nobody reads any more.
 //!
-//! A request may be answered before its body was read to the end: it is too large, its key is bad, its route unknown. If
-//! the connection were closed then, a client that still writes would see a reset instead of the answer. So the rest is
-//! read and discarded.
+//! A request may be answered before its body was read to the end: it is too large, its key is bad, its route unknown.
+//! If the connection were closed then, a client that still writes would see a reset instead of the answer. So the rest
+//! is read and discarded.
 //!
 //! Invariants
 //! - At most `MOST` bytes are discarded, for at most `LONGEST`.
-//! - A client that waits for leave to send its body (`Expect: 100-continue`) is not given it for a body that is discarded.
+//! - A client that waits for leave to send its body (`Expect: 100-continue`) is not given it for a body that is
+//!   discarded.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

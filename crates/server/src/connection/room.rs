@@ -1,7 +1,8 @@
 //! Who is connected, and who leaves for a newcomer.
 //!
 //! Invariants
-//! - No more seats are given than the bounds say; a seat is given back when its socket is closed, also after an upgrade.
+//! - No more seats are given than the bounds say; a seat is given back when its socket is closed, also after an
+//!   upgrade.
 //! - Only a connection without a request under way leaves for a newcomer: the one that has waited longest, of the
 //!   newcomer's own address if that is full, else of any.
 

@@ -4,7 +4,8 @@
 //! - A version never changes, so what is kept of one is never stale.
 //! - Which version is published may be: a start judged by another is not accepted, and judged anew after a look.
 //!
-//! Not here: the rules (`kernel::definition::inputs`), storing starts (`store::queue::enqueue`), what a client is told (`http`).
+//! Not here: the rules (`kernel::definition::inputs`), storing starts (`store::queue::enqueue`), what a client is told
+//! (`http`).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -87,7 +88,8 @@ impl InputRules {
         InputRules { kept: Mutex::default(), turn }
     }
 
-    /// Computes when it is its turn. A loop waits for as long as it takes: its work is bounded, and it has no client to tell.
+    /// Computes when it is its turn. A loop waits for as long as it takes: its work is bounded, and it has no client to
+    /// tell.
     async fn apart<T: Send + 'static>(
         &self,
         workspace: WorkspaceId,

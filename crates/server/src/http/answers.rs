@@ -1,12 +1,13 @@
 //! Waits and their answers: listed, answered with a key, and tokens made for those who have none.
 //!
 //! Invariants
-//! - What an answer brings is judged by the version that the execution runs before it is stored, also one that comes before its question.
+//! - What an answer brings is judged by the version that the execution runs before it is stored, also one that comes
+//!   before its question.
 //! - One answer a wait: whoever is second, late, or after the end is told so with 409.
 //! - A token is shown by the answer that makes it, and by no other.
 //!
-//! What happens if the process dies: before the commit nothing was answered; after it the same request again is told that somebody was
-//! first, and the run is woken by what is stored.
+//! What happens if the process dies: before the commit nothing was answered; after it the same request again is told
+//! that somebody was first, and the run is woken by what is stored.
 //!
 //! Not here: answers by token (`answers::receive`), whose time is up (`asks`).
 
@@ -102,7 +103,8 @@ pub(crate) async fn answer(
     Ok(Reply(AnsweredWait { execution_id: id, node, iteration: place.iteration, early }))
 }
 
-/// Makes a token that answers a wait once, without a key: for a link in a message, or a callback. The answer holds it, this once.
+/// Makes a token that answers a wait once, without a key: for a link in a message, or a callback. The answer holds it,
+/// this once.
 #[utoipa::path(post, path = "/workflow/executions/{id}/answers/{node}/token", tag = "waits", operation_id = "mint",
     params(("id" = ExecutionId, Path), ("node" = String, Path)), request_body = MintToken,
     responses((status = 201, body = MintedToken)))]

@@ -98,7 +98,8 @@ pub(crate) fn value(bytes: &[u8]) -> Result<Value, Problem> {
     Err(Problem { problems: vec![problem], ..refused })
 }
 
-/// The same from a sender who cannot be asked to write a number in another way: such an integer is text with its digits.
+/// The same from a sender who cannot be asked to write a number in another way: such an integer is text with its
+/// digits.
 pub(crate) fn value_from_outside(bytes: &[u8]) -> Result<Value, Problem> {
     let value = storable(bytes)?;
     match exact::quote(bytes) {

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - No credentials of the browser's own are ever asked for: a page must have a key, and send it itself.
-//! - The table below `/rest/v1` answers pages of every origin, as its protocol has it, until the settings name some; then those.
+//! - The table below `/rest/v1` answers pages of every origin, as its protocol has it, until the settings name some;
+//!   then those.
 //! - Event streams answer pages of the origins that the settings name, and nothing else of the API answers any.
 //!
 //! Not here: the socket, to which browsers apply none of this.

@@ -51,7 +51,8 @@ pub(crate) struct List {
 
 /// Appends up to a thousand events in order, all or none.
 ///
-/// The same id, or the same idempotency key, with the same content is appended once. A stream that is not at `expectedVersion` is 409.
+/// The same id, or the same idempotency key, with the same content is appended once. A stream that is not at
+/// `expectedVersion` is 409.
 #[utoipa::path(post, path = "/events", tag = "events", request_body = AppendEvents,
     params(("Idempotency-Key" = Option<String>, Header, description = "Events without an id have one that follows from it.", min_length = 1, max_length = 200)),
     responses((status = 200, body = AppendedEvents)))]

@@ -99,7 +99,8 @@ fn too_many(most: usize) -> Problem {
     Problem { retry_after_s: Some(1), ..Problem::new(Code::RateLimited, detail) }
 }
 
-/// Every node of the execution's graph; with `?node=each&iterations=true` the iterations of that loop, a page at a time.
+/// Every node of the execution's graph; with `?node=each&iterations=true` the iterations of that loop, a page at a
+/// time.
 #[utoipa::path(get, path = "/workflow/executions/{id}/nodes", tag = "executions", params(("id" = ExecutionId, Path), NodesParams),
     responses((status = 200, body = wire::Nodes)))]
 pub(crate) async fn nodes(

@@ -4,7 +4,8 @@
 //! - Only failures count. A client is never limited for what it does with good keys.
 //! - An address that reached the bound is answered 429 for keys that this process does not know. A key that it knows as
 //!   good still works from there: behind a proxy or a NAT, one client's failures do not lock the others out.
-//! - The same goes for tokens of hooks and answers: misses count, and a token that opened here before works from anywhere.
+//! - The same goes for tokens of hooks and answers: misses count, and a token that opened here before works from
+//!   anywhere.
 //! - At most `REMEMBERED` addresses are remembered, and at most `LINES` lines are logged a second. No key is logged.
 //!
 //! Not here: which keys are good (`auth`).
@@ -120,8 +121,8 @@ impl Failures {
     }
 }
 
-/// Looks up a token of a hook or an answer that came from this address; none if it opens nothing. A miss is counted; after too many of
-/// an address, a token that never opened here is answered without a look-up.
+/// Looks up a token of a hook or an answer that came from this address; none if it opens nothing. A miss is counted;
+/// after too many of an address, a token that never opened here is answered without a look-up.
 pub(crate) async fn open<T>(
     api: &Api,
     from: IpAddr,

@@ -3,9 +3,11 @@
 //! Invariants
 //! - A route is registered and described by the same line, so no route is served undescribed.
 //! - Every body has an example, and every route may answer with a problem.
-//! - `docs/openapi.json` is this document; a test compares them. `dev/api-clients` lints it and compiles what generators make of it.
+//! - `docs/openapi.json` is this document; a test compares them. `dev/api-clients` lints it and compiles what
+//!   generators make of it.
 //!
-//! Not here: what a route does and takes (its handler says so); the two protocols of Supabase, which are described elsewhere.
+//! Not here: what a route does and takes (its handler says so); the two protocols of Supabase, which are described
+//! elsewhere.
 
 mod complete;
 mod examples;

@@ -1,7 +1,8 @@
 //! Jobs over HTTP: listed, and worked on by whoever asks for them under a lease.
 //!
 //! Invariants
-//! - A claim is a number that every later request about the job must show; one that was lost is 409, whatever it asks for.
+//! - A claim is a number that every later request about the job must show; one that was lost is 409, whatever it asks
+//!   for.
 //! - An end that is told twice is answered twice and done once.
 //!
 //! Not here: our own worker (`projector`), plain SQL (the table's triggers).

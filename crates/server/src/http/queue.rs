@@ -1,8 +1,8 @@
 //! One queue item: where it stands, and why it waits.
 //!
 //! Invariants
-//! - Whether an engine elsewhere goes on with a run is asked of that engine itself, so that every process tells the same;
-//!   not before its time, of a bounded number at once, and an answer that does not come is not waited for.
+//! - Whether an engine elsewhere goes on with a run is asked of that engine itself, so that every process tells the
+//!   same; not before its time, of a bounded number at once, and an answer that does not come is not waited for.
 
 use std::time::Duration;
 

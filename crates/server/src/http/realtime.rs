@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - The key comes in the query string, so nothing of this address but its route is ever logged or traced.
-//! - Only a bad key is refused here. What may pass, such as the database being away, is told to the join, which the client
-//!   shows and repeats.
+//! - Only a bad key is refused here. What may pass, such as the database being away, is told to the join, which the
+//!   client shows and repeats.
 //! - A refusal takes its time: the client comes back for ever.
 //!
 //! Not here: frames, filters and payloads (`kernel::change`), the changes themselves (`crate::feed`).

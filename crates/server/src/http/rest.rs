@@ -6,9 +6,10 @@
 //! - A claim made here is like one in plain SQL: it has no number. Who ends a job says whose it must be by a filter
 //!   (`worker_id`, or `claimed_at` as the claim answered it).
 //!
-//! What if the process dies before a change is committed: it never was, and the client, which does not repeat a PATCH, looks. After it, and
-//! before the answer: the claim stands, and its worker finds the row under its own name; unheard of, it comes back when its lease is over. A change
-//! that arrives twice finds nothing the second time, if it names the status it leaves.
+//! What if the process dies before a change is committed: it never was, and the client, which does not repeat a PATCH,
+//! looks. After it, and before the answer: the claim stands, and its worker finds the row under its own name; unheard
+//! of, it comes back when its lease is over. A change that arrives twice finds nothing the second time, if it names the
+//! status it leaves.
 //!
 //! Not here: what may be asked (`supabase::rest`), the statements (`store::job::table`), pages in browsers (`cors`).
 

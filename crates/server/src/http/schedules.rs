@@ -1,7 +1,8 @@
 //! Schedules: when workflows start by themselves.
 //!
 //! Invariants
-//! - A schedule starts a definition of its own workspace, with an input that its published version takes when the schedule is made.
+//! - A schedule starts a definition of its own workspace, with an input that its published version takes when the
+//!   schedule is made.
 //! - A trigger is a start: judged alike, answered alike, repeatable by its key.
 //!
 //! Not here: what a definition asks for by itself (`on: schedule`, at publishing), taking ticks (`crate::schedule`).

@@ -1,8 +1,8 @@
 //! Changes as server-sent events, for whoever may lose its connection and come back.
 //!
 //! Invariants
-//! - An event's id is a place in the log. Who comes back with it (`Last-Event-ID`) misses nothing and is told nothing twice, on
-//!   any process, while the log is kept that far; else it is told so by a `reset`, and must look for itself.
+//! - An event's id is a place in the log. Who comes back with it (`Last-Event-ID`) misses nothing and is told nothing
+//!   twice, on any process, while the log is kept that far; else it is told so by a `reset`, and must look for itself.
 //! - A quiet stream's place moves on with its heartbeats.
 //! - A key sees its own workspace's changes; one that was revoked or has expired ends its streams within seconds.
 //!
@@ -254,7 +254,8 @@ impl Stream {
         }
     }
 
-    /// Reads a page of what was missed. The log is asked how far it reaches after that: what was pruned meanwhile counts.
+    /// Reads a page of what was missed. The log is asked how far it reaches after that: what was pruned meanwhile
+    /// counts.
     async fn catch_up(&mut self, missed: Missed<'static>) {
         let read = async {
             let page = self.api.store.missed(&missed, PAGE).await?;

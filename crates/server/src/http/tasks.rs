@@ -1,12 +1,14 @@
 //! Tasks over HTTP: the user's own workers claim them, keep them by heartbeats and end them.
 //!
 //! Invariants
-//! - A claim is a number that every later request about the task must show; one that was lost is 409 `lease_lost`, whatever it asks for.
+//! - A claim is a number that every later request about the task must show; one that was lost is 409 `lease_lost`,
+//!   whatever it asks for.
 //! - An end that is told twice is answered twice and done once.
 //! - A key of a workspace is given its own tasks; a root key those of all, workspaces in turn.
 //! - A claim that waits holds no connection: it looks when the bell rings, and by itself.
 //!
-//! What happens if the process dies: tasks that were claimed and not told to the worker are lost with their lease, and offered again.
+//! What happens if the process dies: tasks that were claimed and not told to the worker are lost with their lease, and
+//! offered again.
 //!
 //! Not here: leases that were lost (`asks`), opening tasks (the engines).
 
@@ -43,7 +45,8 @@ const MOST_WAITING: usize = 64;
 /// How often a claim that waits looks by itself: a bell may have been missed.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Claims open tasks of some queues, the oldest first, each under a lease. With `wait` it waits for one; none are no error.
+/// Claims open tasks of some queues, the oldest first, each under a lease. With `wait` it waits for one; none are no
+/// error.
 #[utoipa::path(post, path = "/tasks/claim", tag = "tasks", request_body = ClaimTasks, responses((status = 200, body = ClaimedTasks)))]
 pub(crate) async fn claim(
     State(api): State<Api>,

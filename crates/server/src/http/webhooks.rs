@@ -1,8 +1,8 @@
 //! Webhooks: who is told of ends, what was told, and telling it again.
 //!
 //! Invariants
-//! - A secret is shown by the answer that makes it, and by no other. A URL's path and query may hold one of the receiver's: only who may
-//!   change webhooks is shown them.
+//! - A secret is shown by the answer that makes it, and by no other. A URL's path and query may hold one of the
+//!   receiver's: only who may change webhooks is shown them.
 //! - A URL that the guard would refuse whatever it resolves to is refused here.
 //! - A workspace's key sees its own webhooks, and narrows them to its own workflows.
 //!

@@ -1,15 +1,17 @@
 //! Our own worker of jobs: those whose binding has a definition become executions.
 //!
 //! Invariants
-//! - Look, decide, do: what is to become of a job is the kernel's (`kernel::event::binding`); claiming it and enqueueing its execution are one
-//!   transaction, so a job that somebody else took meanwhile starts nothing.
-//! - The input is judged as a start's is, by the version that is published then, and that version is run. One that does not fit fails its
-//!   job like anything else that keeps it from beginning: a try that counts, and the next may find another version or another binding.
-//! - Woken when this process appended events, when anybody's change rings the bell, and by the poll in any case; safe to run twice and in every process at once.
+//! - Look, decide, do: what is to become of a job is the kernel's (`kernel::event::binding`); claiming it and
+//!   enqueueing its execution are one transaction, so a job that somebody else took meanwhile starts nothing.
+//! - The input is judged as a start's is, by the version that is published then, and that version is run. One that does
+//!   not fit fails its job like anything else that keeps it from beginning: a try that counts, and the next may find
+//!   another version or another binding.
+//! - Woken when this process appended events, when anybody's change rings the bell, and by the poll in any case; safe
+//!   to run twice and in every process at once.
 //! - A job that spoils its batch ends alone, with its reason.
 //!
-//! What happens if this process dies: before the commit the job is pending, and the next look takes it; after it, the execution waits
-//! in the queue like any other, and its end is the job's.
+//! What happens if this process dies: before the commit the job is pending, and the next look takes it; after it, the
+//! execution waits in the queue like any other, and its end is the job's.
 //!
 //! Not here: what brings jobs back (`projector::recovery`), ending them (`store`'s `functions/complete.sql`).
 

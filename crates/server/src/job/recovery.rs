@@ -1,10 +1,11 @@
-//! Jobs that come back: failed ones when their wait is over, and those whose worker is gone; those that are no more ours, because
-//! their binding is gone; and events whose job a transient error prevented.
+//! Jobs that come back: failed ones when their wait is over, and those whose worker is gone; those that are no more
+//! ours, because their binding is gone; and events whose job a transient error prevented.
 //!
 //! Invariants
-//! - One process at a time, by a lease; two would only find less to do, because every move is guarded by the status it leaves.
-//! - A worker of the API, and one of plain SQL, is gone when it was not heard of for its lease; ours never is: its jobs live and
-//!   end with their executions.
+//! - One process at a time, by a lease; two would only find less to do, because every move is guarded by the status it
+//!   leaves.
+//! - A worker of the API, and one of plain SQL, is gone when it was not heard of for its lease; ours never is: its jobs
+//!   live and end with their executions.
 //! - One kind of recovery that fails does not stop the others.
 //!
 //! What happens if this process dies: each move is one commit; the next pass, of any process, goes on.
@@ -17,8 +18,8 @@ use store::process::lease::Lease;
 /// Jobs moved in one commit.
 const BATCH: i32 = 500;
 
-/// As short as it may be: one that dies in the middle of a pass keeps every job waiting for so long, and a pass that takes longer
-/// than this does no harm.
+/// As short as it may be: one that dies in the middle of a pass keeps every job waiting for so long, and a pass that
+/// takes longer than this does no harm.
 const LEASE: Lease = Lease { name: "forebayJobs", at_most: Duration::from_secs(10), at_least: Duration::ZERO };
 
 pub(crate) struct Recovery {

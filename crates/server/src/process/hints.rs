@@ -123,8 +123,8 @@ pub(crate) async fn send(target: Target, mut inbox: mpsc::UnboundedReceiver<Remo
     }
 }
 
-/// What others are told: the workspaces by name, or to look everywhere if there are too many. What a process only has no
-/// room for never makes the others look everywhere: they would find it again, and tell it again.
+/// What others are told: the workspaces by name, or to look everywhere if there are too many. What a process only has
+/// no room for never makes the others look everywhere: they would find it again, and tell it again.
 fn payload(gathered: &[Remote]) -> String {
     let (mut ready, mut no_room) = (BTreeSet::new(), BTreeSet::new());
     for told in gathered {

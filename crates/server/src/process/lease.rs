@@ -7,8 +7,8 @@
 //! Invariants
 //! - `is_held` is never true for longer than the lease lasts: what was sent before the answer counts
 //!   from when it was sent, by the monotonic clock.
-//! - A holder is named by its process id, so that others may take the lease as soon as that process is known to be dead.
-//!   One that comes back under a new id holds nothing.
+//! - A holder is named by its process id, so that others may take the lease as soon as that process is known to be
+//!   dead. One that comes back under a new id holds nothing.
 //! - Nothing that must be exact relies on it: two who believe to hold it do no harm, only work twice.
 //!
 //! Not here: the table (`store::process::lease`).
@@ -119,8 +119,8 @@ impl Holder {
         format!("{}/{process}", self.host)
     }
 
-    /// Waits that long, or until something is to be done sooner: this process has another id, or the lease's holder died.
-    /// That some other process ended is no reason to ask: what is refused counts as a failure.
+    /// Waits that long, or until something is to be done sooner: this process has another id, or the lease's holder
+    /// died. That some other process ended is no reason to ask: what is refused counts as a failure.
     async fn wait(&mut self, pause: Duration, process: Option<ProcessId>) {
         let sleep = tokio::time::sleep(pause);
         tokio::pin!(sleep);

@@ -15,7 +15,8 @@
 //!   somebody else is claiming from is asked again on its own, and keeps no other shard back.
 //! - A claim once sent is waited for, also when told to stop: what it took is handed over.
 //!
-//! Not here: starting what was claimed (`starter`), the strict claim (`store::queue::claim`), what an engine's answer means (`kernel::queue`).
+//! Not here: starting what was claimed (`starter`), the strict claim (`store::queue::claim`), what an engine's answer
+//! means (`kernel::queue`).
 
 mod claims;
 mod reach;

@@ -3,8 +3,8 @@
 //! Invariants
 //! - A slot whose execution is missing is freed only after a while, in which its run's own process has noticed too and
 //!   dropped it (`orphans`).
-//! - A run of another engine keeps its slot until that engine ends it (`reconciler`), or somebody ends it by force: then
-//!   it is fenced off, and ended here, whether or not that engine can be reached.
+//! - A run of another engine keeps its slot until that engine ends it (`reconciler`), or somebody ends it by force:
+//!   then it is fenced off, and ended here, whether or not that engine can be reached.
 //!
 //! Not here: runs of the engines that are served (`orphans`, `reconciler`).
 
@@ -26,8 +26,8 @@ use crate::execution::waiters::Waiters;
 use crate::process::heartbeat::Alive;
 use crate::process::hints::Hints;
 
-/// How often strays are looked for, and how long an execution is missing before its slot is freed. Neither follows the poll
-/// interval: a slot is to be free within 60 s, whatever that is.
+/// How often strays are looked for, and how long an execution is missing before its slot is freed. Neither follows the
+/// poll interval: a slot is to be free within 60 s, whatever that is.
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
@@ -81,8 +81,9 @@ pub(crate) struct Strays {
     pub(crate) alive: watch::Receiver<Option<Alive>>,
     pub(crate) hints: Hints,
     pub(crate) waiters: Waiters,
-    /// Since when executions have been missing. In memory, because no row says it: a run that was dispatched long ago may have
-    /// been deleted a moment ago, and its process must have time to drop it. After a restart the grace period begins again.
+    /// Since when executions have been missing. In memory, because no row says it: a run that was dispatched long ago
+    /// may have been deleted a moment ago, and its process must have time to drop it. After a restart the grace period
+    /// begins again.
     pub(crate) missing: Mutex<BTreeMap<ExecutionId, Instant>>,
 }
 
@@ -115,8 +116,8 @@ impl Strays {
         trouble.map_or(Ok(None), Err)
     }
 
-    /// Frees the slots of lost executions. If that fails for all together, each is tried by itself: one's trouble keeps no other's slot
-    /// taken.
+    /// Frees the slots of lost executions. If that fails for all together, each is tried by itself: one's trouble keeps
+    /// no other's slot taken.
     async fn free(&self, lost: &[ExecutionId]) -> Result<(), store::Error> {
         let mut trouble = None;
         let freed = match self.store.lose(lost, "strays").await {

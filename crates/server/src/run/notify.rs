@@ -1,7 +1,8 @@
 //! Tells runs that something came for them: an answer, the end of a task, time that is up.
 //!
 //! Invariants
-//! - A call is stored before it is told (`wake_at`); what is told here is a hint, and losing it costs a heartbeat or a poll.
+//! - A call is stored before it is told (`wake_at`); what is told here is a hint, and losing it costs a heartbeat or a
+//!   poll.
 //! - Whoever has the run is told: the engine itself if it is elsewhere, this process's own, or the others by a NOTIFY.
 //!
 //! Not here: what came (`store::wait`), waking parked runs (`waker`).

@@ -10,8 +10,8 @@
 //! - What was ended from outside, or is gone, holds its slot for as long as a node of it may still be performed.
 //! - An end names the status it was judged by: one that moved on meanwhile is left for the next pass.
 //!
-//! Not here: the verdicts (`kernel::run::reconcile`); what is known of runs between passes (`findings`); the embedded engine,
-//! whose runs are rows of ours.
+//! Not here: the verdicts (`kernel::run::reconcile`); what is known of runs between passes (`findings`); the embedded
+//! engine, whose runs are rows of ours.
 
 mod findings;
 

@@ -4,8 +4,8 @@
 //! - The ownership update fences the last owner before the run's rows are read.
 //! - A death is counted before the run is resumed, so that the next one finds it; a run that keeps
 //!   killing its processes is put alone, and in the end given up (`kernel::run::crash`).
-//! - What this process owns in the database but does not hold (a lost answer) is resumed too. What it holds and somebody
-//!   deleted is dropped.
+//! - What this process owns in the database but does not hold (a lost answer) is resumed too. What it holds and
+//!   somebody deleted is dropped.
 //! - Runs of the dead come before new claims: what this process has no room for is counted in `waiting`, and while any
 //!   wait, no process claims the room that they need.
 //!

@@ -3,7 +3,8 @@
 //! Invariants
 //! - One look is a few sizes of files; only what has doubled is analysed, and never beside another
 //!   process's.
-//! - The snapshot is told by the process that looks after the first shard, so that one at a time tells it; the others tell 0.
+//! - The snapshot is told by the process that looks after the first shard, so that one at a time tells it; the others
+//!   tell 0.
 //!
 //! Not here: why, and what is told (`store::signals::statistics`, `store::signals::sample`).
 

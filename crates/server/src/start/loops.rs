@@ -1,4 +1,5 @@
-//! The background loops of a process, in one table: what each is called, how often it looks, what wakes it, and what it is made of.
+//! The background loops of a process, in one table: what each is called, how often it looks, what wakes it, and what it
+//! is made of.
 //!
 //! Invariants
 //! - A process without an engine runs none of them, but the one that watches an engine elsewhere.

@@ -1,8 +1,10 @@
 //! Asks that nobody answers: time that is up, workers that are silent, and runs that were called and did not hear.
 //!
 //! Invariants
-//! - Look, decide, do: whose time is up and whose lease is lost is the database's clock's to say; how many silent workers are too many the kernel's.
-//! - Safe to run twice and in every process at once: each row is moved by its status, under its holder's lock where the run is called.
+//! - Look, decide, do: whose time is up and whose lease is lost is the database's clock's to say; how many silent
+//!   workers are too many the kernel's.
+//! - Safe to run twice and in every process at once: each row is moved by its status, under its holder's lock where the
+//!   run is called.
 //!
 //! What happens if this process dies: before the commit nothing moved; after it, the call is stored with it.
 //!

@@ -1,11 +1,13 @@
-//! Events that answer waits: the candidates of each wait are judged in order, and the first for which `match` holds is the answer.
+//! Events that answer waits: the candidates of each wait are judged in order, and the first for which `match` holds is
+//! the answer.
 //!
 //! Invariants
 //! - Workspaces take turns, a page each, or what of it was judged within a second; processes share the turns.
-//! - Whether an event fits is the kernel's to say (`kernel::kind::wait_for_event`); it sees what the node's own templates see, and the event.
+//! - Whether an event fits is the kernel's to say (`kernel::kind::wait_for_event`); it sees what the node's own
+//!   templates see, and the event.
 //! - An event that cannot be judged fits nobody: it must not keep a wait from the next one.
-//! - Nor may one whose rows cannot be read: what was judged before it counts, and after `TRIES` failures it is passed over. A failure
-//!   counts only if the same statements can read other rows.
+//! - Nor may one whose rows cannot be read: what was judged before it counts, and after `TRIES` failures it is passed
+//!   over. A failure counts only if the same statements can read other rows.
 //! - A page counts as judged after what it led to is stored. Judged twice, an event is told that the wait is answered.
 //!
 //! Not here: which events are candidates (`store`'s `functions/ask.sql`, `functions/candidate.sql`).
@@ -31,7 +33,8 @@ use crate::run::notify::Calls;
 
 /// Pairs of a wait and an event that are judged in one turn of a workspace.
 const BATCH: i32 = 200;
-/// What is not judged after this is another's to judge: a process that stopped in the middle delays its workspace by so much.
+/// What is not judged after this is another's to judge: a process that stopped in the middle delays its workspace by so
+/// much.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long one turn of a workspace lasts, far below the lease: what is not judged by then waits for its next turn.
 const BUDGET: Duration = Duration::from_secs(1);
@@ -103,8 +106,8 @@ impl Judge {
         Ok(found.into_iter().map(|execution| (execution.id, execution)).collect())
     }
 
-    /// What a wait sees could not be read. What was judged before it counts, and the rest is judged again; unless it failed too often
-    /// while everything else can be read.
+    /// What a wait sees could not be read. What was judged before it counts, and the rest is judged again; unless it
+    /// failed too often while everything else can be read.
     async fn unreadable(&self, page: &Page, at: usize, error: store::Error) -> Result<Option<Duration>, store::Error> {
         let candidate = &page.candidates[at];
         if self.failed_too_often(candidate, &error).await {

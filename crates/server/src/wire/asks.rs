@@ -18,7 +18,8 @@ pub struct Wait {
     pub node: String,
     /// Of a loop, from 1; 0 if the node is none.
     pub iteration: i32,
-    /// `OPEN`: it takes an answer. `ANSWERED`: it has one that the run has not seen yet, or that came before the node began.
+    /// `OPEN`: it takes an answer. `ANSWERED`: it has one that the run has not seen yet, or that came before the node
+    /// began.
     pub status: wait::Status,
     /// The type of the domain event that answers it; none: a person or a program does.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,8 @@ use super::{ProblemBody, Started};
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BulkStart {
-    /// Up to 1,000 bodies as a single start takes them (`StartExecution`); what cannot be read of one is that one's problem.
+    /// Up to 1,000 bodies as a single start takes them (`StartExecution`); what cannot be read of one is that one's
+    /// problem.
     #[schema(min_items = 1, max_items = 1000)]
     pub items: Vec<Value>,
 }

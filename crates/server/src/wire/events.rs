@@ -86,7 +86,8 @@ pub struct DomainEvent {
     pub data: Value,
     pub metadata: Value,
     pub created_at: Timestamp,
-    /// False: no binding held for its type when it was appended, so it made no job. Absent: not known, or a step of a job.
+    /// False: no binding held for its type when it was appended, so it made no job. Absent: not known, or a step of a
+    /// job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<bool>,
     /// Why it has no job although it is bound.

@@ -14,8 +14,8 @@ pub struct SetSecret {
     /// 1 to 65536 bytes. It is never shown again, by nothing.
     #[schema(value_type = String, min_length = 1, max_length = 65_536)]
     pub value: Hidden,
-    /// The hosts it may be sent to, such as `api.example.com`: calls that would send it elsewhere fail. An empty list is any
-    /// host. Omitted, they stay as they were; a new secret may be sent to any.
+    /// The hosts it may be sent to, such as `api.example.com`: calls that would send it elsewhere fail. An empty list
+    /// is any host. Omitted, they stay as they were; a new secret may be sent to any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 20)]
     pub hosts: Option<Vec<String>>,

@@ -1,4 +1,5 @@
-//! Webhooks: who is told of ends, what was told, and the addresses that start workflows. Secrets and tokens are shown once.
+//! Webhooks: who is told of ends, what was told, and the addresses that start workflows. Secrets and tokens are shown
+//! once.
 
 use std::fmt;
 
@@ -100,7 +101,8 @@ impl fmt::Debug for CreatedWebhook {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rotate {
-    /// For how long the one before is good too. If not said: a day for a webhook's secret, not at all for a hook's token.
+    /// For how long the one before is good too. If not said: a day for a webhook's secret, not at all for a hook's
+    /// token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 604_800)]
     pub overlap_seconds: Option<u32>,

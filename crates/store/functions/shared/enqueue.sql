@@ -6,8 +6,8 @@
 --
 -- p_versions pins another version than the published one, p_reruns names the execution it repeats;
 -- p_max_backlog is the limit of workspaces that have none of their own; where it is null too, the tier's
--- holds. The tier's limit is not checked without p_keep_count (`forebay.enqueue`): a large backlog is cheap to count only if
--- the count is kept, and keeping it would lock a row until the caller's transaction ends.
+-- holds. The tier's limit is not checked without p_keep_count (`forebay.enqueue`): a large backlog is cheap to count
+-- only if the count is kept, and keeping it would lock a row until the caller's transaction ends.
 CREATE OR REPLACE FUNCTION forebay.enqueue_many(
     p_ids uuid[], p_workspaces uuid[], p_definitions uuid[], p_inputs jsonb[], p_priorities smallint[],
     p_run_at timestamptz[], p_keys text[], p_idempotency text[], p_fingerprints bytea[], p_triggers jsonb[],
@@ -49,8 +49,8 @@ BEGIN
                              p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
             AS start(id, workspace_id, definition_id, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version,
                      rerun_of, ord)),
-    -- What each start means by its definition: the version it runs, and whether a limit or a pause may hold it back. A batch is mostly of
-    -- one definition: it is looked up once.
+    -- What each start means by its definition: the version it runs, and whether a limit or a pause may hold it back. A
+    -- batch is mostly of one definition: it is looked up once.
     versions AS MATERIALIZED (
         SELECT meant.workspace_id, meant.definition_id, meant.version, pinned.id AS version_id, pinned.timeout_ms,
                living.concurrency IS NOT NULL OR living.status <> 'ACTIVE' AS limited
@@ -151,8 +151,8 @@ BEGIN
 END $fn$;
 
 -- For other programs, inside their own transaction: one start. Returns the execution's id, which is
--- also the queue item's. Ids are UUIDv7, made here from the database's clock. Runs with its owner's rights: whoever may call it needs no
--- right on any table, and the audit row names who is connected.
+-- also the queue item's. Ids are UUIDv7, made here from the database's clock. Runs with its owner's rights: whoever may
+-- call it needs no right on any table, and the audit row names who is connected.
 CREATE OR REPLACE FUNCTION forebay.enqueue(
     workspace uuid, definition uuid, input jsonb DEFAULT NULL, priority int DEFAULT 3,
     run_at timestamptz DEFAULT NULL, concurrency_key text DEFAULT NULL, idempotency_key text DEFAULT NULL)
@@ -196,7 +196,8 @@ CREATE OR REPLACE FUNCTION forebay.new_id() RETURNS uuid LANGUAGE sql VOLATILE A
             52, 1), 53, 1), 'hex')::uuid
 $fn$;
 
--- Who is connected, as far as that role was allowed to say: current_user is the owner inside a function that runs with its owner's rights.
+-- Who is connected, as far as that role was allowed to say: current_user is the owner inside a function that runs with
+-- its owner's rights.
 CREATE OR REPLACE FUNCTION forebay.caller() RETURNS text LANGUAGE sql STABLE AS $fn$
     SELECT CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END
 $fn$;

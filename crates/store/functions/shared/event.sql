@@ -6,8 +6,8 @@ CREATE OR REPLACE FUNCTION forebay.types_of_event(p_type text) RETURNS text[] LA
       FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
 $fn$;
 
--- The binding of an event, if it has one: the workspace's own before the platform's, exact before prefix, the longer first.
--- One of a deleted workspace binds nothing.
+-- The binding of an event, if it has one: the workspace's own before the platform's, exact before prefix, the longer
+-- first. One of a deleted workspace binds nothing.
 CREATE OR REPLACE FUNCTION forebay.binding_of(p_type text, p_workspace uuid) RETURNS uuid LANGUAGE sql STABLE AS $fn$
     SELECT b.id FROM forebay.event_binding b
      WHERE b.event_type = ANY (forebay.types_of_event(p_type))
@@ -27,15 +27,16 @@ CREATE OR REPLACE FUNCTION forebay.is_bound(p_type text, p_workspace uuid) RETUR
     SELECT forebay.binding_of(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM forebay.built_in_bindings() built WHERE built.event_type = p_type)
 $fn$;
 
--- Before an insert: the event notes whether it is bound, so that one that makes no job says so. Runs with its owner's rights: who may
--- insert an event needs no right on bindings.
+-- Before an insert: the event notes whether it is bound, so that one that makes no job says so. Runs with its owner's
+-- rights: who may insert an event needs no right on bindings.
 CREATE OR REPLACE FUNCTION forebay.event_bound() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 BEGIN
     NEW.bound := forebay.is_bound(NEW.event_type, NEW.workspace_id);
     RETURN NEW;
 END $fn$;
 
--- Folds one bound event into its job. Without a binding, as of a built-in type, it is a job for workers outside. Repeatable: an event makes one job.
+-- Folds one bound event into its job. Without a binding, as of a built-in type, it is a job for workers outside.
+-- Repeatable: an event makes one job.
 CREATE OR REPLACE FUNCTION forebay.make_job(p_event public.domain_events, p_binding uuid) RETURNS void LANGUAGE plpgsql AS $fn$
 DECLARE
     new_id uuid := gen_random_uuid();
@@ -52,13 +53,15 @@ BEGIN
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $fn$;
 
--- Is an error of this SQLSTATE (or a text that begins with one) worth repeating as it is? The classes are those of store::Error::Unavailable.
+-- Is an error of this SQLSTATE (or a text that begins with one) worth repeating as it is? The classes are those of
+-- store::Error::Unavailable.
 CREATE OR REPLACE FUNCTION forebay.is_transient(p_state text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $fn$
     SELECT left(p_state, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
 $fn$;
 
--- After an insert, in the same transaction. An error that repeating cannot help is this event's: it is stored on it, and the insert stands.
--- A transient one (a lock timeout, a deadlock, a full disk) is raised: the event is not stored, and its writer repeats the insert.
+-- After an insert, in the same transaction. An error that repeating cannot help is this event's: it is stored on it,
+-- and the insert stands. A transient one (a lock timeout, a deadlock, a full disk) is raised: the event is not stored,
+-- and its writer repeats the insert.
 --
 -- Runs with its owner's rights: who may insert an event needs no right on jobs.
 CREATE OR REPLACE FUNCTION forebay.event_added() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
@@ -83,13 +86,14 @@ BEGIN
     RETURN NULL;
 END $fn$;
 
--- After an insert: notes an event that somebody may wait for, one row however many do. Runs with its owner's rights: who may append events
--- needs no right on waits.
+-- After an insert: notes an event that somebody may wait for, one row however many do. Runs with its owner's rights:
+-- who may append events needs no right on waits.
 CREATE OR REPLACE FUNCTION forebay.event_waited() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 AS $fn$
 BEGIN
-    -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged for those of then.
+    -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged
+    -- for those of then.
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
         SELECT 1 FROM forebay.workflow_execution_ask a
          WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
@@ -99,9 +103,9 @@ BEGIN
     RETURN NULL;
 END $fn$;
 
--- The queue's own stream is written by the queue: a fact that nobody lived would be rebuilt into a row. The queue writes facts in a trigger
--- that runs as the owner; a trigger of somebody else, on a temporary table for one, runs as somebody else. So this one must not run with
--- its owner's rights.
+-- The queue's own stream is written by the queue: a fact that nobody lived would be rebuilt into a row. The queue
+-- writes facts in a trigger that runs as the owner; a trigger of somebody else, on a temporary table for one, runs as
+-- somebody else. So this one must not run with its owner's rights.
 CREATE OR REPLACE FUNCTION forebay.fact_guard() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $fn$
 BEGIN
     IF pg_trigger_depth() < 2
@@ -119,8 +123,9 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'append_only';
 END $fn$;
 
--- The event that a job is about: of this id and workspace. Where no workspace is known (a row that somebody inserted, facts of builds before
--- this one) it is nobody's event of that id, else the first, and rather one of the same stream and type.
+-- The event that a job is about: of this id and workspace. Where no workspace is known (a row that somebody inserted,
+-- facts of builds before this one) it is nobody's event of that id, else the first, and rather one of the same stream
+-- and type.
 CREATE OR REPLACE FUNCTION forebay.event_of(p_id uuid, p_workspace uuid, p_stream uuid, p_stream_type text, p_type text)
 RETURNS SETOF public.domain_events LANGUAGE sql STABLE AS $fn$
     SELECT event.* FROM public.domain_events event

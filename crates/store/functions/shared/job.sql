@@ -1,9 +1,10 @@
--- The life of a job: a row of workflow_queue_projection. The kernel's table (kernel::event) is the contract of the guard; a test
--- walks every pair through both.
+-- The life of a job: a row of workflow_queue_projection. The kernel's table (kernel::event) is the contract of the
+-- guard; a test walks every pair through both.
 --
--- forebay.projection, for a transaction of ours: 'rebuild' writes rows as they are, 'retention' may delete. forebay.claim: the claim
--- that the transaction shows. Anybody can set these: the first counts only for the owner of the tables and its members (is_ours), and
--- so does the claim of our own worker, which is the execution's id and can be read.
+-- forebay.projection, for a transaction of ours: 'rebuild' writes rows as they are, 'retention' may delete.
+-- forebay.claim: the claim that the transaction shows. Anybody can set these: the first counts only for the owner of
+-- the tables and its members (is_ours), and so does the claim of our own worker, which is the execution's id and can be
+-- read.
 --
 -- The triggers run with their owner's rights: who may update a row needs no right on what is beside it.
 
@@ -150,7 +151,8 @@ BEGIN
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says which event it means:
+        -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says
+        -- which event it means:
         -- the first with its id, stream and type.
         INSERT INTO forebay.workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
         SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
@@ -195,8 +197,8 @@ BEGIN
     RETURN v_job;
 END $fn$;
 
--- The fact of a step, with every column that can change. The first also has what cannot, but for the payload, which is its event's. An
--- event's workspace that did not exist is not the fact's, and is noted beside.
+-- The fact of a step, with every column that can change. The first also has what cannot, but for the payload, which is
+-- its event's. An event's workspace that did not exist is not the fact's, and is noted beside.
 CREATE OR REPLACE FUNCTION forebay.job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job)
 RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
@@ -212,8 +214,9 @@ BEGIN
                'event_workspace_id', CASE WHEN p_job.workspace_id IS NULL THEN p_job.event_workspace_id END));
 END $fn$;
 
--- Notes a change of the projection for whoever follows it. Its workspace is its job's: the id of an event alone does not tell whose it is. When
--- the job is gone, its last fact tells; a row that was written without facts belongs to its event.
+-- Notes a change of the projection for whoever follows it. Its workspace is its job's: the id of an event alone does
+-- not tell whose it is. When the job is gone, its last fact tells; a row that was written without facts belongs to its
+-- event.
 CREATE OR REPLACE FUNCTION forebay.log_projection() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
 AS $fn$

@@ -1,5 +1,6 @@
--- Whatever changes a limit waits for the claims of its shard, and they for it: a claim commits either before the new limit or having read
--- it. OLD, not NEW: generated columns are null in a BEFORE trigger, and a lock on null locks nothing.
+-- Whatever changes a limit waits for the claims of its shard, and they for it: a claim commits either before the new
+-- limit or having read it. OLD, not NEW: generated columns are null in a BEFORE trigger, and a lock on null locks
+-- nothing.
 CREATE OR REPLACE FUNCTION forebay.fence() RETURNS trigger LANGUAGE plpgsql AS $fn$
 BEGIN
     IF TG_TABLE_NAME = 'workspace' THEN

@@ -1,5 +1,5 @@
--- The triggers, each made once: one that is there stays as it is, and only its function is replaced. Making a trigger again would lock
--- its table against writers.
+-- The triggers, each made once: one that is there stays as it is, and only its function is replaced. Making a trigger
+-- again would lock its table against writers.
 DO $do$
 DECLARE
     v_trigger record;

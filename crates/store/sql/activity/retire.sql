@@ -1,5 +1,5 @@
--- Looks at the next $2 activities by id behind $3 and deletes those of more than $1 s ago. Ids follow the order of the activities,
--- nearly. Answers where to go on; no row: none of those looked at was old enough.
+-- Looks at the next $2 activities by id behind $3 and deletes those of more than $1 s ago. Ids follow the order of the
+-- activities, nearly. Answers where to go on; no row: none of those looked at was old enough.
 WITH scanned AS MATERIALIZED (
     SELECT a.id, a.at < clock_timestamp() - make_interval(secs => $1::float8) AS due
     FROM forebay.activity a

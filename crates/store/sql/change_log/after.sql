@@ -1,7 +1,8 @@
--- A page of what follows a cursor ($1, $2) and is finished below $3, which a feed has drained: what one who comes back missed, of
--- one workspace (null: all), some topics, and one row (null: every row). At most $7 entries are looked at, whosever they are, and about
--- $9 bytes of rows are answered. There is always a first row, without a change if there is none for it; `last` is the last entry looked
--- at, and `cut` says that there may be more. The cursor's own entry begins at $8.
+-- A page of what follows a cursor ($1, $2) and is finished below $3, which a feed has drained: what one who comes back
+-- missed, of one workspace (null: all), some topics, and one row (null: every row). At most $7 entries are looked at,
+-- whosever they are, and about $9 bytes of rows are answered. There is always a first row, without a change if there is
+-- none for it; `last` is the last entry looked at, and `cut` says that there may be more. The cursor's own entry begins
+-- at $8.
 WITH found AS MATERIALIZED (
     SELECT l.* FROM forebay.change_log l
      WHERE (l.xid, l.seq) >= ($1::text::xid8, $8::bigint) AND l.xid < $3::text::xid8

@@ -1,7 +1,7 @@
--- What is visible at or above $1 and was not drained before ($2, entries by seq), oldest first, at most $3 entries and about $4 bytes of
--- rows, and below which everything is finished. One statement, one snapshot: with a horizon read apart, what ends in between would be
--- lost. There is always a first row, without a change if nothing is new. `gone` is null after a crash emptied the log. `cut`: there may be
--- more.
+-- What is visible at or above $1 and was not drained before ($2, entries by seq), oldest first, at most $3 entries and
+-- about $4 bytes of rows, and below which everything is finished. One statement, one snapshot: with a horizon read
+-- apart, what ends in between would be lost. There is always a first row, without a change if nothing is new. `gone` is
+-- null after a crash emptied the log. `cut`: there may be more.
 WITH h AS MATERIALIZED (
     SELECT pg_snapshot_xmin(pg_current_snapshot()) AS horizon, (SELECT k.gone FROM forebay.change_log_kept k LIMIT 1) AS gone),
 found AS MATERIALIZED (

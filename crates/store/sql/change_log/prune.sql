@@ -1,5 +1,5 @@
--- Forgets what is older than $1 seconds and finished, at most $2 entries, oldest first; and says up to where in the same
--- statement, so that no reader takes a gap for silence. Run twice it finds less to do.
+-- Forgets what is older than $1 seconds and finished, at most $2 entries, oldest first; and says up to where in the
+-- same statement, so that no reader takes a gap for silence. Run twice it finds less to do.
 WITH d AS (
     DELETE FROM forebay.change_log l
      WHERE (l.xid, l.seq) IN (

@@ -1,5 +1,6 @@
--- Says from when on the log is whole, if that is not known: after the migration, and after a crash emptied it. What is open
--- now began after either. What lies beyond every transaction there has been is of another cluster, restored here: it goes.
+-- Says from when on the log is whole, if that is not known: after the migration, and after a crash emptied it. What is
+-- open now began after either. What lies beyond every transaction there has been is of another cluster, restored here:
+-- it goes.
 WITH s AS MATERIALIZED (
     SELECT pg_snapshot_xmax(pg_current_snapshot()) AS next, (pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1)::text::xid8 AS before),
 d AS (

@@ -1,4 +1,5 @@
--- Events of all workspaces, the newest first, before a sequence: of a type, of a stream, or those whose handling failed.
+-- Events of all workspaces, the newest first, before a sequence: of a type, of a stream, or those whose handling
+-- failed.
 SELECT e.id, e.sequence, e.workspace_id, e.stream_id, e.stream_type, e.stream_version, e.event_type, e.event_data, e.event_metadata,
        e.created_at, e.processing_error, e.processing_failed_at, e.bound
 FROM public.domain_events e

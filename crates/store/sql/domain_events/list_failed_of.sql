@@ -1,4 +1,5 @@
--- Events of one workspace ($7) whose handling failed, the newest first, before a sequence: of a type, or of a stream. $5 is true.
+-- Events of one workspace ($7) whose handling failed, the newest first, before a sequence: of a type, or of a stream.
+-- $5 is true.
 SELECT e.id, e.sequence, e.workspace_id, e.stream_id, e.stream_type, e.stream_version, e.event_type, e.event_data, e.event_metadata,
        e.created_at, e.processing_error, e.processing_failed_at, e.bound
 FROM public.domain_events e

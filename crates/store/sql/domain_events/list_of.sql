@@ -1,5 +1,5 @@
--- Events of one workspace ($7), the newest first, before a sequence: of a type, of a stream, or those whose handling failed. The
--- workspace is always compared, so that no plan passes the events of others.
+-- Events of one workspace ($7), the newest first, before a sequence: of a type, of a stream, or those whose handling
+-- failed. The workspace is always compared, so that no plan passes the events of others.
 SELECT e.id, e.sequence, e.workspace_id, e.stream_id, e.stream_type, e.stream_version, e.event_type, e.event_data, e.event_metadata,
        e.created_at, e.processing_error, e.processing_failed_at, e.bound
 FROM public.domain_events e

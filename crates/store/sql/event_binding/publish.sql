@@ -1,5 +1,5 @@
--- The binding of a definition as its published version has it, in place of the last one's. The workspace called platform binds
--- for the whole platform. The same type keeps its row, and so the jobs that wait under it.
+-- The binding of a definition as its published version has it, in place of the last one's. The workspace called
+-- platform binds for the whole platform. The same type keeps its row, and so the jobs that wait under it.
 WITH d AS (
     SELECT d.id, CASE WHEN w.name = 'platform' THEN NULL ELSE w.id END AS workspace_id, v.graph #> '{on,event}' AS rule
     FROM forebay.workflow_definition d

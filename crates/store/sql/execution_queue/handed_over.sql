@@ -6,7 +6,8 @@ FROM forebay.execution_queue q
 CROSS JOIN LATERAL (
     SELECT e.status, e.engine, e.engine_where, e.cancel_requested_at IS NOT NULL AS canceling
       FROM forebay.workflow_execution e WHERE e.id = q.id LIMIT 1) e
--- + 0: slots are read in the order of their ids, so that a page reads no more than it returns and what other shards have in between.
+-- + 0: slots are read in the order of their ids, so that a page reads no more than it returns and what other shards
+-- have in between.
 WHERE (q.shard + 0)::smallint = ANY ($1::smallint[])
   AND q.stage = forebay.stage_slot()
   AND q.status = 'DISPATCHED'

@@ -1,5 +1,5 @@
--- Slots of some shards that no engine served here ($2) looks after, in order from $3 on: their execution is missing, or runs
--- on another engine. A bounded number.
+-- Slots of some shards that no engine served here ($2) looks after, in order from $3 on: their execution is missing, or
+-- runs on another engine. A bounded number.
 SELECT q.id, q.workspace_id, e.id IS NULL AS missing, e.engine, coalesce(e.terminating, false) AS terminating
 FROM forebay.execution_queue q
 -- LIMIT 1: always a primary-key probe, never a scan.

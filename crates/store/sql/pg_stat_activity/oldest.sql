@@ -1,6 +1,6 @@
--- How old the oldest snapshot is that keeps deleted rows of this database from being removed: for how long a session or a prepared
--- transaction has held it, in s, and how many transactions ago its xmin is, replication slots included. Sessions of other roles are seen
--- with pg_read_all_stats only. A vacuum holds back nobody.
+-- How old the oldest snapshot is that keeps deleted rows of this database from being removed: for how long a session or
+-- a prepared transaction has held it, in s, and how many transactions ago its xmin is, replication slots included.
+-- Sessions of other roles are seen with pg_read_all_stats only. A vacuum holds back nobody.
 WITH held (since, age) AS (
     SELECT a.xact_start, age(a.backend_xmin) FROM pg_stat_activity a
     WHERE a.backend_xmin IS NOT NULL

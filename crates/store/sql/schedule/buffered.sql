@@ -1,5 +1,5 @@
--- Of the next $2 schedules after $1 with a tick that waits, those whose executions have ended. Every row says where the page ended,
--- and how many it had; without any such schedule there is one row that says nothing else.
+-- Of the next $2 schedules after $1 with a tick that waits, those whose executions have ended. Every row says where the
+-- page ended, and how many it had; without any such schedule there is one row that says nothing else.
 WITH page AS MATERIALIZED (
     SELECT s.id FROM forebay.schedule s
     WHERE s.status = 'ACTIVE' AND s.buffered_at IS NOT NULL AND s.id > $1::uuid

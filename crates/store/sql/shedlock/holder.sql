@@ -1,4 +1,5 @@
--- Who holds a lease now, and whether that is a process of ours that is dead ($2 s of silence) or none of ours. No row: nobody.
+-- Who holds a lease now, and whether that is a process of ours that is dead ($2 s of silence) or none of ours. No row:
+-- nobody.
 SELECT s.locked_by, p.id IS NOT NULL AS ours,
        coalesce(p.ended_at IS NOT NULL OR p.seen_at < clock_timestamp() - make_interval(secs => $2::float8), false) AS dead
 FROM public.shedlock s

@@ -1,4 +1,5 @@
--- A webhook of a living workspace that has room for it. The workspace's row is held, so that a deletion comes before this or takes it along.
+-- A webhook of a living workspace that has room for it. The workspace's row is held, so that a deletion comes before
+-- this or takes it along.
 INSERT INTO forebay.webhook (id, workspace_id, url, events, workflow_definition_id, description, created_by)
 SELECT $1::uuid, w.id, $3::text, $4::text[], $5::uuid, $6::text, $7::text
 FROM forebay.workspace w

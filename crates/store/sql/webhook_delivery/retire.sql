@@ -1,5 +1,5 @@
--- Looks at the next $2 deliveries behind ($3, $4), oldest first, among those made more than $1 s ago; deletes those that have ended.
--- Answers where to go on; no row: there are no more.
+-- Looks at the next $2 deliveries behind ($3, $4), oldest first, among those made more than $1 s ago; deletes those
+-- that have ended. Answers where to go on; no row: there are no more.
 WITH scanned AS MATERIALIZED (
     SELECT d.id, d.created_at, d.ended_at
     FROM forebay.webhook_delivery d

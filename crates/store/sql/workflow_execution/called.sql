@@ -1,5 +1,5 @@
--- Runs of an engine elsewhere that something came for $2 s ago or longer, and that have not looked since. After a minute only
--- once in a minute: whatever keeps them from looking, an engine counts how often it was told.
+-- Runs of an engine elsewhere that something came for $2 s ago or longer, and that have not looked since. After a
+-- minute only once in a minute: whatever keeps them from looking, an engine counts how often it was told.
 SELECT e.id
 FROM forebay.workflow_execution e
 WHERE e.wake_at IS NOT NULL

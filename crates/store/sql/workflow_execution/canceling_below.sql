@@ -1,4 +1,5 @@
--- The open descendants of a root that somebody asked to end. They have no owner of their own, so an index of few rows has them.
+-- The open descendants of a root that somebody asked to end. They have no owner of their own, so an index of few rows
+-- has them.
 SELECT id
 FROM forebay.workflow_execution
 WHERE owner IS NULL

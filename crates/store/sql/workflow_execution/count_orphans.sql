@@ -1,5 +1,5 @@
--- How many runs in slots of these shards have a dead owner, by the rule of `adopt_orphans`; no more than $5 are counted.
--- Hops from owner to owner, so that runs of living owners and parked runs cost nothing.
+-- How many runs in slots of these shards have a dead owner, by the rule of `adopt_orphans`; no more than $5 are
+-- counted. Hops from owner to owner, so that runs of living owners and parked runs cost nothing.
 WITH RECURSIVE owners (id) AS (
     (SELECT e.owner FROM forebay.workflow_execution e WHERE e.engine = $4::text AND e.owner IS NOT NULL ORDER BY e.owner LIMIT 1)
     UNION ALL

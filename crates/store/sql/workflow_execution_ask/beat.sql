@@ -1,5 +1,5 @@
--- A claimed task's worker is alive: its lease begins anew. Whoever lost the claim changes no row. Its execution is canceling if somebody
--- wants it to end, or the run that holds it.
+-- A claimed task's worker is alive: its lease begins anew. Whoever lost the claim changes no row. Its execution is
+-- canceling if somebody wants it to end, or the run that holds it.
 UPDATE forebay.workflow_execution_ask a
 SET lease_until = clock_timestamp() + make_interval(secs => a.claim_lease_s), progress = coalesce($4::jsonb, a.progress)
 WHERE a.id = $1::uuid

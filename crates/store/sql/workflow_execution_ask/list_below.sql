@@ -1,5 +1,5 @@
--- The waits of an execution and of all below it, of a workspace (null: any), by execution, node and iteration, after a place. An
--- execution is never older than its parent, so that its own waits come first.
+-- The waits of an execution and of all below it, of a workspace (null: any), by execution, node and iteration, after a
+-- place. An execution is never older than its parent, so that its own waits come first.
 WITH RECURSIVE below AS (
     SELECT e.id FROM forebay.workflow_execution e WHERE e.id = $1::uuid
     UNION ALL

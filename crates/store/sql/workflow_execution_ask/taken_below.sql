@@ -1,5 +1,5 @@
--- Asks of a holder's tree that count as seen while their nodes are still RUNNING: what an earlier look may have taken without hearing
--- the reply. Read, not taken, so that it may be repeated.
+-- Asks of a holder's tree that count as seen while their nodes are still RUNNING: what an earlier look may have taken
+-- without hearing the reply. Read, not taken, so that it may be repeated.
 WITH tree AS (
     SELECT $1::uuid AS id
     UNION

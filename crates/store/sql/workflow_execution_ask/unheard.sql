@@ -1,5 +1,5 @@
--- Asks of a run that are over and counted as seen, while their nodes are still open: whoever saw them told nobody, or is about to. The
--- oldest first.
+-- Asks of a run that are over and counted as seen, while their nodes are still open: whoever saw them told nobody, or
+-- is about to. The oldest first.
 SELECT n.node, n.iteration, n.attempt, n.fence, n.input, a.status, a.output, a.error, a.answered_by, a.answered_at
 FROM forebay.workflow_execution_node n
 CROSS JOIN LATERAL (

@@ -1,5 +1,6 @@
--- Notes that a call which may be made at most once begins now, under the fence of its taking. The run's fence is that of
--- functions/record.sql. Repeated under the same fence it changes nothing; no row: the run is another's, or the attempt was overtaken.
+-- Notes that a call which may be made at most once begins now, under the fence of its taking. The run's fence is that
+-- of functions/record.sql. Repeated under the same fence it changes nothing; no row: the run is another's, or the
+-- attempt was overtaken.
 WITH held AS (
     SELECT execution.id FROM forebay.workflow_execution execution
      WHERE execution.id = $1::uuid AND execution.owner = $2::uuid AND execution.owner_epoch = $3::bigint

@@ -1,7 +1,9 @@
--- What an execution's nodes have to say: those that log ($2) and the items of loops whose items do ($3), with what they said, and
--- whatever failed, in the order in which they settled: $5 of them behind the first $4. What has settled keeps its place.
+-- What an execution's nodes have to say: those that log ($2) and the items of loops whose items do ($3), with what they
+-- said, and whatever failed, in the order in which they settled: $5 of them behind the first $4. What has settled keeps
+-- its place.
 SELECT n.node, n.iteration, n.attempt, CASE WHEN l.logs THEN n.output END AS said, n.earlier,
-       -- One that waits for its next attempt shows an error that is among the earlier ones, and a loop's is that of an item.
+       -- One that waits for its next attempt shows an error that is among the earlier ones, and a loop's is that of an
+       -- item.
        CASE WHEN n.completed_at IS NOT NULL AND NOT l.repeats THEN n.error END AS error, coalesce(n.completed_at, n.started_at) AS at
 FROM forebay.workflow_execution_node n
 CROSS JOIN LATERAL (

@@ -1,5 +1,6 @@
--- Takes back what begin_once noted: the call was not sent. The fence is raised, so that a note of the same taking that is still on its
--- way to the database changes nothing. No row: the run is another's, the attempt was overtaken, or this was done before.
+-- Takes back what begin_once noted: the call was not sent. The fence is raised, so that a note of the same taking that
+-- is still on its way to the database changes nothing. No row: the run is another's, the attempt was overtaken, or this
+-- was done before.
 WITH held AS (
     SELECT execution.id FROM forebay.workflow_execution execution
      WHERE execution.id = $1::uuid AND execution.owner = $2::uuid AND execution.owner_epoch = $3::bigint

@@ -1,6 +1,7 @@
--- Rows as a client of /rest/v1 asks for them, of a workspace ($1), as one JSON text: at most $2 after the first $3, and none that
--- begins after 16 MiB. If $4, how many there are in all. What stands between /*name*/ and /*end*/ is an example: store::job::table puts
--- there what was asked, made of known columns and of parameters, and for a root key, whose $1 is null, all workspaces.
+-- Rows as a client of /rest/v1 asks for them, of a workspace ($1), as one JSON text: at most $2 after the first $3, and
+-- none that begins after 16 MiB. If $4, how many there are in all. What stands between /*name*/ and /*end*/ is an
+-- example: store::job::table puts there what was asked, made of known columns and of parameters, and for a root key,
+-- whose $1 is null, all workspaces.
 SELECT coalesce('[' || string_agg(l.line, ',' ORDER BY l.n) || ']', '[]') AS body, count(*) AS rows,
        CASE WHEN $4::boolean THEN (
            SELECT count(*) FROM public.workflow_queue_projection p

@@ -1,9 +1,9 @@
--- Changes rows as a client of /rest/v1 asks for it, of a workspace ($1), or none if there are more than $3: one statement, so that a
--- claim that names the status it leaves is atomic. Rows are locked before they are changed, one more than $3 at most; whoever waited
--- for a lock looks at its conditions again, in both places. The table's guard refuses what is illegal; a claim made so is plain SQL's.
--- $2 is the body. If $4, the changed rows are told, and none that begins after 16 MiB. What stands between /*name*/ and /*end*/ is an
--- example: store::job::table puts there what was asked, made of known columns and of parameters, and for a root key, whose $1 is null, all
--- workspaces.
+-- Changes rows as a client of /rest/v1 asks for it, of a workspace ($1), or none if there are more than $3: one
+-- statement, so that a claim that names the status it leaves is atomic. Rows are locked before they are changed, one
+-- more than $3 at most; whoever waited for a lock looks at its conditions again, in both places. The table's guard
+-- refuses what is illegal; a claim made so is plain SQL's. $2 is the body. If $4, the changed rows are told, and none
+-- that begins after 16 MiB. What stands between /*name*/ and /*end*/ is an example: store::job::table puts there what
+-- was asked, made of known columns and of parameters, and for a root key, whose $1 is null, all workspaces.
 WITH s AS (SELECT (jsonb_populate_record(NULL::public.workflow_queue_projection, $2::jsonb)).*),
      c AS MATERIALIZED (
          SELECT p.id FROM public.workflow_queue_projection p

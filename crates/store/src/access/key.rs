@@ -7,7 +7,8 @@
 //! - A revoked or expired key is not found. What a key's use and end leave behind is in its row and the
 //!   audit log.
 //! - A key that another key made expires no later than that one, and is revoked with it. Whoever makes a key holds its
-//!   maker's row, and a revocation looks again until it finds nothing more, so no child escapes by being made meanwhile.
+//!   maker's row, and a revocation looks again until it finds nothing more, so no child escapes by being made
+//!   meanwhile.
 //!
 //! Not here: what a scope allows (`kernel::access`, `server::http::access`).
 

@@ -1,8 +1,10 @@
 //! Random texts that open something to whoever has them: shown once, kept as a hash.
 //!
 //! Invariants
-//! - 256 random bits, so a fast hash keeps them safe; a check sum refuses what was mistyped without asking the database.
-//! - Each kind has a prefix of its own, so that one is known when it is found where it should not be, and none stands for another.
+//! - 256 random bits, so a fast hash keeps them safe; a check sum refuses what was mistyped without asking the
+//!   database.
+//! - Each kind has a prefix of its own, so that one is known when it is found where it should not be, and none stands
+//!   for another.
 //!
 //! Not here: what each kind opens (`key`, `crate::wait::token`, `crate::webhook::hook`).
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A type is bound once in a workspace, and once for the platform.
-//! - What a definition's `on: event` made follows the definition: it is replaced at each publish and cannot be changed otherwise.
+//! - What a definition's `on: event` made follows the definition: it is replaced at each publish and cannot be changed
+//!   otherwise.
 //! - Built-in bindings hold where no other does, and are never changed or deleted.
 //! - Every accepted change leaves an audit row in its own transaction.
 //!

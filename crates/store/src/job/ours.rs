@@ -1,8 +1,8 @@
 //! Jobs of our own worker: those whose binding has a definition.
 //!
 //! Invariants
-//! - Claiming a job and enqueueing its execution are one transaction, keyed by (event, retry_count): dying before the commit leaves
-//!   the job pending; after it, the execution's end is the job's.
+//! - Claiming a job and enqueueing its execution are one transaction, keyed by (event, retry_count): dying before the
+//!   commit leaves the job pending; after it, the execution's end is the job's.
 //! - An execution runs the version that its input was judged by; if another is published by then, nothing is done.
 //!
 //! Not here: what is to become of a job (`kernel::event::binding`), when to look (`server::job::projector`).

@@ -1,13 +1,16 @@
 //! The published table as clients of PostgREST ask and change it.
 //!
-//! Only here is SQL put together at run time: which columns are told, compared, ordered and set is the client's to say, and that is
-//! part of a statement's text. The text is a file's, with its examples replaced.
+//! Only here is SQL put together at run time: which columns are told, compared, ordered and set is the client's to say,
+//! and that is part of a statement's text. The text is a file's, with its examples replaced.
 //!
 //! Invariants
-//! - Names come out of the kernel's list of columns and are quoted; every value is a parameter, cast to its column's type.
-//! - The workspace is a condition of its own, beside what the client asks. A workspace pays for its own rows, not for everybody's.
+//! - Names come out of the kernel's list of columns and are quoted; every value is a parameter, cast to its column's
+//!   type.
+//! - The workspace is a condition of its own, beside what the client asks. A workspace pays for its own rows, not for
+//!   everybody's.
 //! - A change reads, locks and tells no more than a bound, however many rows its filters name.
-//! - A change that is refused after it was made is rolled back, and one that this process does not live to commit never was.
+//! - A change that is refused after it was made is rolled back, and one that this process does not live to commit never
+//!   was.
 //!
 //! Not here: what may be asked (`supabase::rest`), which changes are legal (`functions/shared/job.sql`).
 
@@ -161,8 +164,8 @@ fn operator(comparison: Comparison) -> &'static str {
     }
 }
 
-/// An order that is total; as the rows came to be, if none was asked for. Nulls are spoken of only where that is not the
-/// database's own way, so that its indexes serve.
+/// An order that is total; as the rows came to be, if none was asked for. Nulls are spoken of only where that is not
+/// the database's own way, so that its indexes serve.
 fn order(steps: &[By]) -> String {
     let step = |by: &By| {
         let direction = if by.descending { " DESC" } else { "" };

@@ -40,8 +40,8 @@ pub enum Taken {
     Settled { status: node::Status, label: Option<Label>, error: Option<Failure> },
     /// Its next attempt is due in so long.
     Early(Duration),
-    /// To be performed: this attempt, told of under this fence. A wait that was noted before has so long to go. `begun`: somebody
-    /// had begun a call that may be made at most once, and did not tell of it.
+    /// To be performed: this attempt, told of under this fence. A wait that was noted before has so long to go.
+    /// `begun`: somebody had begun a call that may be made at most once, and did not tell of it.
     Go { attempt: u32, fence: i32, wait: Option<Duration>, begun: bool },
 }
 
@@ -124,8 +124,8 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get("iteration")?, stored_node(row)?))).collect()
     }
 
-    /// Nodes of a run whose asks are over (`answers` saw them) and that are open all the same: what there is to be told of them. Read, not
-    /// taken, so that it may be repeated until their rows say it.
+    /// Nodes of a run whose asks are over (`answers` saw them) and that are open all the same: what there is to be told
+    /// of them. Read, not taken, so that it may be repeated until their rows say it.
     pub async fn unheard(&self, execution: ExecutionId, limit: i64) -> Result<Vec<Unheard>, Error> {
         let rows = self.query(sql!("workflow_execution_ask/unheard"), &[&execution.0, &limit]).await?;
         let unheard = |row: &Row| {
@@ -143,7 +143,8 @@ impl Store {
         rows.iter().map(unheard).collect()
     }
 
-    /// Takes a node for an attempt. Dying before the commit leaves it as it was; after it, whoever takes it next has the same attempt.
+    /// Takes a node for an attempt. Dying before the commit leaves it as it was; after it, whoever takes it next has
+    /// the same attempt.
     pub async fn take_node(
         &self,
         hold: Hold,
@@ -182,16 +183,17 @@ impl Store {
         })
     }
 
-    /// Notes that a call which may be made at most once begins now; false: nothing is to be sent. It may be repeated until it is answered.
-    /// Dying before the commit leaves the call to the next worker; after it, nobody knows whether it was made.
+    /// Notes that a call which may be made at most once begins now; false: nothing is to be sent. It may be repeated
+    /// until it is answered. Dying before the commit leaves the call to the next worker; after it, nobody knows whether
+    /// it was made.
     pub async fn begin_once(&self, hold: Hold, node: &NodeKey, iteration: i32, fence: i32) -> Result<bool, Error> {
         let Hold { execution, owner, epoch } = hold;
         let params: crate::Params<'_> = &[&execution.0, &owner.0, &epoch, &node.as_str(), &iteration, &fence];
         Ok(self.execute(sql!("workflow_execution_node/begin_once"), params).await? > 0)
     }
 
-    /// Takes that note back: nothing was sent. False: there is no such note to take back any more. It may be repeated until it is
-    /// answered. Nothing else may be told under this fence afterwards.
+    /// Takes that note back: nothing was sent. False: there is no such note to take back any more. It may be repeated
+    /// until it is answered. Nothing else may be told under this fence afterwards.
     pub async fn withdraw_once(&self, hold: Hold, node: &NodeKey, iteration: i32, fence: i32) -> Result<bool, Error> {
         let Hold { execution, owner, epoch } = hold;
         let params: crate::Params<'_> = &[&execution.0, &owner.0, &epoch, &node.as_str(), &iteration, &fence];

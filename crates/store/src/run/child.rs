@@ -5,10 +5,11 @@
 //! - Making is fenced by the holder, as every fact is; what is refused or lost stores nothing.
 //! - A child's row is locked after its root's.
 //!
-//! What happens if the process dies: before the commit there is no child, and the node, whose start was stored before, makes it when it
-//! is performed again; after it the node finds the child.
+//! What happens if the process dies: before the commit there is no child, and the node, whose start was stored before,
+//! makes it when it is performed again; after it the node finds the child.
 //!
-//! Not here: what a child's end means for its node (`kernel::kind::workflow`), what ends with its parent (`functions/complete.sql`).
+//! Not here: what a child's end means for its node (`kernel::kind::workflow`), what ends with its parent
+//! (`functions/complete.sql`).
 
 use std::time::Duration;
 
@@ -150,7 +151,8 @@ impl Store {
         spawned(&row, hold.epoch)
     }
 
-    /// A version of a living, published workflow by its name: the numbered one, or the published. None if there is none.
+    /// A version of a living, published workflow by its name: the numbered one, or the published. None if there is
+    /// none.
     pub async fn named_version(
         &self,
         workspace: WorkspaceId,

@@ -57,8 +57,8 @@ pub enum Gathered {
 }
 
 impl Store {
-    /// Puts what the iterations of a loop came to into its own row, which stays open; the fact that completes it needs no output then.
-    /// None if the hold is lost. Repeatable.
+    /// Puts what the iterations of a loop came to into its own row, which stays open; the fact that completes it needs
+    /// no output then. None if the hold is lost. Repeatable.
     pub async fn gather(
         &self,
         hold: Hold,

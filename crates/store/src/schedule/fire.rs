@@ -1,12 +1,14 @@
 //! Taking ticks: the tick's row, the start of its execution and the schedule's next time in one commit.
 //!
 //! Invariants
-//! - A tick is written once: the schedule's row is locked, the next time it leaves is named, and the tick's key is unique.
-//! - A start runs the version that its input was judged by, or is judged anew; what cannot start is written on its tick.
+//! - A tick is written once: the schedule's row is locked, the next time it leaves is named, and the tick's key is
+//!   unique.
+//! - A start runs the version that its input was judged by, or is judged anew; what cannot start is written on its
+//!   tick.
 //! - Whether something of the schedule is open is asked after the lock is had: what another started just now is seen.
 //!
-//! What happens if the process dies: before the commit nothing happened, and the schedule is still due; after it, the executions
-//! wait in the queue like any other. A second look finds the next time moved on.
+//! What happens if the process dies: before the commit nothing happened, and the schedule is still due; after it, the
+//! executions wait in the queue like any other. A second look finds the next time moved on.
 //!
 //! Not here: which ticks are run (`kernel::schedule`), when to look (`server::schedule`).
 
@@ -86,8 +88,8 @@ impl Store {
         rows.iter().map(due_of).collect()
     }
 
-    /// Of the next `most` schedules after a place with a tick that waits, those whose turn has come; and the place to go on from,
-    /// none when that is the beginning.
+    /// Of the next `most` schedules after a place with a tick that waits, those whose turn has come; and the place to
+    /// go on from, none when that is the beginning.
     pub async fn buffered_schedules(&self, after: Option<Uuid>, most: i64) -> Result<(Vec<Due>, Option<Uuid>), Error> {
         let rows = self.query(sql!("schedule/buffered"), &[&after.unwrap_or(Uuid::nil()), &most]).await?;
         let (mut turns, mut place) = (Vec::new(), None);

@@ -4,7 +4,8 @@
 //! - Where no span is recorded, a statement costs nothing more; background polls begin no traces of their own.
 //! - A span names the statement's table or function, and nothing of its parameters: those are customers' data.
 //!
-//! Not here: the table of spans (`kernel::signals::spans`), statements inside transactions, which share their caller's span.
+//! Not here: the table of spans (`kernel::signals::spans`), statements inside transactions, which share their caller's
+//! span.
 
 use kernel::signals::spans;
 use tracing::Span;

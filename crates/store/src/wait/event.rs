@@ -1,11 +1,11 @@
 //! Events that may be what a wait waits for: noted by whoever came second, judged in pages and in order, and forgotten.
 //!
 //! Invariants
-//! - None is missed: an event notes itself if its writer sees a wait for its type, and a wait notes that events are to be looked at when it
-//!   opens and once more when every transaction of that moment is over (`functions/ask.sql`).
+//! - None is missed: an event notes itself if its writer sees a wait for its type, and a wait notes that events are to
+//!   be looked at when it opens and once more when every transaction of that moment is over (`functions/ask.sql`).
 //! - A note is one row, however many events or waits it leads to: they are read in pages (`functions/candidate.sql`).
-//! - A page is one judge's for a while, and judging may be repeated: it counts as judged after what it led to is stored, whole or up to
-//!   one of its candidates.
+//! - A page is one judge's for a while, and judging may be repeated: it counts as judged after what it led to is
+//!   stored, whole or up to one of its candidates.
 //! - An event that cannot be read is nobody's answer, and keeps nobody from theirs.
 //!
 //! Not here: what must hold of an event (`kernel`), when to judge (`server`).

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A claim is the fence: every later word of a worker shows it, and whoever lost it changes nothing.
-//! - A worker that is silent for longer than its lease loses the task, which costs no attempt; the next one has the same.
+//! - A worker that is silent for longer than its lease loses the task, which costs no attempt; the next one has the
+//!   same.
 //! - An end that is told twice under the same claim is answered as the first was.
 //!
 //! Not here: opening tasks and taking their leases (`ask`), whether a failure is worth another attempt (`kernel`).
@@ -110,7 +111,8 @@ impl Store {
         }
         let ids: Vec<Uuid> = claims.keys().copied().collect();
         let mut tasks = if ids.is_empty() { Vec::new() } else { self.tasks_by(None, ids).await? };
-        // One whose execution ended since is nobody's any more, and one whose lease was lost since may be another's of the same name.
+        // One whose execution ended since is nobody's any more, and one whose lease was lost since may be another's of
+        // the same name.
         tasks
             .retain(|task| task.status == kernel::wait::Status::Claimed && task.claim.as_ref() == claims.get(&task.id));
         Ok((tasks, place))

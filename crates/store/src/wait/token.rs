@@ -1,7 +1,8 @@
 //! Tokens that answer one wait, once, without a key.
 //!
 //! Invariants
-//! - A token is 256 random bits, shown once and kept as a hash; its check sum refuses what was mistyped without asking the database.
+//! - A token is 256 random bits, shown once and kept as a hash; its check sum refuses what was mistyped without asking
+//!   the database.
 //! - It is used up in the transaction that takes its answer.
 //! - It opens nothing but its place, and not for longer than its execution may last.
 //!
@@ -57,8 +58,8 @@ pub struct Pass {
 }
 
 impl Store {
-    /// Makes a token for a place of an execution that has not ended, with its audit row in one commit. Not found if it has, and a
-    /// conflict if the place has too many.
+    /// Makes a token for a place of an execution that has not ended, with its audit row in one commit. Not found if it
+    /// has, and a conflict if the place has too many.
     pub async fn mint_token(
         &self,
         place: &Place,

@@ -1,12 +1,13 @@
 //! Deliveries: one end of an execution, to be told to one webhook, from due to delivered or given up.
 //!
 //! Invariants
-//! - A delivery is added by the transaction that ends its execution, once for each webhook that asked (`functions/webhook.sql`).
+//! - A delivery is added by the transaction that ends its execution, once for each webhook that asked
+//!   (`functions/webhook.sql`).
 //! - Only the current claim settles a delivery; a claim whose time is up is somebody else's to take.
 //! - A workspace has only so many being sent, however many wait.
 //!
-//! What happens if the process dies: before it sends, or between sending and settling, the delivery falls due when its time is up
-//! and is sent again under the same id; after it is settled nothing is left to do.
+//! What happens if the process dies: before it sends, or between sending and settling, the delivery falls due when its
+//! time is up and is sent again under the same id; after it is settled nothing is left to do.
 //!
 //! Not here: sending (`server::webhook`), what an answer means (`kernel::webhook`).
 
@@ -117,7 +118,8 @@ impl Store {
         Ok(Claim { deliveries, next })
     }
 
-    /// Settles an attempt; false if the claim was lost. A webhook that takes nothing for too long, or is gone, is turned off.
+    /// Settles an attempt; false if the claim was lost. A webhook that takes nothing for too long, or is gone, is
+    /// turned off.
     pub async fn settle_delivery(&self, of: &Claimed, verdict: Verdict, told: &Told) -> Result<bool, Error> {
         let (status, wait) = match verdict {
             Verdict::Delivered => (Status::Delivered, None),

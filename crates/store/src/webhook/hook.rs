@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Publishing makes and takes away hooks; a token is made by a request, shown once, and kept as a hash.
-//! - A token is 256 random bits, so a fast hash keeps it safe; its check sum refuses what was mistyped without asking the database.
+//! - A token is 256 random bits, so a fast hash keeps it safe; its check sum refuses what was mistyped without asking
+//!   the database.
 //! - Every accepted change leaves an audit row in its own transaction, without the token.
 //!
 //! Not here: what a rule means (`kernel::webhook::hook`), what is done with a request (`server::http::hooks`).

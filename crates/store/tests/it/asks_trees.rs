@@ -1,4 +1,5 @@
-//! Asks of children and of loops: fenced by their root and by themselves, locked root first, and refused where nobody would hear.
+//! Asks of children and of loops: fenced by their root and by themselves, locked root first, and refused where nobody
+//! would hear.
 
 use std::time::Duration;
 

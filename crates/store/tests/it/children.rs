@@ -172,7 +172,8 @@ async fn a_tree_is_neither_too_deep_nor_too_wide() {
     assert!(matches!(known.expect("an answer"), Some(Spawned::Running { made: false, .. })), "what is there is found");
 }
 
-/// A root whose node made a child, whose loop performs something that may be performed once, beside what may be repeated.
+/// A root whose node made a child, whose loop performs something that may be performed once, beside what may be
+/// repeated.
 #[tokio::test]
 async fn what_is_not_known_below_is_not_known_all_the_way_up_when_its_root_is_ended() {
     for once in [false, true] {

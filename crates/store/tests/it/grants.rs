@@ -1,4 +1,5 @@
-//! Programs with roles of their own: the rights that `docs/operations.md` lists are enough, and none of them is too much.
+//! Programs with roles of their own: the rights that `docs/operations.md` lists are enough, and none of them is too
+//! much.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Jobs: every move as the kernel has it whoever writes, claims that must be shown, retries, recovery, and facts that are the row.
+//! Jobs: every move as the kernel has it whoever writes, claims that must be shown, retries, recovery, and facts that
+//! are the row.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -327,8 +327,8 @@ async fn a_workspace_that_reads_its_jobs_touches_none_of_the_others() {
     jobs(&world, workspace).await;
     let (of, none, at) = (Some(workspace.0), None::<uuid::Uuid>, None::<jiff::Timestamp>);
     let (anything, last) = (None::<&str>, uuid::Uuid::max());
-    // With statistics, as any table of this size has them: which end to begin at is for them to say, since a workspace may also
-    // be the one that has nearly all jobs.
+    // With statistics, as any table of this size has them: which end to begin at is for them to say, since a workspace
+    // may also be the one that has nearly all jobs.
     world.client.batch_execute("ANALYZE").await.expect("statistics");
     for mode in ["force_custom_plan", "force_generic_plan"] {
         world.client.batch_execute(&format!("SET plan_cache_mode = {mode}")).await.expect("a mode");

@@ -151,7 +151,8 @@ async fn of_many_who_claim_the_same_rows_at_once_each_row_has_one() {
     });
     let mut claimed = 0;
     for claim in claims.collect::<Vec<_>>() {
-        // Two that lock each other's rows in turn may deadlock, and one is told to come again; none is refused by the guard.
+        // Two that lock each other's rows in turn may deadlock, and one is told to come again; none is refused by the
+        // guard.
         match claim.await.expect("it ends") {
             Ok(rows) => claimed += rows.expect("rows").count,
             Err(error) => assert!(matches!(error, Error::Unavailable(_)), "{error:?}"),

@@ -309,7 +309,8 @@ async fn workers_of_the_same_name_never_have_the_same_claim() {
     let world = World::new().await;
     let (hold, workspace) = held(&world).await;
     many(&world, hold, workspace, "mail", 200).await;
-    // Leases that are over at once, and somebody who takes them: between a claim and its answer the next one may have the task.
+    // Leases that are over at once, and somebody who takes them: between a claim and its answer the next one may have
+    // the task.
     let told = race(&world.store, 6, |racer, store| async move {
         let (queues, mut mine) = (["mail".to_owned()], Vec::new());
         for _ in 0..150 {

@@ -1,7 +1,8 @@
 //! What a request's headers ask of its answer: one row or a list, the changed rows, a count, a bound.
 //!
 //! Invariants
-//! - A preference that guards a write (`max-affected`, `tx=rollback`) is kept; one that is not known is left alone, as HTTP has it.
+//! - A preference that guards a write (`max-affected`, `tx=rollback`) is kept; one that is not known is left alone, as
+//!   HTTP has it.
 
 use kernel::job::query::{MOST_ROWS, Verdict};
 

@@ -87,7 +87,8 @@ fn select(value: &str) -> Result<Vec<Column>, Refused> {
     Ok(columns)
 }
 
-/// `column[.asc|.desc][.nullsfirst|.nullslast]`, with commas between them. Nulls come last, and first in a descending order.
+/// `column[.asc|.desc][.nullsfirst|.nullslast]`, with commas between them. Nulls come last, and first in a descending
+/// order.
 fn by(value: &str) -> Result<Vec<By>, Refused> {
     let step = |text: &str| {
         let wrong = || Refused::Order(text.to_owned());

@@ -1,13 +1,14 @@
 //! What nodes have somebody outside do: answers that are waited for, tasks for workers, activities of the user's own.
 //!
 //! Invariants
-//! - Asking is fenced and repeatable: whoever performs the node again hears how its ask stands. Whether it was answered or its time is
-//!   up is the store's to say.
+//! - Asking is fenced and repeatable: whoever performs the node again hears how its ask stands. Whether it was answered
+//!   or its time is up is the store's to say.
 //! - A look says what the rows say: what an earlier look stored and could not tell is told by the next.
 //! - What an activity of the user's own is given and answers is bounded: it crosses Temporal as it is.
 //!
-//! What happens if this process dies: before the ask's commit nobody was asked; after it the node is performed again and asks again;
-//! after an answer was seen and before its node is settled, the next look finds it (`store::run::attempt::unheard`).
+//! What happens if this process dies: before the ask's commit nobody was asked; after it the node is performed again
+//! and asks again; after an answer was seen and before its node is settled, the next look finds it
+//! (`store::run::attempt::unheard`).
 //!
 //! Not here: keeping asks and answers (`store::wait`), what an answer makes of its node (`kernel::kind`).
 

@@ -1,14 +1,15 @@
 //! Calling out for a node: sent, told to stop, or not sent at all.
 //!
 //! Invariants
-//! - A call that may be made at most once is noted as begun when all is ready to send it, and not before: a stop or a crash until then
-//!   leaves it as if it had never been tried.
-//! - A call that is stopped after the note goes by whether a byte may have left (`outbound::Sent`), as with the embedded engine. If none
-//!   has, the note is withdrawn.
-//! - Trouble with the database while that is noted costs time; the fence of the taking says whether it is still ours to send.
+//! - A call that may be made at most once is noted as begun when all is ready to send it, and not before: a stop or a
+//!   crash until then leaves it as if it had never been tried.
+//! - A call that is stopped after the note goes by whether a byte may have left (`outbound::Sent`), as with the
+//!   embedded engine. If none has, the note is withdrawn.
+//! - Trouble with the database while that is noted costs time; the fence of the taking says whether it is still ours to
+//!   send.
 //!
-//! What happens if this process dies: before a call is noted as begun, the next worker makes it; after that its end is UNKNOWN. Any other
-//! call is made again with the same token.
+//! What happens if this process dies: before a call is noted as begun, the next worker makes it; after that its end is
+//! UNKNOWN. Any other call is made again with the same token.
 //!
 //! Not here: taking the node and telling what came of it (`node`, `told`).
 
@@ -130,14 +131,16 @@ impl Kit {
         }
     }
 
-    /// A call that was noted as begun is told to stop: if it was not sent, the note is withdrawn, and its row says so from then on.
+    /// A call that was noted as begun is told to stop: if it was not sent, the note is withdrawn, and its row says so
+    /// from then on.
     async fn stopped_once(&self, attempt: &Attempt<'_>, sent: bool) -> Called {
         let Attempt { hold, spec, iteration, fence, .. } = attempt;
         if sent {
             return Called::Stopped { begun: true };
         }
         match insist(|| self.store.withdraw_once(*hold, &spec.key, *iteration, *fence)).await {
-            // Also if there was nothing to withdraw: then somebody else has the node by now, and its row answers for it.
+            // Also if there was nothing to withdraw: then somebody else has the node by now, and its row answers for
+            // it.
             Ok(_) => Called::Stopped { begun: false },
             Err(error) => {
                 tracing::error!(

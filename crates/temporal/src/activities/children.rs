@@ -5,10 +5,11 @@
 //! - A child runs as a workflow of its own, under its own id; its row is the truth of its end.
 //! - A child whose workflow is closed is over before its node is: what its workflow did not record is recorded here.
 //!
-//! What happens if this process dies: before the child's commit there is none; after it the node is performed again and finds it.
+//! What happens if this process dies: before the child's commit there is none; after it the node is performed again and
+//! finds it.
 //!
-//! Not here: making or finding the row (`engine::attempt::child`), starting its workflow (`workflow`), what its end means
-//! (`kernel::kind::workflow`).
+//! Not here: making or finding the row (`engine::attempt::child`), starting its workflow (`workflow`), what its end
+//! means (`kernel::kind::workflow`).
 
 use std::time::Duration;
 
@@ -128,8 +129,8 @@ impl Kit {
         }
     }
 
-    /// Ends a child whose workflow is closed and recorded nothing: it never began, or was ended from outside. One of its nodes may
-    /// still be performed for as long as a silent worker keeps it, so this waits once.
+    /// Ends a child whose workflow is closed and recorded nothing: it never began, or was ended from outside. One of
+    /// its nodes may still be performed for as long as a silent worker keeps it, so this waits once.
     async fn end_closed(&self, context: &ActivityContext, begun: &Begun, closed: Closed) -> Result<(), ActivityError> {
         if closed == Closed::ByItself && context.info().attempt <= 1 {
             let lingers = self.heartbeat.max(self.local_below);

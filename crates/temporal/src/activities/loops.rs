@@ -5,8 +5,8 @@
 //! - The list and what items produced stay here: the workflow knows how many there are, and how each ended.
 //! - What items produced is put together where it is stored, when the loop is over.
 //!
-//! What happens if this process dies: before the loop is taken, nothing has happened; after it, the loop is performed again and says
-//! how its items stand; after it was gathered, its row answers.
+//! What happens if this process dies: before the loop is taken, nothing has happened; after it, the loop is performed
+//! again and says how its items stand; after it was gathered, its row answers.
 //!
 //! Not here: which item is next (`workflow`, by `kernel::run::each`), performing one (`node`).
 

@@ -9,7 +9,8 @@
 //! What happens if this process dies: before the taking, nothing has happened; after it, the node is taken again
 //! under the same attempt and called with the same token; after telling, the row answers for it.
 //!
-//! Not here: calling out (`calls`), how an attempt ends (`told`), loops (`loops`), children (`children`), what somebody else does (`asks`).
+//! Not here: calling out (`calls`), how an attempt ends (`told`), loops (`loops`), children (`children`), what somebody
+//! else does (`asks`).
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ use crate::message::{Call, Closed, Ended};
 /// An attempt that is due within this is waited for here.
 const NEARLY: Duration = Duration::from_secs(2);
 
-/// How soon a call is tried again whose secrets this worker has no key for: another worker may have it, or this one after a restart.
+/// How soon a call is tried again whose secrets this worker has no key for: another worker may have it, or this one
+/// after a restart.
 const KEYLESS: Duration = Duration::from_secs(10);
 
 /// What a taking found.
@@ -127,7 +129,8 @@ impl Kit {
         }
     }
 
-    /// How a node stands that may be performed at most once, and of which its activity told nothing: it is never performed here.
+    /// How a node stands that may be performed at most once, and of which its activity told nothing: it is never
+    /// performed here.
     async fn broken_off(
         &self,
         hold: Hold,

@@ -1,7 +1,8 @@
 //! A step: nodes that settle without being performed, then nodes that only compute, in one commit.
 //!
 //! Invariants
-//! - Facts are stored in the order of the orders, so that a run's nodes settle in the order in which the embedded engine's do.
+//! - Facts are stored in the order of the orders, so that a run's nodes settle in the order in which the embedded
+//!   engine's do.
 //! - A node that branches, or fails, ends the step: what follows from it settles before what was ordered after it.
 //! - Repeating a step after a crash is harmless: what it computes follows from stored values alone.
 
@@ -167,8 +168,8 @@ fn failed(class: Class) -> Ended {
     settled(Status::Failed, None, Some(class))
 }
 
-/// A node's end. A wait that is over produced what it always does; one that failed and is not tried again keeps why, and another
-/// failure here is Temporal's.
+/// A node's end. A wait that is over produced what it always does; one that failed and is not tried again keeps why,
+/// and another failure here is Temporal's.
 fn settle(node: &NodeKey, iteration: i32, status: Status, begun: Option<&StoredNode>) -> NodeFact {
     let unperformed = || Failure::new(Class::ExecutionError, "Temporal could not have it performed").at(node.clone());
     let known = || begun.and_then(|row| row.error.clone());

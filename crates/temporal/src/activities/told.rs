@@ -1,10 +1,12 @@
 //! How an attempt ended: told under its fence, and what the workflow hears of it.
 //!
 //! Invariants
-//! - What an attempt came to is told until it is stored or refused by a fence: no transient error of the database throws it away.
-//! - An attempt that was overtaken by its successor tells nothing: the node's fence refuses it, and the row answers for it.
-//! - Whether there is another attempt, and when, is the kernel's to say. Who waits for it differs: Temporal for a call, the workflow for
-//!   what it may have to give up meanwhile.
+//! - What an attempt came to is told until it is stored or refused by a fence: no transient error of the database
+//!   throws it away.
+//! - An attempt that was overtaken by its successor tells nothing: the node's fence refuses it, and the row answers for
+//!   it.
+//! - Whether there is another attempt, and when, is the kernel's to say. Who waits for it differs: Temporal for a call,
+//!   the workflow for what it may have to give up meanwhile.
 
 use std::time::Duration;
 
@@ -75,8 +77,8 @@ impl Kit {
         Ok(told.unwrap_or_else(|| settled(Status::Unknown, None, class)))
     }
 
-    /// Stores a fact of an attempt, however long the database takes to answer: the attempt is over, and only this worker knows how.
-    /// Some if the node came to another end meanwhile.
+    /// Stores a fact of an attempt, however long the database takes to answer: the attempt is over, and only this
+    /// worker knows how. Some if the node came to another end meanwhile.
     pub(super) async fn tell(&self, attempt: &Attempt<'_>, fact: &NodeFact) -> Result<Option<Ended>, ActivityError> {
         let Attempt { hold, spec, fence, .. } = attempt;
         match insist(|| self.store.tell_node(*hold, *fence, fact)).await {

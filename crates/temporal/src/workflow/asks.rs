@@ -1,8 +1,8 @@
 //! What nodes of a run ask of the world outside, and when to look whether it came.
 //!
 //! Invariants
-//! - That something came is a hint: the rows say what. A look is asked for by a signal, by the time of an ask that is up, and at last
-//!   by a clock of its own, because a hint may be lost.
+//! - That something came is a hint: the rows say what. A look is asked for by a signal, by the time of an ask that is
+//!   up, and at last by a clock of its own, because a hint may be lost.
 //! - One look at a time, and nothing else meanwhile.
 //!
 //! Not here: looking (`activities`), keeping answers (`store::wait`).
@@ -20,8 +20,8 @@ use super::{WorkflowOrchestration, options};
 use crate::activities::Kit;
 use crate::message::{Look, Looked};
 
-/// How long nothing may be heard before it is looked by itself; twice as long each time, up to the second. Whoever calls a run
-/// that does not listen calls again (`server::wait::expire`), so this is for the day on which nobody does.
+/// How long nothing may be heard before it is looked by itself; twice as long each time, up to the second. Whoever
+/// calls a run that does not listen calls again (`server::wait::expire`), so this is for the day on which nobody does.
 const FIRST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// An ask whose time is up by this clock, and not yet by the database's, is looked at again after this.

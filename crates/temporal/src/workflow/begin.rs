@@ -98,7 +98,8 @@ fn wait(context: &Context, at: Target, call: Call, token: WorkflowCancellationTo
     }
 }
 
-/// Has something performed that may be performed at most once: if nothing is told of that, its row says whether it had begun.
+/// Has something performed that may be performed at most once: if nothing is told of that, its row says whether it had
+/// begun.
 async fn once<'a>(
     context: &'a Context,
     at: Target,

@@ -4,8 +4,8 @@
 //!                               └ there already ──▶ attended to: asked about now and then   (an earlier one did)
 //!
 //! Invariants
-//! - A child that was started goes on when this history is continued as new: Temporal forgets whose it is, so the next history asks its
-//!   row how it stands, and stops it by its id.
+//! - A child that was started goes on when this history is continued as new: Temporal forgets whose it is, so the next
+//!   history asks its row how it stands, and stops it by its id.
 //! - How a child ended is in its row; what its workflow says is never looked at.
 //! - A run that is to stop finds what an earlier history began, and stops it, before it ends.
 //!

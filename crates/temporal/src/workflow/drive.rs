@@ -4,7 +4,8 @@
 //! - Nodes settle in the order in which the embedded engine settles them; what a stop aborts, in the plan's order.
 //! - What is begun, and when this history is continued as new, is the kernel's to say (`room`, `history`).
 //!
-//! Not here: beginning what is ready (`begin`), children (`children`), what follows from news (`news`), what is asked (`asks`), rules (`kernel::orchestration`).
+//! Not here: beginning what is ready (`begin`), children (`children`), what follows from news (`news`), what is asked
+//! (`asks`), rules (`kernel::orchestration`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

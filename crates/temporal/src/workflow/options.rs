@@ -18,8 +18,8 @@ use crate::start::workflow_id;
 
 /// How long a short activity may take before it is taken for hung.
 const SHORT: Duration = Duration::from_secs(30);
-/// What a worker may need beside the node's own work, which has a limit of its own: it tells what came of it until the database has
-/// it. A worker that is gone is noticed by its silence, not by this.
+/// What a worker may need beside the node's own work, which has a limit of its own: it tells what came of it until the
+/// database has it. A worker that is gone is noticed by its silence, not by this.
 const MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// For what must be done whatever happens.
@@ -60,8 +60,8 @@ pub(super) fn node(
         .build()
 }
 
-/// For what a worker of the user's own does. Each attempt is one of ours, so Temporal makes none by itself; one that is canceled and
-/// sends no heartbeat is not waited for.
+/// For what a worker of the user's own does. Each attempt is one of ours, so Temporal makes none by itself; one that is
+/// canceled and sends no heartbeat is not waited for.
 pub(super) fn foreign(
     node: &ShapeNode,
     activity: &Activity,
@@ -79,8 +79,8 @@ pub(super) fn foreign(
         .build()
 }
 
-/// For the workflow of a child, which is waited for when it is canceled. Temporal takes a history that is continued as new for a parent
-/// that closes: a child is abandoned, and told to stop by whoever stops its parent.
+/// For the workflow of a child, which is waited for when it is canceled. Temporal takes a history that is continued as
+/// new for a parent that closes: a child is abandoned, and told to stop by whoever stops its parent.
 pub(super) fn child(execution: ExecutionId, token: &WorkflowCancellationToken) -> ChildWorkflowOptions {
     ChildWorkflowOptions::builder()
         .workflow_id(workflow_id(execution))

@@ -1,5 +1,5 @@
-//! Long-running work on a real Temporal: hints that are lost, workers that come and go, histories that grow, children that are ended
-//! from outside.
+//! Long-running work on a real Temporal: hints that are lost, workers that come and go, histories that grow, children
+//! that are ended from outside.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -142,7 +142,8 @@ async fn an_item_that_may_be_performed_at_most_once_ends_its_loop_unknown() {
     next.worker.stop().await;
 }
 
-/// A worker that is gone when the cancel comes: nobody tells what became of its call, and its row says that it had begun.
+/// A worker that is gone when the cancel comes: nobody tells what became of its call, and its row says that it had
+/// begun.
 #[tokio::test]
 async fn what_a_dead_worker_had_begun_is_unknown_when_it_is_canceled() {
     let (world, settings) = (World::new().await, settings());
@@ -286,8 +287,8 @@ async fn a_long_loop_is_continued_as_new_and_no_item_is_performed_twice() {
     assert!(testing::runs(&settings(), id).await.expect("its runs") > 1, "it was never continued as new");
 }
 
-/// A root with more items than a history may hold, and a child that waits all the while. Answers when all items are done: the
-/// root and its child.
+/// A root with more items than a history may hold, and a child that waits all the while. Answers when all items are
+/// done: the root and its child.
 async fn long_beside_a_child(world: &World, process: &crate::host::Process) -> (ExecutionId, ExecutionId) {
     testing::lower_long(150);
     let items: Vec<usize> = (0..100).collect();

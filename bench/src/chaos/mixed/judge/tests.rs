@@ -11,8 +11,8 @@ use super::{Evidence, Verdict, judge};
 const EVENT: Uuid = Uuid::from_u128(1);
 const JOB: Uuid = Uuid::from_u128(2);
 
-/// A run of one job, told step by step: `h claims`, `h asks completed`, `h done failed`, `h refused completed`, `recovered`,
-/// `completed`, `failed`, `retried`. `o` is our own worker: `o claims`, `o tries completed`.
+/// A run of one job, told step by step: `h claims`, `h asks completed`, `h done failed`, `h refused completed`,
+/// `recovered`, `completed`, `failed`, `retried`. `o` is our own worker: `o claims`, `o tries completed`.
 fn verdict(fails: i32, told: &[&str]) -> Verdict {
     let mut story = Story::default();
     story.fact(Step::Pending, None);

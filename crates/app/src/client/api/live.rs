@@ -1,8 +1,8 @@
 //! Event streams as a client follows them: told that something changed, it looks.
 //!
 //! Invariants
-//! - A stream only says when to look. One that cannot be opened, or breaks, costs promptness and nothing else: whoever waits is
-//!   told the time as before, and the stream is tried again.
+//! - A stream only says when to look. One that cannot be opened, or breaks, costs promptness and nothing else: whoever
+//!   waits is told the time as before, and the stream is tried again.
 //! - A stream that says nothing for longer than its heartbeat is taken for broken.
 //!
 //! Not here: what is looked at (the commands).
@@ -64,7 +64,8 @@ impl Live {
         }
     }
 
-    /// Waits until something changes, at most so long. Nothing that is told is lost if this is not waited for to its end.
+    /// Waits until something changes, at most so long. Nothing that is told is lost if this is not waited for to its
+    /// end.
     pub(crate) async fn wait(&mut self, most: Duration) -> Waited {
         let over = Instant::now() + most;
         while let Some(open) = &mut self.open {

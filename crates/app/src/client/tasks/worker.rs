@@ -4,9 +4,10 @@
 //!                 └──lease_lost: the work is broken off, nothing is told──▶ claim
 //!
 //! Invariants
-//! - What was claimed is told of under its claim, or not at all: a worker that lost its lease stops, for another has the task.
-//! - An end is told until it is answered: the server knows one that comes twice. What the server does not take as an output is a failure
-//!   that says so.
+//! - What was claimed is told of under its claim, or not at all: a worker that lost its lease stops, for another has
+//!   the task.
+//! - An end is told until it is answered: the server knows one that comes twice. What the server does not take as an
+//!   output is a failure that says so.
 //! - Only what is said of its own key ends a worker: whatever is wrong with a task, it goes on with the next.
 //! - Asked to stop, it claims nothing more and finishes what it has.
 //!
@@ -171,7 +172,8 @@ fn passes(error: &Error) -> bool {
     error.is_passing() || error.status().is_some_and(|status| status >= 500) || error.code() == STRANGE
 }
 
-/// Does the server not take what it was told? That the claim is not the task's any more is something else, and so is a bad key.
+/// Does the server not take what it was told? That the claim is not the task's any more is something else, and so is a
+/// bad key.
 fn is_refused(error: &Error) -> bool {
     error.exit() != Exit::Unauthorised
         && error.status().is_some_and(|status| status < 500 && status != 409)

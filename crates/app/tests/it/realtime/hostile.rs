@@ -1,4 +1,5 @@
-//! The table's address under hostile hands: whatever stands in a request, it is refused or means what it says, and nothing breaks.
+//! The table's address under hostile hands: whatever stands in a request, it is refused or means what it says, and
+//! nothing breaks.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Many events by plain SQL, in long and short transactions, and streams that come and go: each change once, in order per row.
+//! Many events by plain SQL, in long and short transactions, and streams that come and go: each change once, in order
+//! per row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

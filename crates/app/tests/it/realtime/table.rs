@@ -1,5 +1,5 @@
-//! The table as the Supabase client asks and changes it: the source document's queries as calls, whose rows are whose, and a worker made
-//! of the client alone.
+//! The table as the Supabase client asks and changes it: the source document's queries as calls, whose rows are whose,
+//! and a worker made of the client alone.
 
 use std::collections::BTreeMap;
 

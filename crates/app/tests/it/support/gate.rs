@@ -1,4 +1,5 @@
-//! The front of a guarded Temporal: ends TLS, may demand a client's certificate and an API key, and counts what is called.
+//! The front of a guarded Temporal: ends TLS, may demand a client's certificate and an API key, and counts what is
+//! called.
 //! What it lets through is answered by the real server behind it.
 
 use parking_lot::Mutex;

@@ -1,14 +1,15 @@
 //! What nodes of this tree ask of the world outside, and what comes back.
 //!
 //! Invariants
-//! - Asking is the node's call: its start is stored first, and asked again it hears how it stands. Whether it was answered or its
-//!   time is up is the store's to say, never this clock's.
-//! - That something came is a hint: the run looks, and takes what is there. What came for an ask that is still under way is kept. After a
-//!   look whose reply may be lost, the next one also reads what was taken already: nothing else of the run is disturbed.
+//! - Asking is the node's call: its start is stored first, and asked again it hears how it stands. Whether it was
+//!   answered or its time is up is the store's to say, never this clock's.
+//! - That something came is a hint: the run looks, and takes what is there. What came for an ask that is still under
+//!   way is kept. After a look whose reply may be lost, the next one also reads what was taken already: nothing else of
+//!   the run is disturbed.
 //! - A run that only waits for answers needs no process: it is parked, and an answer wakes it.
 //!
-//! What happens if this process dies: before the ask's commit nobody was asked; after it, or after the answer, the node is performed
-//! again and is told how it stands.
+//! What happens if this process dies: before the ask's commit nobody was asked; after it, or after the answer, the node
+//! is performed again and is told how it stands.
 //!
 //! Not here: keeping asks and answers (`store::wait`), what an answer makes of its node (`kernel::kind`).
 

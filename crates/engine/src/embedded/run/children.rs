@@ -1,7 +1,8 @@
 //! Children: executions that nodes of this tree make, each a frame of the same run.
 //!
 //! Invariants
-//! - Making a child is the node's call: its start is stored first, and made again it finds the same child, running or ended.
+//! - Making a child is the node's call: its start is stored first, and made again it finds the same child, running or
+//!   ended.
 //! - A child's end is committed before its node hears of it; what its node makes of it is the kernel's to say.
 //! - A frame leaves with everything that belongs to it: what is in flight below it is broken off.
 //!
@@ -59,8 +60,8 @@ impl Frame {
         Place { parent: self.execution(), node: self.key(at).clone(), iteration: at.iteration, attempt }
     }
 
-    /// What is to be done for a node that was begun before, if it is to be sought: how the items of a loop stand, and what a node
-    /// made that is to be stopped.
+    /// What is to be done for a node that was begun before, if it is to be sought: how the items of a loop stand, and
+    /// what a node made that is to be stopped.
     pub(super) fn sought(&self, at: At, attempt: u32, kind: Kind) -> Option<Outgoing> {
         match kind {
             Kind::ForEach => Some(Outgoing::Reload),

@@ -1,13 +1,14 @@
 //! Loops: one node performed for each item of a list.
 //!
 //! Invariants
-//! - Which item is next, and when it is over, is the kernel's to say (`kernel::orchestration`); an item is a node row of its own.
+//! - Which item is next, and when it is over, is the kernel's to say (`kernel::orchestration`); an item is a node row
+//!   of its own.
 //! - Items are read once, and after a crash from what the loop's own row was given.
-//! - What items produced is not kept here: it is put together where it is stored when the loop is over, and of that only what is looked
-//!   at comes here.
+//! - What items produced is not kept here: it is put together where it is stored when the loop is over, and of that
+//!   only what is looked at comes here.
 //!
-//! What happens if this process dies: before the loop's first record nothing has happened; after it, the loop is performed
-//! again, reads how its items stand, and goes on with those that have not settled.
+//! What happens if this process dies: before the loop's first record nothing has happened; after it, the loop is
+//! performed again, reads how its items stand, and goes on with those that have not settled.
 //!
 //! Not here: performing an item (`perform`), what a loop's configuration means (`kernel::kind::for_each`).
 

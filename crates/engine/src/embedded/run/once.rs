@@ -1,13 +1,17 @@
-//! Calls that may be made at most once: a permit, the outbound rules and the secrets first, then the record that it begins, then the call.
+//! Calls that may be made at most once: a permit, the outbound rules and the secrets first, then the record that it
+//! begins, then the call.
 //!
 //!     perform ──permit free, rules known, no secrets──────▶ record ──commit──▶ send
 //!        └────▶ read the rules, wait for the permit, open the secrets ────▲
 //!
 //! Invariants
-//! - What only waits to be sent is not recorded as begun: a cancel, a shutdown or a crash then leaves it as if it had never been tried.
-//! - After the record, a stop in this process goes by whether a byte may have left (`outbound::Sent`). After a crash the record decides.
+//! - What only waits to be sent is not recorded as begun: a cancel, a shutdown or a crash then leaves it as if it had
+//!   never been tried.
+//! - After the record, a stop in this process goes by whether a byte may have left (`outbound::Sent`). After a crash
+//!   the record decides.
 //!
-//! What happens if this process dies: before the record the next owner performs the node; after it the node's end is UNKNOWN.
+//! What happens if this process dies: before the record the next owner performs the node; after it the node's end is
+//! UNKNOWN.
 //!
 //! Not here: calls that may be repeated (`perform`), what UNKNOWN means (`kernel::run`).
 
@@ -77,15 +81,17 @@ impl Flight {
 }
 
 impl Shared {
-    /// A permit for a call. The rules of the workspace are read first, so that no permit is held while the database does not answer.
+    /// A permit for a call. The rules of the workspace are read first, so that no permit is held while the database
+    /// does not answer.
     async fn permit_to_call(&self, workspace: WorkspaceId) -> Permit {
         // Rules that cannot be read fail the call when it is prepared.
         drop(self.outbound.policy(workspace).await);
         self.permits.acquire(workspace).await
     }
 
-    /// Waits until a call may be sent, and has all that it needs. While its secrets cannot be opened it holds no permit: that may
-    /// take until the next restart, and others call meanwhile. Whoever may no longer act for the run drops this.
+    /// Waits until a call may be sent, and has all that it needs. While its secrets cannot be opened it holds no
+    /// permit: that may take until the next restart, and others call meanwhile. Whoever may no longer act for the run
+    /// drops this.
     pub(super) async fn permitted(&self, mut call: Call) -> Result<(Prepared, Permit), Failure> {
         let (mut pauses, mut warned) = (Pauses::default(), false);
         loop {
@@ -146,8 +152,8 @@ impl Driver {
         self.calls.push((at, Outgoing::Send(Box::new(prepared), permit)));
     }
 
-    /// Nothing more is begun. What only waits to be sent, or is made ready, is broken off: the run's next owner performs it. It is
-    /// ready again, so that the run is not parked.
+    /// Nothing more is begun. What only waits to be sent, or is made ready, is broken off: the run's next owner
+    /// performs it. It is ready again, so that the run is not parked.
     pub(super) fn drain(&mut self) {
         self.draining = true;
         let mut stopped = Vec::new();

@@ -4,7 +4,8 @@
 //! - What a node does beyond computing leaves this process only after the record that starts it.
 //! - A node that was begun before this process had the run is not recorded as begun again, unless it calls out.
 //!
-//! Not here: the work behind a kind (`nodes`), children (`children`), loops (`loops`), asks (`asks`), calls made at most once (`once`).
+//! Not here: the work behind a kind (`nodes`), children (`children`), loops (`loops`), asks (`asks`), calls made at
+//! most once (`once`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -89,8 +90,8 @@ pub(super) enum Brought {
 pub(super) type Computed = Result<(Value, Work), Failure>;
 
 impl Driver {
-    /// Performs a node that is ready. If it may take long to make ready, that is done in flight first: nothing is recorded of it yet,
-    /// and the run hears everything else meanwhile.
+    /// Performs a node that is ready. If it may take long to make ready, that is done in flight first: nothing is
+    /// recorded of it yet, and the run hears everything else meanwhile.
     pub(super) fn start_ready(&mut self, at: At, attempt: u32) {
         let frame = self.frame(at.frame);
         let spec = frame.spec(at);

@@ -164,7 +164,8 @@ impl Driver {
         None
     }
 
-    /// How a child ended whose record was refused: the reply to an earlier try of it may have been lost. None if the run is another's.
+    /// How a child ended whose record was refused: the reply to an earlier try of it may have been lost. None if the
+    /// run is another's.
     async fn stored_end(&mut self, ix: FrameIx) -> Option<End> {
         let at = self.frames.get(&ix)?.parent?;
         let frame = self.frame(at.frame);

@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! - A node that was to be stopped is told so to the kernel once nothing is done for it any more.
-//! - A child ends before the node that made it: it is stopped as its parent was, and its end comes first. One that is not here yet, and
-//!   the items of a loop that is not, are found first: something may be in flight there of which it must be told how it stands.
+//! - A child ends before the node that made it: it is stopped as its parent was, and its end comes first. One that is
+//!   not here yet, and the items of a loop that is not, are found first: something may be in flight there of which it
+//!   must be told how it stands.
 //!
 //! Not here: who is to stop, and how (`kernel::orchestration`), a forced end (`embedded`).
 
@@ -34,7 +35,8 @@ impl Driver {
         self.aborted(at, flight.is_some_and(|flight| flight.has_begun()));
     }
 
-    /// What a node made before is found, and stopped when it is here. What the node is made ready with is not needed for that.
+    /// What a node made before is found, and stopped when it is here. What the node is made ready with is not needed
+    /// for that.
     pub(super) fn find_first(&mut self, at: At) {
         self.stop_computing(at);
         if !self.ready.iter().any(|(ready, _)| *ready == at) {

@@ -1,10 +1,10 @@
 //! Whose turn it is to have a child: a tree has a bounded number of them in memory.
 //!
 //! Invariants
-//! - At most `MOST` children of one depth are open at once; more wait their turn. The bound is of a depth, so that whoever waits for
-//!   children of its own never keeps them from their turn.
-//! - What was begun before this process had the run has its turn already: it is found before anything new begins, and the wait
-//!   for that is nobody's.
+//! - At most `MOST` children of one depth are open at once; more wait their turn. The bound is of a depth, so that
+//!   whoever waits for children of its own never keeps them from their turn.
+//! - What was begun before this process had the run has its turn already: it is found before anything new begins, and
+//!   the wait for that is nobody's.
 //!
 //! Not here: how many calls are in flight (`super`), how many descendants a root may have (`kernel::kind::workflow`).
 
@@ -36,7 +36,8 @@ impl Turns {
         self.sought.insert(at);
     }
 
-    /// May a node at this depth have its child now? If not, it is told when its turn comes. `again`: it has one already.
+    /// May a node at this depth have its child now? If not, it is told when its turn comes. `again`: it has one
+    /// already.
     pub(super) fn take(&mut self, (at, attempt): Due, depth: u32, again: bool) -> bool {
         if self.open.contains_key(&at) {
             return true;

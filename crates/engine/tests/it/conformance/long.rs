@@ -1,4 +1,5 @@
-//! Scenarios of long-running work: children, loops, waits and tasks. Each has a literal expected trace, whichever engine plays it.
+//! Scenarios of long-running work: children, loops, waits and tasks. Each has a literal expected trace, whichever
+//! engine plays it.
 //!
 //! A child's lines are below its parent's: the node, iteration and attempt that made it, and what became of it.
 

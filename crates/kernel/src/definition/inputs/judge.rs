@@ -3,8 +3,8 @@
 //! Invariants
 //! - A message names the field and what it must be, never the value: an input may hold a secret.
 //! - No more problems are told than anyone reads, and looking stops there.
-//! - Work is charged: a pattern's, and that of comparing with every value or field that was declared. When it is used up,
-//!   that is a problem of the input, and looking stops.
+//! - Work is charged: a pattern's, and that of comparing with every value or field that was declared. When it is used
+//!   up, that is a problem of the input, and looking stops.
 //!
 //! Not here: reading declarations (`declare`).
 

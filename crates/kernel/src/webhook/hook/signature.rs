@@ -3,8 +3,8 @@
 //! Invariants
 //! - Signatures are compared in constant time.
 //! - A time and an id are believed only if they are signed: a pattern holds them where a header for them is named.
-//! - A signature has one spelling. What tells a replay is the signed id, or the decoded signature where a time is signed, never the text of
-//!   the header.
+//! - A signature has one spelling. What tells a replay is the signed id, or the decoded signature where a time is
+//!   signed, never the text of the header.
 //!
 //! Not here: reading headers and remembering what came before (`server::http::hooks`).
 
@@ -270,7 +270,8 @@ fn expected(signature: &Signature, key: &[u8], timestamp: &str, id: &str, body: 
     mac
 }
 
-/// Lower-case hexadecimal digits of one signature, and nothing else: other spellings of the same number would be other requests.
+/// Lower-case hexadecimal digits of one signature, and nothing else: other spellings of the same number would be other
+/// requests.
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -1,9 +1,11 @@
-//! A tree of executions in the hands of one owner that crashes anywhere: graphs, loops, waits, retries, children and stops.
+//! A tree of executions in the hands of one owner that crashes anywhere: graphs, loops, waits, retries, children and
+//! stops.
 //!
 //!     store: a frame for each execution, a row for each node and item ◀──facts── owner: a machine for each open frame
 //!
 //! Invariants
-//! - What happens is stored before it is acted on; a crash leaves the store, and the next owner begins with the root's rows.
+//! - What happens is stored before it is acted on; a crash leaves the store, and the next owner begins with the root's
+//!   rows.
 //! - The simulation has teeth: each mutant breaks one rule of the owner's and must be caught.
 //!
 //! Not here: who owns a run, slots and queues (`simulation`).

@@ -30,7 +30,8 @@ pub(crate) fn plan(text: &str) -> Plan {
 }
 
 /// Reads what happened: `a ok`, `a takes true`, `a fails`, `a times out`, `a due`, `a aborted`,
-/// `a unbegun` (aborted before anything was done for it), `a unknown`, `cancel`, `deadline`. News is of the node's latest attempt unless it says otherwise: `a#1 ok`.
+/// `a unbegun` (aborted before anything was done for it), `a unknown`, `cancel`, `deadline`. News is of the node's
+/// latest attempt unless it says otherwise: `a#1 ok`.
 pub(crate) fn event(plan: &Plan, text: &str, latest: impl Fn(NodeIx) -> u32) -> Event {
     let (name, what) = text.split_once(' ').unwrap_or((text, ""));
     let (name, said) = name.split_once('#').unwrap_or((name, ""));

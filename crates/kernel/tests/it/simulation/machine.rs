@@ -6,8 +6,8 @@
 //! - The embedded engine drops a run whose store answers no, or not at all; what is stored decides.
 //!   A remote engine is durable and repeats the step.
 //!
-//! Not here: doing the work (`work`), who steps a machine and what takes it away (`process`, `remote`), loops and children
-//! (`orchestration::tree`).
+//! Not here: doing the work (`work`), who steps a machine and what takes it away (`process`, `remote`), loops and
+//! children (`orchestration::tree`).
 
 mod work;
 

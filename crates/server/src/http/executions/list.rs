@@ -32,8 +32,8 @@ const DEFINITIONS_MEANT: i64 = 20;
 pub(crate) struct Everywhere {
     /// With a root key, only those of this workspace.
     workspace_id: Option<WorkspaceId>,
-    /// True: of one workspace only. With a root key `workspaceId` is then required, so that the newest of all workspaces is
-    /// never taken for the newest of one.
+    /// True: of one workspace only. With a root key `workspaceId` is then required, so that the newest of all
+    /// workspaces is never taken for the newest of one.
     in_one_workspace: Option<bool>,
     /// A definition's id; or its name, which with a root key needs `workspaceId`.
     definition: Option<String>,

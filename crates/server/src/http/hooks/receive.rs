@@ -1,14 +1,18 @@
 //! `POST /hooks/{token}`: a request from outside starts a workflow.
 //!
 //! Invariants
-//! - Whatever is wrong with a token is answered like an address that does not exist, or 429 after too many such tokens of one client. A token is in no log, span, metric or answer.
+//! - Whatever is wrong with a token is answered like an address that does not exist, or 429 after too many such tokens
+//!   of one client. A token is in no log, span, metric or answer.
 //! - First the token, then the rate, then the body, then its signature, and only then what it says.
-//! - A header that is read and cannot be, or that came twice, refuses the request: taken for absent, it would start a workflow again.
+//! - A header that is read and cannot be, or that came twice, refuses the request: taken for absent, it would start a
+//!   workflow again.
 //! - What is accepted goes through the same queue and is judged by the same rules as any other start.
-//! - If something signed tells a replay, only that is the request's idempotency key. A header that nobody signed counts only without it.
+//! - If something signed tells a replay, only that is the request's idempotency key. A header that nobody signed counts
+//!   only without it.
 //!
-//! What happens if the process dies: before the commit nothing was started; after it the sender's next try with the same signed id,
-//! signature or idempotency header finds the execution. The same request twice without any of them is two starts.
+//! What happens if the process dies: before the commit nothing was started; after it the sender's next try with the
+//! same signed id, signature or idempotency header finds the execution. The same request twice without any of them is
+//! two starts.
 //!
 //! Not here: what a rule says, and whether a signature fits (`kernel::webhook::hook`).
 

@@ -46,7 +46,8 @@ impl Denied {
 }
 
 impl Identity {
-    /// The key that opens a socket, and whose share of sockets it uses. One that cannot be looked up now is let in, to nothing yet.
+    /// The key that opens a socket, and whose share of sockets it uses. One that cannot be looked up now is let in, to
+    /// nothing yet.
     pub(super) async fn open(api: &Api, from: IpAddr, key: &str) -> Result<(Secret, String), Problem> {
         let Ok(secret) = Secret::parse(key) else {
             api.failures.note(from, Reason::Malformed, Instant::now());
@@ -60,8 +61,8 @@ impl Identity {
         }
     }
 
-    /// Who shows this token on a socket of that key; without one the socket's key itself. `from`: the client's address, whose
-    /// failures are counted; none where the service looks again at what it admitted, which is never limited.
+    /// Who shows this token on a socket of that key; without one the socket's key itself. `from`: the client's address,
+    /// whose failures are counted; none where the service looks again at what it admitted, which is never limited.
     pub(super) async fn of(
         api: &Api,
         from: Option<IpAddr>,

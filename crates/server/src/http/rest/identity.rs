@@ -1,4 +1,5 @@
-//! Who asks for the table: the client sends its key twice, as `apikey` and as a bearer token, or another key as the second.
+//! Who asks for the table: the client sends its key twice, as `apikey` and as a bearer token, or another key as the
+//! second.
 //!
 //! Invariants
 //! - Whatever is shown must be a key. The second never widens what the first may see, and both must have the scope.

@@ -1,8 +1,10 @@
-//! Who was claimed and has not yet been offered to the engine: how many are sent at once, and how many more may be claimed.
+//! Who was claimed and has not yet been offered to the engine: how many are sent at once, and how many more may be
+//! claimed.
 //!
 //! Invariants
 //! - However many claims there are, no more starts are under way than the setting says.
-//! - What is claimed ahead is bounded: an item that waits here holds a slot, and its turn was decided when it was claimed.
+//! - What is claimed ahead is bounded: an item that waits here holds a slot, and its turn was decided when it was
+//!   claimed.
 //! - Claims come in batches: nothing more is claimed until half of the line has gone.
 //!
 //! Not here: whether the engine can be reached (`breaker`), what it can hold (`Engine::capacity`).
