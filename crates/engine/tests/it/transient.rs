@@ -63,6 +63,15 @@ impl Trouble {
         panic!("the calls were not made");
     }
 
+    /// Waits until the child is there and its node calls.
+    async fn child_calls(&self) {
+        let calls = "SELECT count(*) FROM workflow_execution e JOIN workflow_execution_node n ON n.execution_id = e.id
+                      WHERE e.parent = $1 AND n.status = 'RUNNING'";
+        while self.observer.query_one(calls, &[&self.id.0]).await.expect("a count").get::<_, i64>(0) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     async fn lock(&self) {
         let lock = "SELECT 1 FROM workflow_execution WHERE id = $1 FOR UPDATE";
         self.client.batch_execute("BEGIN").await.expect("a transaction");
@@ -154,6 +163,7 @@ async fn a_childs_end_that_was_stored_and_whose_reply_was_lost_disturbs_no_call(
     let below = json!({ "nodes": { "short": call("/late/1000/short", false) } });
     let child = json!({ "kind": "WORKFLOW", "with": { "workflow": "below" } });
     let trouble = Trouble::new(json!({ "workflows": { "below": below }, "nodes": { "child": child } })).await;
+    trouble.child_calls().await;
     trouble.lock().await;
     trouble.cut().await;
     // As if the first try had been committed.
