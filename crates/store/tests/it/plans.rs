@@ -95,8 +95,9 @@ async fn a_claim_beside_a_flood_touches_few_buffers() {
         }
         for (engine, bound) in [(None, 300), (Some(ENGINE), 450)] {
             let (wanted, asked) = (vec![10], vec![workspace.0]);
-            let buffers =
-                touched(&world, claim, &[&asked, &wanted, &id, &world.me.0, &engine, &kernel::SEMANTICS]).await;
+            let (semantics, protocol) = (kernel::SEMANTICS, store::release::PROTOCOL);
+            let params: [&(dyn ToSql + Sync); 7] = [&asked, &wanted, &id, &world.me.0, &engine, &semantics, &protocol];
+            let buffers = touched(&world, claim, &params).await;
             assert!(buffers < bound, "{buffers} buffers for ten items, analysed: {analysed}, engine: {engine:?}");
         }
     }
@@ -212,7 +213,7 @@ async fn plans_made_while_the_queue_was_empty_are_not_kept_when_it_fills() {
         (
             "claim",
             sql!("execution_queue/claim"),
-            format!("ARRAY['{}']::uuid[], ARRAY[10], '{id}', '{me}', NULL, 1", workspace.0),
+            format!("ARRAY['{}']::uuid[], ARRAY[10], '{id}', '{me}', NULL, 1, 1", workspace.0),
         ),
         ("sweep", sql!("execution_queue/sweep"), SHARD.to_string()),
         ("takeover", sql!("execution_queue/takeover"), format!("ARRAY[{SHARD}], 10, 300, '{id}', '{me}', true")),

@@ -144,7 +144,7 @@ impl Driver {
             None => version.view(at.node, &frame.scope),
             Some(index) => Cow::Owned(frame.item_scope(at.node, index)),
         };
-        let trace = trace::of(&span).unwrap_or(frame.begun.trace);
+        let (place, trace) = ((at.iteration, attempt), trace::of(&span).unwrap_or(frame.begun.trace));
         match computed.unwrap_or_else(|| nodes::ready(spec, &scope)) {
             Err(failure) => self.ended(at, Err(failure)),
             Ok((_, Work::Done(done))) => self.ended(at, Ok(done)),
@@ -164,10 +164,9 @@ impl Driver {
                         Outgoing::Emit(Box::new(Emit::new(config, spec, &frame.begun, at.iteration, trace)))
                     }
                     Work::Workflow(config) => {
-                        let place = (at.iteration, attempt);
                         Outgoing::Child(Box::new(Starting::new(config, spec, &frame.begun, place, trace)))
                     }
-                    other => match wait(other, spec, &input, &frame.begun, (at.iteration, attempt)) {
+                    other => match wait(other, spec, &input, &frame.begun, place) {
                         Ok((ask, awaited)) => {
                             frame.asks.insert(at.target(), awaited);
                             Outgoing::Ask(Box::new(ask))
