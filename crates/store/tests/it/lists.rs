@@ -315,7 +315,7 @@ async fn filtered(world: &World, workspace: WorkspaceId, definition: DefinitionI
             for statuses in [&all[..], &["FAILED"], &["TIMED_OUT"], &["FAILED", "PENDING"]] {
                 let id = if until.is_some() { Uuid::nil() } else { Uuid::max() };
                 let what = format!("executions {workspace:?} {definitions:?} {statuses:?} {from:?} {until:?}");
-                let call = (what.as_str(), 1_600, sql!("workflow_execution/list"));
+                let call = (what.as_str(), 2_400, sql!("workflow_execution/list"));
                 judge(world, wrong, call, &[&workspace, &definitions, &statuses, &from, &until, &id, &limit, &ids])
                     .await;
             }

@@ -206,6 +206,8 @@ async fn workers_made_of_the_client_alone_end_every_job_once() {
     let relay = Relay::to(&world.server.base).await;
     let worker = |name: &str, base: &str| Node::start("worker.mjs", &[("URL", base), ("KEY", &key), ("WORKER", name)]);
     let workers = [worker("one", &relay.base), worker("two", &world.server.base)];
+    let follow = |node: &Node| node.count("status", "SUBSCRIBED") > 0;
+    until("both follow", async || workers.iter().all(follow).then_some(())).await;
     let (jobs, writer) = (120, world.database.client().await);
     let events = format!(
         "WITH e AS (INSERT INTO domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data)
@@ -231,5 +233,4 @@ async fn workers_made_of_the_client_alone_end_every_job_once() {
     assert_eq!(facts("recovered").await, 0);
     let by = |name: &str| format!("{TABLE} WHERE worker_id = '{name}'");
     assert!(world.count(&by("one")).await > 0 && world.count(&by("two")).await > 0, "both had work");
-    assert!(workers.iter().all(|node| node.count("status", "SUBSCRIBED") > 0));
 }
