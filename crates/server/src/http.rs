@@ -130,7 +130,7 @@ pub(crate) struct ApiParts {
 pub(crate) struct EngineParts {
     /// In a process that hands items to it.
     pub(crate) local: Option<Arc<dyn Engine>>,
-    /// The engine, wherever its items are handed to it: told of cancels.
+    /// The engine, in any process that can reach it: cancels are sent to it.
     pub(crate) told: Option<Arc<dyn Engine>>,
     pub(crate) breaker: Breaker,
     pub(crate) findings: Findings,

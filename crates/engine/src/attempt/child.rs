@@ -162,7 +162,7 @@ impl Starting {
         Ok((named, input))
     }
 
-    /// What the execution is told of why it runs.
+    /// The `trigger` of the new execution: which node started it.
     fn trigger(&self, generation: u32) -> Value {
         let Place { parent, node, iteration, .. } = &self.place;
         workflow::trigger(*parent, node, *iteration, generation)

@@ -16,7 +16,7 @@
 //!
 //! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children
 //! (`children`), loops (`loops`), what is asked outside (`asks`), calls made at most once (`once`), who may have a
-//! child (`turns`), what is told of an attempt (`spans`), what is stored and remembered (`record`), writing (`writer`),
+//! child (`turns`), spans and durations (`spans`), what is stored and remembered (`record`), writing (`writer`),
 //! who may run (`server`), rules of any kind (`kernel`).
 
 mod asks;

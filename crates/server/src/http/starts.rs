@@ -156,7 +156,7 @@ pub(crate) async fn accept(
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(moving)).collect())
 }
 
-/// What a client is told of an input that its version does not take.
+/// The problem that a client gets when its input does not fit the version.
 pub(crate) fn refusal(problems: Vec<parse::Problem>) -> Problem {
     let detail = match problems.as_slice() {
         [only] => only.to_string(),

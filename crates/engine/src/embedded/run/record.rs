@@ -73,7 +73,7 @@ impl Driver {
         self.note(at.frame, fact);
     }
 
-    /// A loop that has an end is no longer in flight. One that was stopped, or lost, is told of here.
+    /// A loop that ended is no longer in flight. The span of a stopped or lost loop is closed here.
     fn close_loop(&mut self, at: At, end: &node::End) {
         if at.iteration == 0 && self.frame(at.frame).loops.remove(&at.node).is_some() {
             self.tell(at, if *end == node::End::Canceled { "canceled" } else { "failed" }, None);
