@@ -8,7 +8,7 @@
 //! - The job of a bound event is there when the append is: the fold is part of it (`functions/shared/event.sql`). A
 //!   transient error of the fold undoes the append, and is `Unavailable`.
 //!
-//! Not here: which events make jobs (`binding`), the jobs themselves (`projection`).
+//! Not here: which events make jobs (`binding`), the jobs themselves (`job`).
 
 pub mod binding;
 

@@ -5,7 +5,7 @@
 //!   writes.
 //! - What is held under a claim moves only with that claim.
 //!
-//! Not here: our own worker's (`projection::ours`), the rules (`kernel::event`, `functions/shared/job.sql`), when to
+//! Not here: our own worker's (`job::ours`), the rules (`kernel::event`, `functions/shared/job.sql`), when to
 //! look (`server::job::projector`).
 
 pub mod ours;

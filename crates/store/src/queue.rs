@@ -1,6 +1,6 @@
 //! Reading tickets: where an item stands, and why.
 //!
-//! Not here: moving items (`admission`), the reasons themselves (`kernel::queue::explain`).
+//! Not here: moving items (`claim`), the reasons themselves (`kernel::queue::explain`).
 
 pub mod blocked;
 pub mod claim;

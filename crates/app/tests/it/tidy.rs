@@ -6,6 +6,7 @@
 //! Not here: what the compiler, rustfmt and clippy check, and statements against a real server
 //! (`store`'s own tests).
 
+mod heads;
 mod pages;
 pub(crate) mod repository;
 mod rust;

@@ -5,7 +5,7 @@
 //! - A result is paid for before it is made.
 //! - What depends on time zones' rules, a locale or a clock is not here.
 //!
-//! Not here: functions that choose what is evaluated or look at the scope, such as `coalesce` and `success`
+//! Not here: functions that choose what is evaluated or look at the scope, such as `coalesce()` and `success()`
 //! (`expression::eval`).
 
 mod date;

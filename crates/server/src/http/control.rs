@@ -4,7 +4,7 @@
 //! - What is asked for twice is done once and answered alike; each change has its audit row.
 //! - A tenant cannot undo what the operator decided of its workspace: that takes a root key.
 //!
-//! Not here: carrying a deletion through (`promoter`), asking an execution to end (`executions`).
+//! Not here: carrying a deletion through (`queue::promote`), asking an execution to end (`executions`).
 
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -3,7 +3,7 @@
 //! Invariants
 //! - An append that is answered is durable, with the jobs of its bound events; repeated, it is answered the same.
 //!
-//! Not here: what an event starts (`bindings`), its job (`projection`).
+//! Not here: what an event starts (`bindings`), its job (`http::projection`).
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};

@@ -1,7 +1,7 @@
 //! JSON that means one thing: an object that names a field twice is refused, rather than read as one
 //! reader's first and another's last.
 //!
-//! Not here: how deep and how large a body may be (`serde_json` and `body`).
+//! Not here: how deep and how large a body may be (serde_json, and `body`).
 
 use std::fmt;
 

@@ -3,7 +3,7 @@
 //! Invariants
 //! - Only a process whose own heartbeats were steady all that time calls another dead.
 //!
-//! Not here: taking up what the dead left (`takeover`, `orphans`), saying that this one lives (`heartbeat`).
+//! Not here: taking up what the dead left (`queue::takeover`, `run::resume`), saying that this one lives (`heartbeat`).
 
 use parking_lot::Mutex;
 

@@ -12,7 +12,7 @@
 //! - A process that dispatches looks after its share of the shards, full or not. Whether it has room only decides
 //!   whether it also claims for full owners.
 //!
-//! Not here: taking runs over (`orphans`, `takeover`), stopping a call about to be sent (`engine::pulse`).
+//! Not here: taking runs over (`run::resume`, `queue::takeover`), stopping a call about to be sent (`engine::pulse`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //!   many workspaces in one: measured, a NOTIFY in the hot transaction makes commits several times
 //!   slower.
 //!
-//! Not here: what a hint leads to (`dispatcher`).
+//! Not here: what a hint leads to (`queue::dispatch`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

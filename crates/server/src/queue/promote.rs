@@ -4,7 +4,7 @@
 //! - It only routes, or ends what can never start; it may run twice, late, or beside itself.
 //! - Every pass is bounded; one that was cut short is followed by another at once.
 //!
-//! Not here: claiming (`dispatcher`), what may start (`store::queue::claim`).
+//! Not here: claiming (`dispatch`), what may start (`store::queue::claim`).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};

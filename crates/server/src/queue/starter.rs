@@ -8,7 +8,7 @@
 //!   have been stays claimed, and is taken over as soon as this process has said goodbye.
 //! - An item's trouble is its own: the rest of the batch goes on.
 //!
-//! Not here: whose turn it is (`dispatcher`), how many go at once (`line`), what an answer means (`kernel::queue`).
+//! Not here: whose turn it is (`dispatch`), how many go at once (`line`), what an answer means (`kernel::queue`).
 
 mod line;
 

@@ -2,11 +2,11 @@
 //!
 //! Invariants
 //! - A slot whose execution is missing is freed only after a while, in which its run's own process has noticed too and
-//!   dropped it (`orphans`).
+//!   dropped it (`run::resume`).
 //! - A run of another engine keeps its slot until that engine ends it (`reconciler`), or somebody ends it by force:
 //!   then it is fenced off, and ended here, whether or not that engine can be reached.
 //!
-//! Not here: runs of the engines that are served (`orphans`, `reconciler`).
+//! Not here: runs of the engines that are served (`run::resume`, `run::reconcile`).
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 //! - The slot is never freed here: the start may have happened. The repeat is harmless.
 //! - Never an attempt: a crash is not the item's fault.
 //!
-//! Not here: runs whose owner is gone (`orphans`).
+//! Not here: runs whose owner is gone (`run::resume`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

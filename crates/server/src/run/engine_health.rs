@@ -6,7 +6,7 @@
 //! - It only asks, and what it asks is bounded, so that any number of processes may: does anybody poll, and how do a
 //!   few of the runs stand, each in its turn.
 //!
-//! Not here: one run (`http::queue`), ending what is lost and counting (`reconciler`).
+//! Not here: one run (`http::queue`), ending what is lost and counting (`run::reconcile`).
 
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //!   poll.
 //! - Whoever has the run is told: the engine itself if it is elsewhere, this process's own, or the others by a NOTIFY.
 //!
-//! Not here: what came (`store::wait`), waking parked runs (`waker`).
+//! Not here: what came (`store::wait`), waking parked runs (`wake`).
 
 use std::sync::Arc;
 

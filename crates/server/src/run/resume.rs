@@ -9,7 +9,7 @@
 //! - Runs of the dead come before new claims: what this process has no room for is counted in `waiting`, and while any
 //!   wait, no process claims the room that they need.
 //!
-//! Not here: who is dead (`processes`), claimed items that never began (`takeover`), parked runs (`waker`).
+//! Not here: who is dead (`process::dead`), claimed items that never began (`takeover`), parked runs (`wake`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! - The far end is moved first, then the queue is vacuumed, then the head: a claim starts at the
 //!   head, and must not climb over dead entries of what was moved.
 //!
-//! Not here: what is let through again (`admission`).
+//! Not here: what is let through again (`claim`).
 
 use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
 use tokio_postgres::Row;

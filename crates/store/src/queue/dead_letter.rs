@@ -4,7 +4,7 @@
 //! - A letter holds no slot and never moves again; dismissing takes the ticket away and leaves the
 //!   execution.
 //!
-//! Not here: running it again (`enqueue`, with `rerun_of`), how items fail (`run`).
+//! Not here: running it again (`enqueue`), how items fail (`run`).
 
 use jiff::Timestamp;
 use kernel::execution;

@@ -4,7 +4,7 @@
 //! - A 202 is kept: when this answers *accepted*, the request is durable.
 //! - Repeating a call with the same ids, or the same idempotency keys and content, changes nothing.
 //!
-//! Not here: reading requests (`server::http`), claiming (`admission`).
+//! Not here: reading requests (`server::http`), claiming (`claim`).
 
 use deadpool_postgres::GenericClient;
 use jiff::Timestamp;

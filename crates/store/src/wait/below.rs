@@ -3,7 +3,7 @@
 //! Invariants
 //! - A list is in a fixed order, by execution, node and iteration, and read in pages.
 //!
-//! Not here: asking and answering (`ask`), the tree itself (`child`).
+//! Not here: asking and answering (`super`), the tree itself (`child`).
 
 use kernel::ids::{ExecutionId, WorkspaceId};
 use tokio_postgres::Row;

@@ -6,7 +6,7 @@
 //!   same.
 //! - An end that is told twice under the same claim is answered as the first was.
 //!
-//! Not here: opening tasks and taking their leases (`ask`), whether a failure is worth another attempt (`kernel`).
+//! Not here: opening tasks and taking their leases (`super`), whether a failure is worth another attempt (`kernel`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

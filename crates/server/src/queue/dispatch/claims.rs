@@ -5,7 +5,7 @@
 //! - A claim of several shards waits for none of them; a shard that was busy is asked on its own, and that claim waits.
 //! - One workspace whose data cannot be claimed keeps no other waiting, of whatever shard.
 //!
-//! Not here: who is asked (`dispatcher`), the claim itself (`starter`).
+//! Not here: who is asked (`queue::dispatch`), the claim itself (`starter`).
 
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@
 //! - Room that runs of dead processes wait for is not claimed for new work.
 //! - A workspace that this process has no room for is told to the others: whoever has room first claims for it.
 //!
-//! Not here: which shards are whose (`heartbeat`), how many runs wait for an owner (`orphans`).
+//! Not here: which shards are whose (`heartbeat`), how many runs wait for an owner (`run::resume`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! When which shard is looked at for work that nobody hinted at: each once a poll, spread evenly.
 //!
-//! Not here: looking (`dispatcher`).
+//! Not here: looking (`queue::dispatch`).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
