@@ -127,7 +127,7 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
         short: args.short || args.mutant.is_some(),
         keep_logs: args.keep_logs,
     };
-    let outcome = runtime()?.block_on(async {
+    let mut outcome = runtime()?.block_on(async {
         match args.name {
             Name::Strict => strict::run(&request, args.mutant).await,
             Name::Durable => durable::run(&request).await,
@@ -144,6 +144,7 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
             Name::JobWorker | Name::TaskWorker => anyhow::bail!("a worker is no run"),
         }
     })?;
+    outcome.figures["broken"] = outcome.broken.clone().into();
     figures(&outcome.figures).context("print the figures")?;
     Ok(outcome)
 }

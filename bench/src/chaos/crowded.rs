@@ -241,7 +241,6 @@ impl Run {
                 "leases": self.size.leases.json(),
             },
             "machine": machine,
-            "broken": broken,
         });
         Ok(Outcome { broken, figures })
     }

@@ -270,7 +270,6 @@ impl Run {
                 "synchronous_commit": "off: the database server itself is not killed",
             },
             "machine": machine,
-            "broken": broken,
         });
         Ok(Outcome { broken, figures })
     }

@@ -140,7 +140,6 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
     });
     figures["mutant"] = json!(mutant.map(Mutant::name));
     figures["machine"] = machine;
-    figures["broken"] = json!(broken);
     drop(run.crews);
     if let Some(logs) = run.setup.stop(request.keep_logs || (!broken.is_empty() && mutant.is_none())).await? {
         say(format!("the processes' logs and journals are in {}", logs.display()));

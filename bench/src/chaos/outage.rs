@@ -103,7 +103,6 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
             "processes": PROCESSES, "workspaces": TENANTS, "short": request.short, "scale": request.scale,
             "leases": leases.json(),
         },
-        "broken": broken,
     });
     for (name, value) in [database.told, engine.told].iter().filter_map(Value::as_object).flatten() {
         figures[name] = value.clone();

@@ -90,7 +90,6 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
         "processes": PROCESSES, "workspaces": TENANTS, "starts_every_ms": size.every.as_millis(), "short": request.short,
         "leases": leases.json(), "fsync": "off: the database server itself is not killed",
     });
-    figures["broken"] = json!(broken);
     if let Some(logs) = run.setup.stop(request.keep_logs || !broken.is_empty()).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }

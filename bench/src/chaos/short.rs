@@ -1,70 +1,125 @@
 //! A short form of each run, and of each mutant: a few minutes that show that the invariants
 //! hold, and that the judge would have seen it if they did not.
+//!
+//! Invariants
+//! - Each is a process of its own with a database server of its own, and a few go at a time: most of a run is waiting.
+//! - What a run says is shown when it is over, in one piece. A run whose harness fails ends all of it.
 
-use serde_json::json;
+use std::process::Stdio;
+
+use anyhow::{Context, bail};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde_json::{Value, json};
+use tokio::process::Command;
 
 use super::mutant::Mutant;
-use super::{
-    Outcome, Request, crowded, durable, long, mixed, outage, poison, soak, strangers, strays, strict, temporal,
-};
+use super::{Outcome, Request};
 use crate::report::{machine, say};
 
-/// Runs them one after the other.
-pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
-    let request = Request { short: true, ..request.clone() };
-    let machine = machine();
-    let (mut broken, mut runs) = (Vec::new(), Vec::new());
-    let whole = [
-        strict::run(&request, None).await?,
-        durable::run(&request).await?,
-        outage::run(&request, None).await?,
-        poison::run(&request).await?,
-        soak::run(&request, 0.3).await?,
-        temporal::run(&request, None).await?,
-        mixed::run(&request, None).await?,
-        long::run(&request, None).await?,
-        crowded::run(&request, None).await?,
-        strays::run(&request, None).await?,
-        strangers::run(&request, None).await?,
-    ];
-    for outcome in whole {
-        broken.extend(
-            outcome
-                .broken
-                .iter()
-                .map(|what| format!("{}: {what}", outcome.figures["run"].as_str().unwrap_or_default())),
-        );
-        runs.push(outcome.figures);
+/// How many go at a time.
+const LANES: usize = 3;
+
+/// The runs without a mutant. Those that take longest come first.
+const WHOLE: [&[&str]; 11] = [
+    &["strangers"],
+    &["temporal"],
+    &["outage"],
+    &["soak", "--minutes", "0.3"],
+    &["crowded"],
+    &["strict"],
+    &["durable"],
+    &["poison"],
+    &["mixed-workers"],
+    &["long"],
+    &["strays"],
+];
+
+const MUTANTS: [(&str, &[Mutant]); 8] = [
+    ("strangers", &Mutant::OF_STRANGERS),
+    ("temporal", &Mutant::OF_TEMPORAL),
+    ("outage", &Mutant::OF_OUTAGE),
+    ("crowded", &Mutant::OF_CROWDED),
+    ("strict", &Mutant::OF_STRICT),
+    ("mixed-workers", &Mutant::OF_MIXED),
+    ("long", &Mutant::OF_LONG),
+    ("strays", &Mutant::OF_STRAYS),
+];
+
+/// One run of this program.
+struct Run {
+    arguments: Vec<String>,
+    mutant: Option<Mutant>,
+}
+
+/// What it came to.
+struct Done {
+    run: Run,
+    figures: Value,
+}
+
+impl Done {
+    fn broken(&self) -> Vec<&str> {
+        self.figures["broken"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }
-    let mut caught = Vec::new();
-    let mutants = Mutant::OF_STRICT.into_iter().chain(Mutant::OF_OUTAGE).chain(Mutant::OF_TEMPORAL);
-    let mutants = mutants.chain(Mutant::OF_MIXED).chain(Mutant::OF_LONG).chain(Mutant::OF_CROWDED);
-    for mutant in mutants.chain(Mutant::OF_STRAYS).chain(Mutant::OF_STRANGERS) {
-        let outcome = match mutant {
-            mutant if Mutant::OF_OUTAGE.contains(&mutant) => outage::run(&request, Some(mutant)).await?,
-            mutant if Mutant::OF_TEMPORAL.contains(&mutant) => temporal::run(&request, Some(mutant)).await?,
-            mutant if Mutant::OF_MIXED.contains(&mutant) => mixed::run(&request, Some(mutant)).await?,
-            mutant if Mutant::OF_LONG.contains(&mutant) => long::run(&request, Some(mutant)).await?,
-            mutant if Mutant::OF_CROWDED.contains(&mutant) => crowded::run(&request, Some(mutant)).await?,
-            mutant if Mutant::OF_STRAYS.contains(&mutant) => strays::run(&request, Some(mutant)).await?,
-            mutant if Mutant::OF_STRANGERS.contains(&mutant) => strangers::run(&request, Some(mutant)).await?,
-            mutant => strict::run(&request, Some(mutant)).await?,
-        };
-        say(format!("the mutant {} was caught by: {}", mutant.name(), outcome.broken.join(", ")));
-        match outcome.broken.is_empty() {
-            true => broken.push(format!("mutant {} was not caught", mutant.name())),
-            false => caught.push(json!({ "mutant": mutant.name(), "by": outcome.broken })),
+}
+
+/// Runs them all.
+pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
+    let machine = machine();
+    let results = stream::iter(all()).map(|one| one.run(request)).buffer_unordered(LANES);
+    let done: Vec<Done> = results.try_collect().await?;
+    let (mut broken, mut caught) = (Vec::new(), Vec::new());
+    for one in &done {
+        let name = one.figures["run"].as_str().unwrap_or_default();
+        match one.run.mutant {
+            None => broken.extend(one.broken().iter().map(|what| format!("{name}: {what}"))),
+            Some(mutant) if one.broken().is_empty() => broken.push(format!("mutant {} was not caught", mutant.name())),
+            Some(mutant) => caught.push(json!({ "mutant": mutant.name(), "by": one.broken() })),
         }
-        runs.push(outcome.figures);
     }
     let figures = json!({
         "run": "short",
         "seed": request.seed,
         "machine": machine,
-        "settings": { "short": true, "scale": request.scale },
+        "settings": { "short": true, "scale": request.scale, "lanes": LANES },
         "mutants_caught": caught,
-        "runs": runs,
-        "broken": broken,
+        "runs": done.into_iter().map(|one| one.figures).collect::<Vec<_>>(),
     });
     Ok(Outcome { broken, figures })
+}
+
+fn all() -> Vec<Run> {
+    let whole = WHOLE.iter().map(|arguments| Run {
+        arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+        mutant: None,
+    });
+    let mutants = MUTANTS.iter().flat_map(|(name, mutants)| mutants.iter().map(move |mutant| (*name, *mutant)));
+    let mutants = mutants.map(|(name, mutant)| Run { arguments: vec![name.to_owned()], mutant: Some(mutant) });
+    whole.chain(mutants).collect()
+}
+
+impl Run {
+    async fn run(self, request: &Request) -> anyhow::Result<Done> {
+        let mut command = Command::new(std::env::current_exe().context("find this program")?);
+        command.args(&self.arguments).arg("--short");
+        command.args(["--seed", &request.seed.to_string(), "--scale", &request.scale.to_string()]);
+        command.arg("--forebay").arg(&request.forebay);
+        command.args(request.keep_logs.then_some("--keep-logs"));
+        command.args(self.mutant.map(|mutant| format!("--mutant={}", mutant.name())));
+        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.context("run this program")?;
+        let name = self.arguments.first().cloned().unwrap_or_default();
+        say(String::from_utf8_lossy(&output.stderr).trim_end());
+        let printed = String::from_utf8_lossy(&output.stdout);
+        if !matches!(output.status.code(), Some(0 | 3)) {
+            bail!("{name} itself failed: {}", output.status);
+        }
+        let figures = printed.lines().last().context("a run printed no figures")?;
+        let figures = serde_json::from_str(figures).with_context(|| format!("read the figures of {name}"))?;
+        let done = Done { run: self, figures };
+        match done.run.mutant {
+            Some(mutant) => say(format!("the mutant {} was caught by: {}", mutant.name(), done.broken().join(", "))),
+            None => say(format!("{name}: {}", if done.broken().is_empty() { "all held" } else { "broken" })),
+        }
+        Ok(done)
+    }
 }

@@ -70,7 +70,6 @@ pub async fn run(request: &Request, minutes: f64) -> anyhow::Result<Outcome> {
         "processes": PROCESSES, "workspaces": TENANTS, "limit": 20, "waiting": WAITING, "short": request.short,
         "leases": leases.json(), "fsync": "off: the database server itself is not killed",
     });
-    figures["broken"] = json!(broken);
     if let Some(logs) = setup.stop(request.keep_logs || !broken.is_empty()).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }

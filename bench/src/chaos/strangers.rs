@@ -100,7 +100,6 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
     figures["machine"] = machine;
     figures["settings"] =
         json!({ "processes": 1, "attack_s": size.attack.as_secs(), "short": request.short, "leases": leases.json() });
-    figures["broken"] = json!(broken);
     drop(ground);
     if let Some(logs) = setup.stop(request.keep_logs || !broken.is_empty()).await? {
         say(format!("the process's logs are in {}", logs.display()));

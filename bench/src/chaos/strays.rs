@@ -81,7 +81,6 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
         "failed_by_outage": found.failed, "injected": found.injected, "statements": statements, "accepted": found.accepted,
         "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name), "machine": machine,
         "settings": { "processes": PROCESSES, "rounds": size.rounds, "each": size.each, "short": request.short, "scale": request.scale },
-        "broken": broken,
     });
     Ok(Outcome { broken, figures })
 }

@@ -110,7 +110,6 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
     let mut figures = run.figures(&verdict, &found, took);
     figures["mutant"] = json!(mutant.map(Mutant::name));
     figures["machine"] = machine;
-    figures["broken"] = json!(broken);
     if let Some(logs) = run.setup.stop(request.keep_logs || (!broken.is_empty() && mutant.is_none())).await? {
         say(format!("the processes' logs are in {}", logs.display()));
     }

@@ -147,7 +147,6 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
             "short": request.short, "scale": request.scale, "leases": Leases::of(request.short).json(),
             "heartbeat_ms": size.heartbeat,
         },
-        "broken": broken,
     });
     for (name, value) in acts.iter().filter_map(|act| act.told.as_object()).flatten() {
         figures[name] = value.clone();
