@@ -23,6 +23,8 @@ use serde::{Deserialize, Serialize};
 pub const FACTS: &str = "workflow_queue";
 /// A job that failed so often is not tried again.
 pub const MAX_FAILURES: i32 = 3;
+/// For how long a claim holds a job whose binding does not say.
+pub const USUAL_LEASE: Duration = Duration::from_secs(15 * 60);
 
 /// How a job stands, as stored and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -15,9 +15,9 @@ RETURNS TABLE (what text, shard smallint, id uuid, runs bigint)
 LANGUAGE plpgsql VOLATILE AS $fn$
 #variable_conflict use_column
 BEGIN
-    UPDATE forebay.process p
+    UPDATE forebay.process
        SET seen_at = clock_timestamp(), dispatching = p_dispatches, has_room = p_has_room, waiting_runs = p_waiting
-     WHERE p.id = p_process AND p.ended_at IS NULL;
+     WHERE process.id = p_process AND process.ended_at IS NULL;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'gone', NULL::smallint, p_process, NULL::bigint;
         RETURN;
@@ -25,52 +25,59 @@ BEGIN
     IF p_dispatches THEN
         RETURN QUERY
         WITH fair AS MATERIALIZED (
-            SELECT ceil(64.0 / greatest(1, (
-                SELECT count(*) FROM forebay.process p
-                 WHERE p.id <> p_process AND p.dispatching AND p.ended_at IS NULL
-                   AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
+            SELECT ceil(forebay.shards()::numeric / greatest(1, (
+                SELECT count(*) FROM forebay.process
+                 WHERE process.id <> p_process AND process.dispatching AND process.ended_at IS NULL
+                   AND process.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
         mine AS MATERIALIZED (
-            SELECT o.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY o.shard) AS place
-              FROM forebay.shard_owner o WHERE o.owner = p_process),
+            SELECT lease.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY lease.shard) AS place
+              FROM forebay.shard_owner lease WHERE lease.owner = p_process),
         free AS MATERIALIZED (
-            SELECT o.shard FROM forebay.shard_owner o
-             WHERE o.until <= clock_timestamp() AND o.owner IS DISTINCT FROM p_process
+            SELECT lease.shard FROM forebay.shard_owner lease
+             WHERE lease.until <= clock_timestamp() AND lease.owner IS DISTINCT FROM p_process
              ORDER BY random() LIMIT greatest((SELECT share FROM fair) - (SELECT count(*) FROM mine), 0)
              FOR UPDATE SKIP LOCKED),
         wanted AS (
             SELECT mine.shard, mine.held <= fair.share OR mine.place > 1 AS keep FROM mine, fair
             UNION ALL SELECT free.shard, true FROM free),
         leased AS (
-            UPDATE forebay.shard_owner o
+            UPDATE forebay.shard_owner lease
                SET owner = CASE WHEN wanted.keep THEN p_process END,
-                   until = CASE WHEN wanted.keep THEN clock_timestamp() + make_interval(secs => p_lease_s) ELSE '-infinity' END
-              FROM wanted WHERE o.shard = wanted.shard AND (o.owner = p_process OR o.until <= clock_timestamp())
-            RETURNING o.shard, wanted.keep)
+                   until = CASE WHEN wanted.keep THEN clock_timestamp() + make_interval(secs => p_lease_s)
+                                ELSE '-infinity' END
+              FROM wanted
+             WHERE lease.shard = wanted.shard AND (lease.owner = p_process OR lease.until <= clock_timestamp())
+            RETURNING lease.shard, wanted.keep)
         SELECT 'shard', leased.shard, NULL::uuid, NULL::bigint FROM leased WHERE leased.keep;
     END IF;
     IF p_dispatches AND p_has_room THEN
         RETURN QUERY
         WITH with_room AS MATERIALIZED (
-            SELECT p.id, row_number() OVER (ORDER BY p.id) - 1 AS place, count(*) OVER () AS many FROM forebay.process p
-             WHERE p.dispatching AND p.has_room AND p.ended_at IS NULL
-               AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
-        SELECT 'claim', o.shard, NULL::uuid, NULL::bigint
-          FROM forebay.shard_owner o CROSS JOIN with_room me
-         WHERE me.id = p_process AND o.shard % me.many = me.place
-           AND NOT EXISTS (SELECT 1 FROM with_room w WHERE w.id = o.owner);
+            SELECT process.id, row_number() OVER (ORDER BY process.id) - 1 AS place, count(*) OVER () AS many
+              FROM forebay.process
+             WHERE process.dispatching AND process.has_room AND process.ended_at IS NULL
+               AND process.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
+        SELECT 'claim', lease.shard, NULL::uuid, NULL::bigint
+          FROM forebay.shard_owner lease CROSS JOIN with_room me
+         WHERE me.id = p_process AND lease.shard % me.many = me.place
+           AND NOT EXISTS (SELECT 1 FROM with_room roomy WHERE roomy.id = lease.owner);
     END IF;
     RETURN QUERY
-    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(p.waiting_runs), 0)::bigint FROM forebay.process p
-     WHERE p.ended_at IS NULL AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
+    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(process.waiting_runs), 0)::bigint FROM forebay.process
+     WHERE process.ended_at IS NULL AND process.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
     RETURN QUERY
-    SELECT 'cancel', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
-     WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
+    SELECT 'cancel', NULL::smallint, execution.id, NULL::bigint FROM forebay.workflow_execution execution
+     WHERE execution.owner = p_process AND execution.cancel_requested_at IS NOT NULL AND execution.completed_at IS NULL
+     LIMIT 1000;
     RETURN QUERY
-    SELECT 'wake', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
-     WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
+    SELECT 'wake', NULL::smallint, execution.id, NULL::bigint FROM forebay.workflow_execution execution
+     WHERE execution.owner = p_process AND execution.wake_at <= clock_timestamp()
+       AND execution.cancel_requested_at IS NULL
+     LIMIT 1000;
     RETURN QUERY
-    SELECT 'dead', NULL::smallint, p.id, NULL::bigint FROM forebay.process p
-     WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
-           OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
+    SELECT 'dead', NULL::smallint, process.id, NULL::bigint FROM forebay.process
+     WHERE process.id <> p_process AND (process.ended_at > clock_timestamp() - interval '1 minute'
+           OR (process.ended_at IS NULL
+               AND process.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
      LIMIT 100;
 END $fn$;

@@ -38,15 +38,18 @@
 CREATE OR REPLACE FUNCTION forebay_r1.claim(
     p_workspaces uuid[], p_wanted int[], p_claim uuid, p_process uuid, p_engine text, p_semantics int, p_protocol int)
 RETURNS TABLE (
-    kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean, newer boolean,
-    begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamptz, deadline_in_ms bigint,
-    running int, max_running int, more boolean, parked boolean, in_the_way uuid[], weight int, trace text, waited_ms bigint)
+    kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts int, in_doubt boolean, gone boolean,
+    newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamptz, deadline_in_ms bigint,
+    running int, max_running int, more boolean, parked boolean, in_the_way uuid[], weight int, trace text,
+    waited_ms bigint)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(asked.id) FROM unnest(p_workspaces) AS asked(id) ORDER BY 1);
+    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(asked.id)
+                              FROM unnest(p_workspaces) AS asked(id)
+                             ORDER BY 1);
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -55,7 +58,9 @@ BEGIN
     IF cardinality(v_shards) = 1 THEN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);
     ELSE
-        v_shards := ARRAY(SELECT shard FROM unnest(v_shards) AS shard WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
+        v_shards := ARRAY(SELECT shard
+                            FROM unnest(v_shards) AS shard
+                           WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
     END IF;
     -- Read under the lock: whoever raises it holds every shard's.
     IF p_protocol <> (SELECT number FROM forebay.protocol) THEN
@@ -67,11 +72,15 @@ BEGIN
     v_now := clock_timestamp();
     RETURN QUERY
     WITH workspaces AS MATERIALIZED (
-        SELECT known.id, known.shard, known.weight, slots.running, coalesce(known.limit_override, tier.max_running) AS max_running,
+        SELECT known.id, known.shard, known.weight, slots.running,
+               coalesce(known.limit_override, tier.max_running) AS max_running,
                known.paused OR known.deleted_at IS NOT NULL AS closed,
                CASE WHEN known.paused OR known.deleted_at IS NOT NULL THEN 0
-                    ELSE least(asked.wanted, coalesce(known.limit_override, tier.max_running) - slots.running) END AS room
-          FROM (SELECT each.id, max(each.wanted) AS wanted FROM unnest(p_workspaces, p_wanted) AS each(id, wanted) GROUP BY each.id) asked
+                    ELSE least(asked.wanted,
+                               coalesce(known.limit_override, tier.max_running) - slots.running) END AS room
+          FROM (SELECT each.id, max(each.wanted) AS wanted
+                  FROM unnest(p_workspaces, p_wanted) AS each(id, wanted)
+                 GROUP BY each.id) asked
          -- LIMIT 1: always a primary-key probe, never a scan.
          CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = asked.id LIMIT 1) known
          CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = known.tier LIMIT 1) tier
@@ -81,10 +90,12 @@ BEGIN
          WHERE known.shard = ANY (v_shards)),
     candidates AS MATERIALIZED (
         SELECT next.* FROM workspaces CROSS JOIN LATERAL (
-            SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id, ready.concurrency_key AS key,
-                   ready.rank, ready.gated, ready.attempt_count, ready.in_doubt, greatest(ready.created_at, ready.available_at) AS since
+            SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id,
+                   ready.concurrency_key AS key, ready.rank, ready.gated, ready.attempt_count, ready.in_doubt,
+                   greatest(ready.created_at, ready.available_at) AS since
               FROM forebay.execution_queue ready
-             WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id AND ready.stage = forebay.stage_ready()
+             WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
+               AND ready.stage = forebay.stage_ready()
              ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) next),
     -- A missing definition must not block its workspace's head: its item is claimed, then failed.
     within_key AS (
@@ -93,25 +104,29 @@ BEGIN
                     WHEN definition.status <> 'ACTIVE' THEN 0
                     ELSE definition.concurrency END AS definition_limit,
                candidate.key IS NULL
-               OR row_number() OVER (PARTITION BY candidate.definition_id, candidate.key ORDER BY candidate.rank, candidate.id)
+               OR row_number() OVER (PARTITION BY candidate.definition_id, candidate.key
+                                     ORDER BY candidate.rank, candidate.id)
                   + (SELECT count(*) FROM forebay.execution_queue holder
                       WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
                         AND holder.stage = forebay.stage_slot()
-                        AND holder.workflow_definition_id = candidate.definition_id AND holder.concurrency_key = candidate.key)
+                        AND holder.workflow_definition_id = candidate.definition_id
+                        AND holder.concurrency_key = candidate.key)
                   <= coalesce(definition.key_concurrency, 1) AS key_has_room
-          FROM candidates candidate LEFT JOIN forebay.workflow_definition definition ON definition.id = candidate.definition_id),
+          FROM candidates candidate
+          LEFT JOIN forebay.workflow_definition definition ON definition.id = candidate.definition_id),
     within_limits AS (
         SELECT candidate.*, key_has_room AND (
                definition_limit IS NULL
                OR row_number() OVER (PARTITION BY definition_id, key_has_room ORDER BY rank, id)
                   + (SELECT count(*) FROM forebay.execution_queue holder
                       WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
-                        AND holder.stage = forebay.stage_slot() AND holder.workflow_definition_id = candidate.definition_id)
+                        AND holder.stage = forebay.stage_slot()
+                        AND holder.workflow_definition_id = candidate.definition_id)
                   <= definition_limit) AS granted
           FROM within_key candidate),
     decided AS MATERIALIZED (
-        SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch, execution.input,
-               execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
+        SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch,
+               execution.input, execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
           FROM within_limits candidate LEFT JOIN LATERAL (
             SELECT pending.id, pending.version_id, pending.owner_epoch, pending.input, pending.trigger,
                    pending.created_at AS accepted_at, pending.trace_context,
@@ -123,23 +138,30 @@ BEGIN
     met AS MATERIALIZED (
         SELECT decided.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS full_definitions,
-               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room AND NOT gated) AS never_limited,
+               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room
+                                                         AND NOT gated) AS never_limited,
                bool_or(NOT granted AND (gated OR NOT key_has_room)) AS put_back
           FROM decided GROUP BY decided.workspace_id),
     claimed AS (
         UPDATE forebay.execution_queue queued
            SET stage = forebay.stage_slot(), claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
-               status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN v_now END,
+               status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED'
+                             ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
+                                    THEN v_now END,
                gated = queued.gated OR queued.workflow_definition_id = ANY (
                    ARRAY(SELECT DISTINCT definition_id FROM decided WHERE definition_limit IS NOT NULL))
          WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
     put_back AS (
         UPDATE forebay.execution_queue queued
            SET gated = true,
-               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE NOT granted AND key_has_room))
+               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id
+                                                          FROM decided
+                                                         WHERE NOT granted AND key_has_room))
                             THEN forebay.stage_waits_for_definition() ELSE forebay.stage_waits_for_key() END
-         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE NOT granted AND (decided.gated OR NOT key_has_room)))
+         WHERE queued.id = ANY (ARRAY(SELECT decided.id
+                                        FROM decided
+                                       WHERE NOT granted AND (decided.gated OR NOT key_has_room)))
            AND queued.status = 'PENDING'),
     begun AS (
         UPDATE forebay.workflow_execution execution
@@ -150,22 +172,27 @@ BEGIN
         RETURNING execution.id, execution.workspace_id),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING' FROM begun HAVING count(*) > 0)
-    SELECT 'item', decided.workspace_id, decided.id, decided.definition_id, coalesce(decided.version_id, waits.version_id),
-           decided.attempt_count, decided.in_doubt, decided.gone, coalesce(waits.semantics > p_semantics, false), decided.begins,
-           decided.owner_epoch + 1, decided.input, decided.trigger, decided.accepted_at,
-           (extract(epoch FROM decided.deadline_at - v_now) * 1000)::bigint,
+        SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING'
+          FROM begun
+         HAVING count(*) > 0)
+    SELECT 'item', decided.workspace_id, decided.id, decided.definition_id,
+           coalesce(decided.version_id, waits.version_id), decided.attempt_count, decided.in_doubt, decided.gone,
+           coalesce(waits.semantics > p_semantics, false), decided.begins, decided.owner_epoch + 1, decided.input,
+           decided.trigger, decided.accepted_at, (extract(epoch FROM decided.deadline_at - v_now) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
-           coalesce(decided.trace_context, waits.trace_context), (extract(epoch FROM v_now - decided.since) * 1000)::bigint
+           coalesce(decided.trace_context, waits.trace_context),
+           (extract(epoch FROM v_now - decided.since) * 1000)::bigint
       FROM decided LEFT JOIN LATERAL (
-            SELECT execution.version_id, execution.semantics, execution.trace_context FROM forebay.workflow_execution execution
+            SELECT execution.version_id, execution.semantics, execution.trace_context
+              FROM forebay.workflow_execution execution
              WHERE execution.id = decided.id AND NOT decided.begins LIMIT 1) waits ON true
      WHERE decided.granted
     UNION ALL
     SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            workspaces.running + coalesce(met.granted, 0), workspaces.max_running,
            NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue ready
-                WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id AND ready.stage = forebay.stage_ready()
+                WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
+                  AND ready.stage = forebay.stage_ready()
                 LIMIT 1 + coalesce(met.candidates, 0)) seen) > coalesce(met.candidates, 0),
            coalesce(met.put_back, false),
            -- A few that were let through too many are put back by claims alone; when nothing else

@@ -13,50 +13,55 @@ RETURNS TABLE (id uuid, workspace_id uuid, workflow_definition_id uuid, version_
     duration_ms bigint, cancel_requested_at timestamptz, version_number int, definition_name text)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
 AS $fn$
-    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.version_id, e.status, e.error, e.priority, e.concurrency_key,
-           e.created_at, e.started_at, e.completed_at, e.duration_ms, e.cancel_requested_at,
-           v.number AS version_number, d.name AS definition_name
+    SELECT execution.id, execution.workspace_id, execution.workflow_definition_id, execution.version_id,
+           execution.status, execution.error, execution.priority, execution.concurrency_key, execution.created_at,
+           execution.started_at, execution.completed_at, execution.duration_ms, execution.cancel_requested_at,
+           version.number AS version_number, definition.name AS definition_name
     FROM (
-        SELECT f.id, f.created_at FROM (
-            SELECT p.id, p.created_at
-            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM forebay.workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND e.depth < 1
-                  AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
-                  AND e.created_at >= coalesce(p_from, '-infinity')
-                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+        SELECT found.id, found.created_at FROM (
+            SELECT found.id, found.created_at
+            FROM unnest(p_statuses) AS asked(status) CROSS JOIN LATERAL (
+                SELECT execution.id, execution.created_at FROM forebay.workflow_execution execution
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND execution.depth < 1
+                  AND execution.workspace_id = p_workspace AND execution.status = asked.status COLLATE "C"
+                  AND execution.created_at >= coalesce(p_from, '-infinity')
+                  AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY execution.created_at DESC, execution.id DESC LIMIT p_limit) found
             UNION ALL
-            SELECT p.id, p.created_at
-            FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM forebay.workflow_execution e
-                WHERE p_ids IS NULL AND e.depth < 1
-                  AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
-                  AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
-                  AND e.created_at >= coalesce(p_from, '-infinity')
-                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            SELECT found.id, found.created_at
+            FROM unnest(p_definitions) AS wanted(definition)
+            CROSS JOIN unnest(p_statuses) AS asked(status)
+            CROSS JOIN LATERAL (
+                SELECT execution.id, execution.created_at FROM forebay.workflow_execution execution
+                WHERE p_ids IS NULL AND execution.depth < 1
+                  AND execution.workflow_definition_id = wanted.definition
+                  AND execution.status = asked.status COLLATE "C"
+                  AND execution.workspace_id = coalesce(p_workspace, execution.workspace_id)
+                  AND execution.created_at >= coalesce(p_from, '-infinity')
+                  AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY execution.created_at DESC, execution.id DESC LIMIT p_limit) found
             UNION ALL
-            SELECT p.id, p.created_at
-            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM forebay.workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND e.depth < 1
-                  AND e.status = s.status COLLATE "C"
-                  AND e.created_at >= coalesce(p_from, '-infinity')
-                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            SELECT found.id, found.created_at
+            FROM unnest(p_statuses) AS asked(status) CROSS JOIN LATERAL (
+                SELECT execution.id, execution.created_at FROM forebay.workflow_execution execution
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND execution.depth < 1
+                  AND execution.status = asked.status COLLATE "C"
+                  AND execution.created_at >= coalesce(p_from, '-infinity')
+                  AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY execution.created_at DESC, execution.id DESC LIMIT p_limit) found
             UNION ALL
-            SELECT e.id, e.created_at
-            FROM forebay.workflow_execution e
-            WHERE e.id = ANY (p_ids)
-              AND e.workspace_id = coalesce(p_workspace, e.workspace_id) AND e.status = ANY (p_statuses)
-              AND e.created_at >= coalesce(p_from, '-infinity')
-              AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)) f
-        ORDER BY f.created_at DESC, f.id DESC LIMIT p_limit) p
-    JOIN forebay.workflow_execution e ON e.id = p.id
-    LEFT JOIN forebay.workflow_definition_version v ON v.id = e.version_id
-    LEFT JOIN forebay.workflow_definition d ON d.id = e.workflow_definition_id
-    ORDER BY p.created_at DESC, p.id DESC
+            SELECT execution.id, execution.created_at
+            FROM forebay.workflow_execution execution
+            WHERE execution.id = ANY (p_ids)
+              AND execution.workspace_id = coalesce(p_workspace, execution.workspace_id)
+              AND execution.status = ANY (p_statuses)
+              AND execution.created_at >= coalesce(p_from, '-infinity')
+              AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)) found
+        ORDER BY found.created_at DESC, found.id DESC LIMIT p_limit) page
+    JOIN forebay.workflow_execution execution ON execution.id = page.id
+    LEFT JOIN forebay.workflow_definition_version version ON version.id = execution.version_id
+    LEFT JOIN forebay.workflow_definition definition ON definition.id = execution.workflow_definition_id
+    ORDER BY page.created_at DESC, page.id DESC
 $fn$;
 
 -- What a living workspace may use, uses and has waiting. Every count stops at p_counted, and the oldest
@@ -66,25 +71,35 @@ RETURNS TABLE (max_running int, paused boolean, running int, ready int, waits_fo
     delayed int, failed int, oldest_s float8)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
 AS $fn$
-    SELECT coalesce(w.limit_override, t.max_running) AS max_running, w.paused,
-           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_slot() LIMIT p_counted) x) AS running,
+    SELECT coalesce(workspace.limit_override, tier.max_running) AS max_running, workspace.paused,
+           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_slot()
+             LIMIT p_counted) counted) AS running,
            ready.count AS ready, keyed.count AS waits_for_key, gated.count AS waits_for_definition,
-           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_delayed() LIMIT p_counted) x) AS delayed,
-           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.workspace_id = w.id AND r.stage = forebay.stage_failed() LIMIT p_counted) x) AS failed,
+           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_delayed()
+             LIMIT p_counted) counted) AS delayed,
+           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
+             WHERE item.workspace_id = workspace.id AND item.stage = forebay.stage_failed()
+             LIMIT p_counted) counted) AS failed,
            extract(epoch FROM clock_timestamp() - least(ready.oldest, keyed.oldest, gated.oldest))::float8 AS oldest_s
-      FROM forebay.workspace w JOIN forebay.tier t ON t.name = w.tier
-      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
-            SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_ready()
-             ORDER BY r.rank, r.id LIMIT p_counted) x) ready
-      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
-            SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_waits_for_key() LIMIT p_counted) x) keyed
-      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
-            SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_waits_for_definition() LIMIT p_counted) x) gated
-     WHERE w.id = p_workspace AND w.deleted_at IS NULL
+      FROM forebay.workspace JOIN forebay.tier ON tier.name = workspace.tier
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
+            SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_ready()
+             ORDER BY item.rank, item.id LIMIT p_counted) counted) ready
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
+            SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_waits_for_key()
+             LIMIT p_counted) counted) keyed
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
+            SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_waits_for_definition()
+             LIMIT p_counted) counted) gated
+     WHERE workspace.id = p_workspace AND workspace.deleted_at IS NULL
 $fn$;

@@ -11,57 +11,69 @@
 -- with the taking, as releases before begin_once.sql had it.
 CREATE OR REPLACE FUNCTION forebay_r1.take_node(
     p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration int, p_input jsonb, p_once boolean)
-RETURNS TABLE (held boolean, status text, label text, attempt int, fence int, next_in_ms bigint, error jsonb, again boolean)
+RETURNS TABLE (held boolean, status text, label text, attempt int, fence int, next_in_ms bigint, error jsonb,
+               again boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 DECLARE
     v_again boolean;
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e
-     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution execution
+     WHERE execution.id = p_execution AND execution.owner = p_owner AND execution.owner_epoch = p_epoch
+       AND execution.status = 'RUNNING'
+     FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb, false;
         RETURN;
     END IF;
-    v_again := coalesce((SELECT n.status = 'RUNNING' AND n.once FROM forebay.workflow_execution_node n
-                          WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration), false);
-    INSERT INTO forebay.workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at, once)
-    SELECT e.id, p_node, p_iteration, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp(), p_once
-      FROM forebay.workflow_execution e WHERE e.id = p_execution
+    v_again := coalesce((SELECT node.status = 'RUNNING' AND node.once FROM forebay.workflow_execution_node node
+                          WHERE node.execution_id = p_execution AND node.node = p_node
+                            AND node.iteration = p_iteration), false);
+    INSERT INTO forebay.workflow_execution_node AS node (execution_id, node, iteration, workspace_id, status, attempt,
+                                                         fence, input, started_at, once)
+    SELECT execution.id, p_node, p_iteration, execution.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp(),
+           p_once
+      FROM forebay.workflow_execution execution WHERE execution.id = p_execution
     ON CONFLICT (execution_id, node, iteration) DO UPDATE
-       SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
-           started_at = coalesce(n.started_at, excluded.started_at), once = excluded.once OR (n.status = 'RUNNING' AND n.once),
-           next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
-     WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
+       SET status = 'RUNNING', fence = node.fence + 1, input = coalesce(excluded.input, node.input),
+           attempt = greatest(node.attempt, 1), started_at = coalesce(node.started_at, excluded.started_at),
+           once = excluded.once OR (node.status = 'RUNNING' AND node.once),
+           next_at = CASE WHEN node.status = 'RUNNING' THEN node.next_at END
+     WHERE node.status IN ('PENDING', 'RUNNING') OR (node.status = 'RETRYING' AND node.next_at <= clock_timestamp());
     INSERT INTO forebay.change_log (topic, op, refs, workspaces)
-    SELECT 'nodes', 'UPDATE', ARRAY[e.id], ARRAY[e.workspace_id] FROM forebay.workflow_execution e WHERE e.id = p_execution;
+    SELECT 'nodes', 'UPDATE', ARRAY[execution.id], ARRAY[execution.workspace_id]
+      FROM forebay.workflow_execution execution
+     WHERE execution.id = p_execution;
     RETURN QUERY
-    SELECT true, n.status, n.label, n.attempt, n.fence,
-           (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error, v_again
-      FROM forebay.workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration;
+    SELECT true, node.status, node.label, node.attempt, node.fence,
+           (extract(epoch FROM node.next_at - clock_timestamp()) * 1000)::bigint, node.error, v_again
+      FROM forebay.workflow_execution_node node
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration = p_iteration;
 END $fn$;
 
 -- Tells what became of an attempt that was taken under this fence. held: the run is still this owner's; current: the
 -- attempt was not overtaken and the node not settled, so that it is stored.
 CREATE OR REPLACE FUNCTION forebay_r1.report_node(
-    p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration int, p_fence int, p_status text, p_attempt int,
-    p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text)
+    p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration int, p_fence int, p_status text,
+    p_attempt int, p_next_in_ms bigint, p_label text, p_output jsonb, p_error jsonb, p_actor text)
 RETURNS TABLE (held boolean, current boolean)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $fn$
 #variable_conflict use_column
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e
-     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution execution
+     WHERE execution.id = p_execution AND execution.owner = p_owner AND execution.owner_epoch = p_epoch
+       AND execution.status = 'RUNNING'
+     FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, false;
         RETURN;
     END IF;
-    PERFORM 1 FROM forebay.workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration AND n.fence = p_fence
-       AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
+    PERFORM 1 FROM forebay.workflow_execution_node node
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration = p_iteration
+       AND node.fence = p_fence
+       AND node.status IN ('PENDING', 'RUNNING', 'RETRYING');
     IF NOT FOUND THEN
         RETURN QUERY SELECT true, false;
         RETURN;

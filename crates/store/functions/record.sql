@@ -30,25 +30,31 @@ DECLARE
 BEGIN
     -- The rows are changed below where they were found here, locked: a join by id may be planned the
     -- wrong way round while statistics say that the table is empty, and then reads all of it.
-    SELECT array_agg(coalesce(holder.last_seq, -1) ORDER BY run.ord), array_agg(coalesce(holder.ctid, '(0,0)') ORDER BY run.ord),
+    SELECT array_agg(coalesce(holder.last_seq, -1) ORDER BY run.ord),
+           array_agg(coalesce(holder.ctid, '(0,0)') ORDER BY run.ord),
            array_agg(coalesce(holder.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY run.ord)
       INTO v_seqs, v_rows, v_workspaces
-      FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS run(holder_id, epoch, ord) ORDER BY run.holder_id) run
+      FROM (SELECT *
+              FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS run(holder_id, epoch, ord)
+             ORDER BY run.holder_id) run
       LEFT JOIN LATERAL (
            SELECT execution.ctid, execution.last_seq, execution.workspace_id FROM forebay.workflow_execution execution
             WHERE execution.id = run.holder_id AND execution.owner = p_process AND execution.owner_epoch = run.epoch
               AND execution.status = 'RUNNING'
               FOR UPDATE) holder ON true;
     IF r_ids <> r_holders THEN
-        SELECT array_agg(CASE WHEN run.id = run.holder_id THEN run.seq ELSE coalesce(child.last_seq, -1) END ORDER BY run.ord),
-               array_agg(CASE WHEN run.id = run.holder_id THEN run.place ELSE coalesce(child.ctid, '(0,0)') END ORDER BY run.ord)
+        SELECT array_agg(CASE WHEN run.id = run.holder_id THEN run.seq ELSE coalesce(child.last_seq, -1) END
+                         ORDER BY run.ord),
+               array_agg(CASE WHEN run.id = run.holder_id THEN run.place ELSE coalesce(child.ctid, '(0,0)') END
+                         ORDER BY run.ord)
           INTO v_seqs, v_rows
-          FROM (SELECT * FROM unnest(r_ids, r_holders, v_seqs, v_rows) WITH ORDINALITY AS run(id, holder_id, seq, place, ord)
+          FROM (SELECT *
+                  FROM unnest(r_ids, r_holders, v_seqs, v_rows) WITH ORDINALITY AS run(id, holder_id, seq, place, ord)
                  ORDER BY run.id) run
           LEFT JOIN LATERAL (
                SELECT execution.ctid, execution.last_seq FROM forebay.workflow_execution execution
-                WHERE execution.id = run.id AND run.id <> run.holder_id AND run.seq >= 0 AND execution.root = run.holder_id
-                  AND execution.status = 'RUNNING'
+                WHERE execution.id = run.id AND run.id <> run.holder_id AND run.seq >= 0
+                  AND execution.root = run.holder_id AND execution.status = 'RUNNING'
                   FOR UPDATE) child ON true;
     END IF;
 
@@ -57,18 +63,20 @@ BEGIN
                CASE WHEN fact.status = 'RETRYING' THEN jsonb_build_array(jsonb_build_object(
                     'attempt', fact.attempt - 1, 'at', clock_timestamp(), 'error', fact.error)) END AS failed_attempt,
                CASE WHEN fact.settles
-                    THEN v_seqs[fact.run] + row_number() OVER (PARTITION BY fact.run, fact.settles ORDER BY fact.ord) END AS seq
+                    THEN v_seqs[fact.run]
+                        + row_number() OVER (PARTITION BY fact.run, fact.settles ORDER BY fact.ord) END AS seq
           FROM (SELECT brought.*, brought.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
                   FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
                               f_outputs, f_errors, f_once)
-                       WITH ORDINALITY AS brought(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
+                       WITH ORDINALITY AS brought(run, node, iteration, status, attempt, next_in_ms, label, input,
+                                                  output, error, once, ord)
                  WHERE v_seqs[brought.run] >= 0) fact),
     stored AS (
-        INSERT INTO forebay.workflow_execution_node AS known (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
-            next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
-        SELECT fact.execution_id, fact.node, fact.iteration, fact.workspace_id, fact.status, fact.attempt, fact.seq, fact.label,
-               clock_timestamp() + make_interval(secs => fact.next_in_ms / 1000.0), fact.input, fact.output, fact.error,
-               fact.failed_attempt,
+        INSERT INTO forebay.workflow_execution_node AS known (execution_id, node, iteration, workspace_id, status,
+            attempt, seq, label, next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
+        SELECT fact.execution_id, fact.node, fact.iteration, fact.workspace_id, fact.status, fact.attempt, fact.seq,
+               fact.label, clock_timestamp() + make_interval(secs => fact.next_in_ms / 1000.0), fact.input, fact.output,
+               fact.error, fact.failed_attempt,
                CASE WHEN fact.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
                CASE WHEN fact.seq IS NOT NULL THEN clock_timestamp() END,
                CASE WHEN fact.seq IS NOT NULL THEN 0 END, fact.once
@@ -82,7 +90,8 @@ BEGIN
                -- A loop that a rerun goes on with has a row before it begins.
                started_at = coalesce(known.started_at, excluded.started_at),
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > known.attempt
-                    THEN jsonb_path_query_array(coalesce(known.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
+                    THEN jsonb_path_query_array(coalesce(known.earlier, '[]') || excluded.earlier,
+                                                '$[last - 9 to last]')
                     ELSE coalesce(known.earlier, excluded.earlier) END,
                duration_ms = CASE WHEN excluded.completed_at IS NOT NULL
                     THEN (extract(epoch FROM clock_timestamp() - known.started_at) * 1000)::bigint END
@@ -94,7 +103,8 @@ BEGIN
         SELECT 'nodes', 'UPDATE', array_agg(moved.execution_id), array_agg(moved.workspace_id)
           FROM (SELECT DISTINCT stored.execution_id, stored.workspace_id FROM stored
                  WHERE cardinality(e_runs) < cardinality(r_ids)
-                   AND NOT stored.execution_id = ANY (ARRAY(SELECT r_ids[ending.run] FROM unnest(e_runs) AS ending(run)))) moved
+                   AND NOT stored.execution_id = ANY (ARRAY(SELECT r_ids[ending.run]
+                                                              FROM unnest(e_runs) AS ending(run)))) moved
         HAVING count(*) > 0)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
     -- once, below: its facts cannot be repeated, because it is over then.
@@ -113,7 +123,8 @@ BEGIN
                wake_at = least(execution.wake_at, execution.deadline_at, clock_timestamp() + make_interval(secs => (
                     SELECT min(run.park_ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
                      WHERE run.id = execution.id AND v_seqs[run.ord] >= 0) / 1000.0))
-         WHERE execution.id = ANY (ARRAY(SELECT run.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+         WHERE execution.id = ANY (ARRAY(SELECT run.id
+                                           FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
                                           WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0));
     END IF;
 
@@ -121,14 +132,18 @@ BEGIN
         UPDATE forebay.workflow_execution execution
            SET status = ending.outcome, output = ending.output, error = ending.error, completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
-               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1, wake_at = NULL
-          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS ending(run, settled, outcome, output, error)
+               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1,
+               wake_at = NULL
+          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors)
+               AS ending(run, settled, outcome, output, error)
          WHERE execution.ctid = v_rows[ending.run] AND v_seqs[ending.run] >= 0 AND execution.status = 'RUNNING'
         RETURNING execution.id, execution.workspace_id, execution.status, execution.error, execution.trigger,
                   execution.parent IS NOT NULL OR execution.descendants > 0 AS of_tree),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status
+          FROM ended
+         GROUP BY ended.status)
     SELECT array_agg(ended.id) AS ids, array_agg(ended.status) AS outcomes, array_agg(ended.error) AS errors,
            array_agg(ended.id) FILTER (WHERE ended.trigger ->> 'type' = 'event') AS of_events,
            array_agg(ended.id) FILTER (WHERE ended.of_tree) AS of_trees
@@ -139,7 +154,8 @@ BEGIN
            SET tree_seq = root.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS fact(run, status)
                 WHERE r_holders[fact.run] = root.id AND r_ids[fact.run] <> root.id AND v_seqs[fact.run] >= 0
                   AND fact.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
-         WHERE root.id = ANY (ARRAY(SELECT DISTINCT r_holders[fact.run] FROM unnest(f_runs, f_statuses) AS fact(run, status)
+         WHERE root.id = ANY (ARRAY(
+               SELECT DISTINCT r_holders[fact.run] FROM unnest(f_runs, f_statuses) AS fact(run, status)
                 WHERE r_ids[fact.run] <> r_holders[fact.run] AND v_seqs[fact.run] >= 0
                   AND fact.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
     END IF;
@@ -147,13 +163,17 @@ BEGIN
         RETURN QUERY SELECT run.ord, v_seqs[run.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS run(id, ord);
     ELSE
-        IF EXISTS (SELECT 1 FROM forebay.webhook live WHERE live.workspace_id = ANY (v_workspaces) AND live.disabled_at IS NULL) THEN
+        IF EXISTS (SELECT 1
+                     FROM forebay.webhook live
+                    WHERE live.workspace_id = ANY (v_workspaces) AND live.disabled_at IS NULL) THEN
             PERFORM forebay_r1.add_deliveries(v_ended.ids);
         END IF;
         RETURN QUERY
-        SELECT run.ord, v_seqs[run.ord] >= 0, followed.execution IS NOT NULL, v_workspaces[run.ord], coalesce(followed.freed, false)
+        SELECT run.ord, v_seqs[run.ord] >= 0, followed.execution IS NOT NULL, v_workspaces[run.ord],
+               coalesce(followed.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS run(id, ord)
-          LEFT JOIN forebay_r1.after_end(v_ended.ids, v_ended.outcomes, v_ended.errors, v_ended.of_events, v_ended.of_trees, false, p_actor)
+          LEFT JOIN forebay_r1.after_end(v_ended.ids, v_ended.outcomes, v_ended.errors, v_ended.of_events,
+                                         v_ended.of_trees, false, p_actor)
                  AS followed ON followed.execution = run.id AND v_seqs[run.ord] >= 0;
     END IF;
 END $fn$;

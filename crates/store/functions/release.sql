@@ -15,12 +15,15 @@ BEGIN
     FOR v_release IN
         SELECT old.number, 'forebay_r' || old.number AS schema FROM forebay.release old
          WHERE old.number < p_own AND old.made_at < v_unused_since
-           AND NOT EXISTS (SELECT 1 FROM forebay.process WHERE process.release = old.number AND process.seen_at >= v_unused_since)
+           AND NOT EXISTS (SELECT 1
+                             FROM forebay.process
+                            WHERE process.release = old.number AND process.seen_at >= v_unused_since)
          ORDER BY old.number
     LOOP
         BEGIN
             FOR v_function IN
-                SELECT own.oid::regprocedure AS name FROM pg_catalog.pg_proc own WHERE own.pronamespace = to_regnamespace(v_release.schema)
+                SELECT own.oid::regprocedure AS name FROM pg_catalog.pg_proc own
+                 WHERE own.pronamespace = to_regnamespace(v_release.schema)
             LOOP
                 EXECUTE format('DROP FUNCTION %s RESTRICT', v_function.name);
             END LOOP;

@@ -19,36 +19,41 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    r record;
+    v_started record;
 BEGIN
-    SELECT * INTO r FROM forebay.enqueue_many(
-        ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority], ARRAY[NULL::timestamptz],
-        ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger], ARRAY[p_trace], ARRAY[p_version],
-        ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
-    IF r.outcome = 'accepted' THEN
-        WITH g AS (
+    SELECT * INTO v_started FROM forebay.enqueue_many(
+        ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority],
+        ARRAY[NULL::timestamptz], ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger],
+        ARRAY[p_trace], ARRAY[p_version], ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
+    IF v_started.outcome = 'accepted' THEN
+        WITH loops AS (
             INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, input)
-            SELECT p_id, o.node, 0, o.workspace_id, 'PENDING', o.input
-              FROM forebay.workflow_execution_node o
-             WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.node = ANY (p_loops) AND o.iteration = 0
-               AND o.input IS NOT NULL
+            SELECT p_id, original.node, 0, original.workspace_id, 'PENDING', original.input
+              FROM forebay.workflow_execution_node original
+             WHERE original.execution_id = p_of AND original.workspace_id = p_workspace
+               AND original.node = ANY (p_loops) AND original.iteration = 0
+               AND original.input IS NOT NULL
             RETURNING node, coalesce(input ->> 'on_item_error', 'fail') <> 'fail' AS goes_on),
-        n AS (
-            INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
-                input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
-            SELECT p_id, o.node, o.iteration, o.workspace_id, CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN 'COMPLETED' ELSE o.status END, o.attempt,
-                   row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output,
-                   CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN NULL ELSE o.error END, o.earlier,
-                   o.started_at, o.completed_at, o.duration_ms, coalesce(o.kept_from, o.execution_id)
-              FROM forebay.workflow_execution_node o
-              LEFT JOIN g ON g.node = o.node
-             WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.seq IS NOT NULL
-               AND (o.node = ANY (p_kept) OR (g.node IS NOT NULL AND o.iteration > 0 AND (
-                    o.status IN ('COMPLETED', 'SKIPPED') OR (o.status = 'FAILED' AND g.goes_on)
-                    OR (o.status = 'UNKNOWN' AND o.node = ANY (p_done)))))
+        copied AS (
+            INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt,
+                seq, label, input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
+            SELECT p_id, original.node, original.iteration, original.workspace_id,
+                   CASE WHEN original.node = ANY (p_done) AND original.status = 'UNKNOWN' THEN 'COMPLETED'
+                        ELSE original.status END, original.attempt,
+                   row_number() OVER (ORDER BY original.seq, original.node, original.iteration), original.label,
+                   original.input, original.output,
+                   CASE WHEN original.node = ANY (p_done) AND original.status = 'UNKNOWN' THEN NULL
+                        ELSE original.error END, original.earlier, original.started_at, original.completed_at,
+                   original.duration_ms, coalesce(original.kept_from, original.execution_id)
+              FROM forebay.workflow_execution_node original
+              LEFT JOIN loops ON loops.node = original.node
+             WHERE original.execution_id = p_of AND original.workspace_id = p_workspace AND original.seq IS NOT NULL
+               AND (original.node = ANY (p_kept) OR (loops.node IS NOT NULL AND original.iteration > 0 AND (
+                    original.status IN ('COMPLETED', 'SKIPPED') OR (original.status = 'FAILED' AND loops.goes_on)
+                    OR (original.status = 'UNKNOWN' AND original.node = ANY (p_done)))))
             RETURNING seq)
-        UPDATE forebay.workflow_execution e SET last_seq = (SELECT max(n.seq) FROM n)
-         WHERE e.id = p_id AND e.status = 'PENDING' AND EXISTS (SELECT 1 FROM n);
+        UPDATE forebay.workflow_execution execution SET last_seq = (SELECT max(copied.seq) FROM copied)
+         WHERE execution.id = p_id AND execution.status = 'PENDING' AND EXISTS (SELECT 1 FROM copied);
     END IF;
-    RETURN QUERY SELECT r.ord, r.outcome, r.execution, r.workspace, r.stage;
+    RETURN QUERY SELECT v_started.ord, v_started.outcome, v_started.execution, v_started.workspace, v_started.stage;
 END $fn$;

@@ -14,30 +14,43 @@ DECLARE
     v_left int := p_rows;
     v_gone int;
 BEGIN
-    DELETE FROM forebay.workflow_execution_node n
-     WHERE n.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_node m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_node node
+     WHERE node.ctid = ANY (ARRAY(SELECT found.ctid
+                                    FROM forebay.workflow_execution_node found
+                                   WHERE found.execution_id = ANY (p_ids)
+                                   LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM forebay.workflow_execution_ask a
-     WHERE a.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_ask m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_ask wait
+     WHERE wait.ctid = ANY (ARRAY(SELECT found.ctid
+                                    FROM forebay.workflow_execution_ask found
+                                   WHERE found.execution_id = ANY (p_ids)
+                                   LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM forebay.workflow_execution_token t
-     WHERE t.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_token m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_token token
+     WHERE token.ctid = ANY (ARRAY(SELECT found.ctid
+                                     FROM forebay.workflow_execution_token found
+                                    WHERE found.execution_id = ANY (p_ids)
+                                    LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM forebay.workflow_execution_candidate c
-     WHERE c.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_candidate m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_candidate candidate
+     WHERE candidate.ctid = ANY (ARRAY(SELECT found.ctid
+                                         FROM forebay.workflow_execution_candidate found
+                                        WHERE found.execution_id = ANY (p_ids)
+                                        LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     RETURN v_left - v_gone;
 END $fn$;
 
 -- Whether anything is left of a deleted execution.
-CREATE OR REPLACE FUNCTION forebay_r1.retire_remains(p_id uuid) RETURNS boolean LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
-    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_ask a WHERE a.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_token t WHERE t.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate c WHERE c.execution_id = p_id)
+CREATE OR REPLACE FUNCTION forebay_r1.retire_remains(p_id uuid) RETURNS boolean
+LANGUAGE sql STABLE SET enable_seqscan = off AS $fn$
+    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node node WHERE node.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_ask wait WHERE wait.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_token token WHERE token.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate candidate WHERE candidate.execution_id = p_id)
 $fn$;
 
 -- Looks at the next p_scan executions by id behind p_from, and deletes those that ended more than p_age_s ago; at most
@@ -47,50 +60,61 @@ $fn$;
 -- needed, which every end would have to pay for. Kept: what has not ended, what an idempotency key of the last
 -- p_keys_kept_s names, and a root with a descendant that is open. A descendant goes after its root, whenever it ended:
 -- its id is greater, so the same walk meets it.
-CREATE OR REPLACE FUNCTION forebay_r1.retire_executions(p_age_s float8, p_keys_kept_s float8, p_from uuid, p_scan int, p_rows int)
+CREATE OR REPLACE FUNCTION forebay_r1.retire_executions(
+    p_age_s float8, p_keys_kept_s float8, p_from uuid, p_scan int, p_rows int)
 RETURNS TABLE (next uuid, retired bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
 DECLARE
     v_old timestamptz := clock_timestamp() - make_interval(secs => p_age_s);
-    v_before uuid := (lpad(to_hex((extract(epoch FROM v_old) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid;
-    v_ids uuid[] := ARRAY(SELECT r.id FROM forebay.retired_execution r ORDER BY r.id LIMIT 100);
+    v_before uuid := (lpad(to_hex((extract(epoch FROM v_old) * 1000)::bigint), 12, '0')
+        || '00000000000000000000')::uuid;
+    v_ids uuid[] := ARRAY(SELECT retired.id FROM forebay.retired_execution retired ORDER BY retired.id LIMIT 100);
     v_roots uuid[];
     v_scanned uuid[];
     v_left int;
 BEGIN
     IF v_ids <> '{}' THEN
         v_left := forebay_r1.retire_rows(v_ids, p_rows);
-        DELETE FROM forebay.retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay_r1.retire_remains(r.id));
+        DELETE FROM forebay.retired_execution retired
+         WHERE retired.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay_r1.retire_remains(retired.id));
         RETURN QUERY SELECT p_from, 0::bigint;
         RETURN;
     END IF;
     -- The descendants of a root are looked at too: one call looks at p_rows of them, or at one whole tree.
     v_scanned := ARRAY(
-        SELECT s.id FROM (
-            SELECT w.id, sum(1 + w.descendants) OVER (ORDER BY w.id) - w.descendants AS looked_at
-              FROM (SELECT e.id, e.descendants FROM forebay.workflow_execution e
-                     WHERE e.id > p_from AND e.id < v_before ORDER BY e.id LIMIT p_scan) w) s
-         WHERE s.looked_at <= p_rows ORDER BY s.id);
+        SELECT scanned.id FROM (
+            SELECT executions.id,
+                   sum(1 + executions.descendants) OVER (ORDER BY executions.id) - executions.descendants AS looked_at
+              FROM (SELECT execution.id, execution.descendants FROM forebay.workflow_execution execution
+                     WHERE execution.id > p_from AND execution.id < v_before
+                     ORDER BY execution.id
+                     LIMIT p_scan) executions) scanned
+         WHERE scanned.looked_at <= p_rows ORDER BY scanned.id);
     IF v_scanned = '{}' THEN
         RETURN QUERY SELECT NULL::uuid, 0::bigint;
         RETURN;
     END IF;
     v_roots := ARRAY(
-        SELECT e.id FROM forebay.workflow_execution e
-         WHERE e.id = ANY (v_scanned) AND e.parent IS NULL AND e.completed_at < v_old
-           AND (e.idempotency_key IS NULL OR e.created_at < clock_timestamp() - make_interval(secs => p_keys_kept_s))
-           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution d WHERE d.root = e.id AND d.completed_at IS NULL)
-         ORDER BY e.id FOR UPDATE SKIP LOCKED);
+        SELECT execution.id FROM forebay.workflow_execution execution
+         WHERE execution.id = ANY (v_scanned) AND execution.parent IS NULL AND execution.completed_at < v_old
+           AND (execution.idempotency_key IS NULL
+                OR execution.created_at < clock_timestamp() - make_interval(secs => p_keys_kept_s))
+           AND NOT EXISTS (SELECT 1
+                             FROM forebay.workflow_execution descendant
+                            WHERE descendant.root = execution.id AND descendant.completed_at IS NULL)
+         ORDER BY execution.id FOR UPDATE SKIP LOCKED);
     v_ids := v_roots || ARRAY(
-        SELECT d.id FROM forebay.workflow_execution d
-         WHERE d.id = ANY (v_scanned) AND d.parent IS NOT NULL AND d.completed_at IS NOT NULL
-           AND (d.root = ANY (v_roots) OR NOT EXISTS (SELECT 1 FROM forebay.workflow_execution r WHERE r.id = d.root))
-         ORDER BY d.id FOR UPDATE SKIP LOCKED);
-    DELETE FROM forebay.execution_queue q WHERE q.id = ANY (v_ids) AND q.status = 'FAILED';
-    DELETE FROM forebay.workflow_execution e WHERE e.id = ANY (v_ids);
+        SELECT descendant.id FROM forebay.workflow_execution descendant
+         WHERE descendant.id = ANY (v_scanned) AND descendant.parent IS NOT NULL AND descendant.completed_at IS NOT NULL
+           AND (descendant.root = ANY (v_roots)
+                OR NOT EXISTS (SELECT 1 FROM forebay.workflow_execution root WHERE root.id = descendant.root))
+         ORDER BY descendant.id FOR UPDATE SKIP LOCKED);
+    DELETE FROM forebay.execution_queue item WHERE item.id = ANY (v_ids) AND item.status = 'FAILED';
+    DELETE FROM forebay.workflow_execution execution WHERE execution.id = ANY (v_ids);
     IF forebay_r1.retire_rows(v_ids, p_rows) = 0 THEN
-        INSERT INTO forebay.retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE forebay_r1.retire_remains(t.id)
+        INSERT INTO forebay.retired_execution (id)
+        SELECT deleted.id FROM unnest(v_ids) AS deleted(id) WHERE forebay_r1.retire_remains(deleted.id)
         ON CONFLICT DO NOTHING;
     END IF;
     RETURN QUERY SELECT v_scanned[cardinality(v_scanned)], cardinality(v_ids)::bigint;
@@ -98,7 +122,8 @@ END $fn$;
 
 -- Looks at the next p_scan jobs of this status, oldest first, and deletes those that ended more than p_age_s ago and
 -- are not to be retried. Answers where to go on; no row: there are no more.
-CREATE OR REPLACE FUNCTION forebay_r1.retire_jobs(p_age_s float8, p_status text, p_from_at timestamptz, p_from_id uuid, p_scan int)
+CREATE OR REPLACE FUNCTION forebay_r1.retire_jobs(
+    p_age_s float8, p_status text, p_from_at timestamptz, p_from_id uuid, p_scan int)
 RETURNS TABLE (at timestamptz, id uuid, retired bigint) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $fn$
@@ -110,21 +135,26 @@ DECLARE
     v_retired bigint;
 BEGIN
     WITH scanned AS MATERIALIZED (
-        SELECT p.id, p.created_at, coalesce(p.completed_at, p.failed_at) < v_old AND j.retry_from IS NULL AS due
-          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
-         WHERE p.status = p_status AND p.created_at < v_old AND p.created_at >= p_from_at
-           AND (p.created_at, p.id) > (p_from_at, p_from_id)
-         ORDER BY p.created_at, p.id LIMIT p_scan)
-    SELECT (array_agg(s.created_at ORDER BY s.created_at DESC, s.id DESC))[1] AS at,
-           (array_agg(s.id ORDER BY s.created_at DESC, s.id DESC))[1] AS id,
-           coalesce(array_agg(s.id) FILTER (WHERE s.due), '{}') AS due
-      INTO v_last FROM scanned s;
+        SELECT projection.id, projection.created_at,
+               coalesce(projection.completed_at, projection.failed_at) < v_old AND job.retry_from IS NULL AS due
+          FROM public.workflow_queue_projection projection JOIN forebay.workflow_queue_job job ON job.id = projection.id
+         WHERE projection.status = p_status AND projection.created_at < v_old AND projection.created_at >= p_from_at
+           AND (projection.created_at, projection.id) > (p_from_at, p_from_id)
+         ORDER BY projection.created_at, projection.id LIMIT p_scan)
+    SELECT (array_agg(scanned.created_at ORDER BY scanned.created_at DESC, scanned.id DESC))[1] AS at,
+           (array_agg(scanned.id ORDER BY scanned.created_at DESC, scanned.id DESC))[1] AS id,
+           coalesce(array_agg(scanned.id) FILTER (WHERE scanned.due), '{}') AS due
+      INTO v_last FROM scanned;
     IF v_last.id IS NULL THEN
         RETURN;
     END IF;
-    v_ids := ARRAY(SELECT p.id FROM public.workflow_queue_projection p WHERE p.id = ANY (v_last.due) FOR UPDATE SKIP LOCKED);
+    v_ids := ARRAY(SELECT projection.id
+                     FROM public.workflow_queue_projection projection
+                    WHERE projection.id = ANY (v_last.due)
+                    FOR UPDATE SKIP LOCKED);
     PERFORM set_config('forebay.projection', 'retention', true);
-    DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (v_ids) AND p.status = p_status;
+    DELETE FROM public.workflow_queue_projection projection
+     WHERE projection.id = ANY (v_ids) AND projection.status = p_status;
     GET DIAGNOSTICS v_retired = ROW_COUNT;
     PERFORM set_config('forebay.projection', '', true);
     RETURN QUERY SELECT v_last.at, v_last.id, v_retired;

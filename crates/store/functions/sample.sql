@@ -13,40 +13,66 @@ AS $fn$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE ready_hop (ws, since, n) AS (
-        (SELECT q.workspace_id, q.created_at, 1 FROM forebay.execution_queue q
-          WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() ORDER BY q.workspace_id, q.rank, q.id LIMIT 1)
+    WITH RECURSIVE ready_hop (workspace_id, since, hops) AS (
+        (SELECT item.workspace_id, item.created_at, 1 FROM forebay.execution_queue item
+          WHERE item.shard = p_shard AND item.stage = forebay.stage_ready()
+          ORDER BY item.workspace_id, item.rank, item.id
+          LIMIT 1)
         UNION ALL
-        SELECT x.workspace_id, x.created_at, h.n + 1 FROM ready_hop h CROSS JOIN LATERAL (
-            SELECT q.workspace_id, q.created_at FROM forebay.execution_queue q
-             WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() AND q.workspace_id > h.ws
-             ORDER BY q.workspace_id, q.rank, q.id LIMIT 1) x
-         WHERE h.n < p_workspaces),
-    slot_hop (ws, n) AS (
-        (SELECT q.workspace_id, 1 FROM forebay.execution_queue q
-          WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() ORDER BY q.workspace_id LIMIT 1)
+        SELECT next.workspace_id, next.created_at, hop.hops + 1 FROM ready_hop hop CROSS JOIN LATERAL (
+            SELECT item.workspace_id, item.created_at FROM forebay.execution_queue item
+             WHERE item.shard = p_shard AND item.stage = forebay.stage_ready() AND item.workspace_id > hop.workspace_id
+             ORDER BY item.workspace_id, item.rank, item.id LIMIT 1) next
+         WHERE hop.hops < p_workspaces),
+    slot_hop (workspace_id, hops) AS (
+        (SELECT item.workspace_id, 1 FROM forebay.execution_queue item
+          WHERE item.shard = p_shard AND item.stage = forebay.stage_slot() ORDER BY item.workspace_id LIMIT 1)
         UNION ALL
-        SELECT x.workspace_id, h.n + 1 FROM slot_hop h CROSS JOIN LATERAL (
-            SELECT q.workspace_id FROM forebay.execution_queue q
-             WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() AND q.workspace_id > h.ws
-             ORDER BY q.workspace_id LIMIT 1) x
-         WHERE h.n < p_workspaces),
-    busy AS (SELECT h.ws FROM ready_hop h UNION SELECT h.ws FROM slot_hop h),
-    w AS MATERIALIZED (
-        SELECT ws.id, coalesce(ws.limit_override, tier.max_running) AS lim, ws.paused OR ws.deleted_at IS NOT NULL AS closed
-          FROM busy CROSS JOIN LATERAL (SELECT * FROM forebay.workspace x WHERE x.id = busy.ws LIMIT 1) ws
-         CROSS JOIN LATERAL (SELECT * FROM forebay.tier y WHERE y.name = ws.tier LIMIT 1) tier),
-    r AS MATERIALIZED (
-        SELECT extract(epoch FROM clock_timestamp() - h.since)::float8 AS age,
-               NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue s
-                    WHERE s.shard = p_shard AND s.workspace_id = h.ws AND s.stage = forebay.stage_slot() LIMIT w.lim) s) < w.lim AS has_slot
-          FROM ready_hop h JOIN w ON w.id = h.ws)
-    SELECT (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE p_shard = 0 AND q.stage = forebay.stage_delayed() LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_waits_for_key() LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_waits_for_definition() LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() LIMIT p_most) x),
-           (SELECT coalesce(sum(w.lim), 0)::bigint FROM w),
-           (SELECT coalesce(max(r.age), 0) FROM r WHERE r.has_slot),
-           (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);
+        SELECT next.workspace_id, hop.hops + 1 FROM slot_hop hop CROSS JOIN LATERAL (
+            SELECT item.workspace_id FROM forebay.execution_queue item
+             WHERE item.shard = p_shard AND item.stage = forebay.stage_slot() AND item.workspace_id > hop.workspace_id
+             ORDER BY item.workspace_id LIMIT 1) next
+         WHERE hop.hops < p_workspaces),
+    busy AS (SELECT hop.workspace_id FROM ready_hop hop UNION SELECT hop.workspace_id FROM slot_hop hop),
+    workspaces AS MATERIALIZED (
+        SELECT known.id, coalesce(known.limit_override, tier.max_running) AS max_running,
+               known.paused OR known.deleted_at IS NOT NULL AS closed
+          FROM busy
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = busy.workspace_id LIMIT 1) known
+         CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = known.tier LIMIT 1) tier),
+    first_in_line AS MATERIALIZED (
+        SELECT extract(epoch FROM clock_timestamp() - hop.since)::float8 AS age,
+               NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue holder
+                    WHERE holder.shard = p_shard AND holder.workspace_id = hop.workspace_id
+                      AND holder.stage = forebay.stage_slot()
+                    LIMIT workspaces.max_running) counted) < workspaces.max_running AS has_slot
+          FROM ready_hop hop JOIN workspaces ON workspaces.id = hop.workspace_id)
+    SELECT (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE item.shard = p_shard AND item.stage = forebay.stage_ready()
+                     LIMIT p_most) counted),
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE p_shard = 0 AND item.stage = forebay.stage_delayed()
+                     LIMIT p_most) counted),
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE item.shard = p_shard AND item.stage = forebay.stage_waits_for_key()
+                     LIMIT p_most) counted),
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE item.shard = p_shard AND item.stage = forebay.stage_waits_for_definition()
+                     LIMIT p_most) counted),
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE item.shard = p_shard AND item.stage = forebay.stage_slot()
+                     LIMIT p_most) counted),
+           (SELECT coalesce(sum(workspaces.max_running), 0)::bigint FROM workspaces),
+           (SELECT coalesce(max(first_in_line.age), 0) FROM first_in_line WHERE first_in_line.has_slot),
+           (SELECT coalesce(max(first_in_line.age), 0) FROM first_in_line WHERE NOT first_in_line.has_slot);
 END $fn$;

@@ -30,11 +30,12 @@ BEGIN
     FOR step IN 1..1000 LOOP
         EXIT WHEN v_left <= 0;
         v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
-            SELECT n.id FROM unnest(p_queues) AS q(name)
-             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM forebay.workflow_execution_ask a
-                                  WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
-                                  ORDER BY a.workspace_id LIMIT 1) n
-             ORDER BY n.id LIMIT 1) END;
+            SELECT next.id FROM unnest(p_queues) AS queue(name)
+             CROSS JOIN LATERAL (SELECT wait.workspace_id AS id FROM forebay.workflow_execution_ask wait
+                                  WHERE wait.status = 'OPEN' AND wait.kind = 'TASK' AND wait.queue = queue.name
+                                    AND wait.workspace_id > v_place
+                                  ORDER BY wait.workspace_id LIMIT 1) next
+             ORDER BY next.id LIMIT 1) END;
         IF v_next IS NULL THEN
             EXIT WHEN v_place = v_nil OR v_round = 0;
             v_place := v_nil;
@@ -50,34 +51,42 @@ BEGIN
         WHILE v_want > 0 LOOP
             -- A few at a time, because the answer ends where it becomes large.
             v_step := least(v_want, 8);
-            SELECT array_agg(n.id), (array_agg(n.opened_at ORDER BY n.opened_at DESC, n.id DESC))[1],
-                   (array_agg(n.id ORDER BY n.opened_at DESC, n.id DESC))[1]
+            SELECT array_agg(oldest.id),
+                   (array_agg(oldest.opened_at ORDER BY oldest.opened_at DESC, oldest.id DESC))[1],
+                   (array_agg(oldest.id ORDER BY oldest.opened_at DESC, oldest.id DESC))[1]
               INTO v_ids, v_at, v_id
-              FROM (SELECT n.id, n.opened_at FROM (SELECT DISTINCT name FROM unnest(p_queues) AS q(name)) q
+              FROM (SELECT next.id, next.opened_at
+                      FROM (SELECT DISTINCT name FROM unnest(p_queues) AS queue(name)) queue
                      CROSS JOIN LATERAL (
-                           SELECT a.id, a.opened_at FROM forebay.workflow_execution_ask a
-                            WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
-                              AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
-                            ORDER BY a.opened_at, a.id LIMIT v_step) n
-                     ORDER BY n.opened_at, n.id LIMIT v_step) n;
+                           SELECT wait.id, wait.opened_at FROM forebay.workflow_execution_ask wait
+                            WHERE wait.status = 'OPEN' AND wait.kind = 'TASK' AND wait.queue = queue.name
+                              AND wait.workspace_id = v_place
+                              AND (wait.opened_at, wait.id) > (v_at, v_id)
+                              AND (wait.expires_at IS NULL OR wait.expires_at > clock_timestamp())
+                            ORDER BY wait.opened_at, wait.id LIMIT v_step) next
+                     ORDER BY next.opened_at, next.id LIMIT v_step) oldest;
             EXIT WHEN v_ids IS NULL;
             RETURN QUERY
-            UPDATE forebay.workflow_execution_ask a
-               SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
-                   lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
-                   deliveries = a.deliveries + 1, progress = NULL
-             WHERE a.id = ANY (ARRAY(
-                   SELECT a.id FROM forebay.workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
-               AND a.status = 'OPEN'
-            RETURNING a.id, a.claim_id, NULL::uuid;
+            UPDATE forebay.workflow_execution_ask wait
+               SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker,
+                   claim_lease_s = coalesce(p_lease_s, wait.lease_s),
+                   lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, wait.lease_s)),
+                   deliveries = wait.deliveries + 1, progress = NULL
+             WHERE wait.id = ANY (ARRAY(
+                   SELECT wait.id
+                     FROM forebay.workflow_execution_ask wait
+                    WHERE wait.id = ANY (v_ids) AND wait.status = 'OPEN'
+                    FOR UPDATE SKIP LOCKED))
+               AND wait.status = 'OPEN'
+            RETURNING wait.id, wait.claim_id, NULL::uuid;
             GET DIAGNOSTICS v_taken = ROW_COUNT;
             v_served := CASE WHEN v_taken > 0 THEN v_place ELSE v_served END;
             v_want := v_want - v_taken;
             v_left := v_left - v_taken;
             v_round := v_round + v_taken;
             v_bytes := v_bytes + coalesce((
-                SELECT sum(octet_length(a.input::text)) FROM forebay.workflow_execution_ask a
-                 WHERE a.id = ANY (v_ids) AND a.status = 'CLAIMED' AND a.worker = p_worker), 0);
+                SELECT sum(octet_length(wait.input::text)) FROM forebay.workflow_execution_ask wait
+                 WHERE wait.id = ANY (v_ids) AND wait.status = 'CLAIMED' AND wait.worker = p_worker), 0);
             IF v_bytes > 1048576 THEN
                 v_want := 0;
                 v_left := 0;
@@ -97,29 +106,30 @@ LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_se
 AS $fn$
 #variable_conflict use_column
 DECLARE
-    a forebay.workflow_execution_ask;
+    v_wait forebay.workflow_execution_ask;
     v_lives boolean;
     v_told text;
 BEGIN
-    SELECT * INTO a FROM forebay.workflow_execution_ask a
-     WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
+    SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait
+     WHERE wait.id = p_task AND wait.kind = 'TASK' AND wait.workspace_id = coalesce(p_workspace, wait.workspace_id);
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
-    v_lives := forebay_r1.lock_tree(a.execution_id);
-    SELECT * INTO a FROM forebay.workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
-    v_told := CASE WHEN a.id IS NULL THEN 'missing'
-                   WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
-                        AND coalesce(a.expires_at > clock_timestamp(), true) THEN 'accepted'
-                   WHEN a.claim_id = p_claim AND a.status IN ('ANSWERED', 'TAKEN')
-                        THEN CASE WHEN a.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
-                   WHEN a.ended_claim = p_claim THEN 'repeat'
+    v_lives := forebay_r1.lock_tree(v_wait.execution_id);
+    SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait WHERE wait.id = p_task FOR UPDATE;
+    v_told := CASE WHEN v_wait.id IS NULL THEN 'missing'
+                   WHEN v_wait.claim_id = p_claim AND v_wait.status = 'CLAIMED' AND v_lives
+                        AND coalesce(v_wait.expires_at > clock_timestamp(), true) THEN 'accepted'
+                   WHEN v_wait.claim_id = p_claim AND v_wait.status IN ('ANSWERED', 'TAKEN')
+                        THEN CASE WHEN v_wait.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
+                   WHEN v_wait.ended_claim = p_claim THEN 'repeat'
                    ELSE 'lost' END;
-    UPDATE forebay.workflow_execution_ask a
-       SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
+    UPDATE forebay.workflow_execution_ask wait
+       SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = wait.worker,
            answered_at = clock_timestamp(), lease_until = NULL
-     WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
-    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay_r1.wake_run(a.holder) END, a.holder,
-                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
+     WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND wait.claim_id = p_claim AND v_told = 'accepted';
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay_r1.wake_run(v_wait.holder) END,
+                        v_wait.holder,
+                        (SELECT holder.owner FROM forebay.workflow_execution holder WHERE holder.id = v_wait.holder);
 END $fn$;

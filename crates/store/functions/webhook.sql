@@ -6,11 +6,16 @@
 CREATE OR REPLACE FUNCTION forebay_r1.add_deliveries(p_ended uuid[]) RETURNS void
 LANGUAGE sql VOLATILE SET enable_seqscan = off AS $fn$
     INSERT INTO forebay.webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
-    SELECT forebay.new_id(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
-      FROM unnest(p_ended) AS t(id)
-     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
-      JOIN forebay.webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
-       AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
+    SELECT forebay.new_id(), webhook.id, execution.workspace_id, execution.id, execution.status, clock_timestamp()
+      FROM unnest(p_ended) AS ended(id)
+     CROSS JOIN LATERAL (SELECT *
+                           FROM forebay.workflow_execution execution
+                          WHERE execution.id = ended.id AND execution.parent IS NULL
+                          LIMIT 1) execution
+      JOIN forebay.webhook
+        ON webhook.workspace_id = execution.workspace_id AND webhook.disabled_at IS NULL
+       AND execution.status = ANY (webhook.events)
+       AND coalesce(webhook.workflow_definition_id, execution.workflow_definition_id) = execution.workflow_definition_id
     ON CONFLICT DO NOTHING
 $fn$;
 
@@ -34,22 +39,27 @@ DECLARE
 BEGIN
     FOR step IN 1..p_steps LOOP
         EXIT WHEN v_left <= 0;
-        v_place := (SELECT d.workspace_id FROM forebay.webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
-                     ORDER BY d.workspace_id LIMIT 1);
+        v_place := (SELECT delivery.workspace_id
+                      FROM forebay.webhook_delivery delivery
+                     WHERE delivery.due_at IS NOT NULL AND delivery.workspace_id > v_place
+                     ORDER BY delivery.workspace_id LIMIT 1);
         EXIT WHEN v_place IS NULL;
         CONTINUE WHEN NOT pg_try_advisory_xact_lock(forebay.lock_deliveries(), hashtext(v_place::text));
-        v_sending := (SELECT count(*) FROM forebay.webhook_delivery d
-                       WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
+        v_sending := (SELECT count(*) FROM forebay.webhook_delivery delivery
+                       WHERE delivery.workspace_id = v_place AND delivery.status = 'SENDING'
+                         AND delivery.due_at > clock_timestamp());
         RETURN QUERY
-        UPDATE forebay.webhook_delivery d
-           SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
+        UPDATE forebay.webhook_delivery delivery
+           SET status = 'SENDING', claim_id = p_claim, attempts = delivery.attempts + 1,
                due_at = clock_timestamp() + make_interval(secs => p_lease_s)
-         WHERE d.id = ANY (ARRAY(
-               SELECT d.id FROM forebay.webhook_delivery d
-                WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
-                ORDER BY d.due_at, d.id LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0) FOR UPDATE SKIP LOCKED))
-           AND d.status IN ('PENDING', 'SENDING')
-        RETURNING d.id, NULL::uuid;
+         WHERE delivery.id = ANY (ARRAY(
+               SELECT delivery.id FROM forebay.webhook_delivery delivery
+                WHERE delivery.workspace_id = v_place AND delivery.due_at <= clock_timestamp()
+                ORDER BY delivery.due_at, delivery.id
+                LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0)
+                FOR UPDATE SKIP LOCKED))
+           AND delivery.status IN ('PENDING', 'SENDING')
+        RETURNING delivery.id, NULL::uuid;
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
         v_left := v_left - v_claimed;
     END LOOP;

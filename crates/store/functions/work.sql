@@ -6,14 +6,18 @@
 -- there are.
 CREATE OR REPLACE FUNCTION forebay_r1.bindings_of_pending_jobs() RETURNS SETOF uuid
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
-    WITH RECURSIVE w AS (
-        (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id IS NOT NULL
-          ORDER BY j.binding_id LIMIT 1)
+    WITH RECURSIVE bindings AS (
+        (SELECT job.binding_id
+           FROM forebay.workflow_queue_job job
+          WHERE job.pending_since IS NOT NULL AND job.binding_id IS NOT NULL
+          ORDER BY job.binding_id LIMIT 1)
         UNION ALL
-        SELECT (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id > w.binding_id
-                 ORDER BY j.binding_id LIMIT 1)
-          FROM w WHERE w.binding_id IS NOT NULL)
-    SELECT w.binding_id FROM w WHERE w.binding_id IS NOT NULL
+        SELECT (SELECT job.binding_id
+                  FROM forebay.workflow_queue_job job
+                 WHERE job.pending_since IS NOT NULL AND job.binding_id > bindings.binding_id
+                 ORDER BY job.binding_id LIMIT 1)
+          FROM bindings WHERE bindings.binding_id IS NOT NULL)
+    SELECT bindings.binding_id FROM bindings WHERE bindings.binding_id IS NOT NULL
 $fn$;
 
 -- Jobs that our own worker may take, with what it needs to decide about each. Bindings take turns: the first job of
@@ -22,38 +26,45 @@ $fn$;
 -- was full a moment ago. It reads two index entries for each binding with pending jobs, and at most p_limit jobs of at
 -- most p_limit bindings.
 CREATE OR REPLACE FUNCTION forebay_r1.due_jobs(p_limit int)
-RETURNS TABLE (id uuid, retries int, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb, stream_id uuid,
-    stream_type text, stream_version int, created timestamptz, workspace uuid, definition uuid, definition_workspace uuid,
-    filter text, input jsonb, workflow_id text)
+RETURNS TABLE (id uuid, retries int, event_id uuid, event_type text, event_data jsonb, event_metadata jsonb,
+    stream_id uuid, stream_type text, stream_version int, created timestamptz, workspace uuid, definition uuid,
+    definition_workspace uuid, filter text, input jsonb, workflow_id text)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
-    WITH b AS MATERIALIZED (
-        SELECT b.*, d.workspace_id AS definition_workspace
-          FROM forebay_r1.bindings_of_pending_jobs() AS w(id)
+    WITH bindings AS MATERIALIZED (
+        SELECT binding.*, definition.workspace_id AS definition_workspace
+          FROM forebay_r1.bindings_of_pending_jobs() AS pending(id)
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.event_binding b WHERE b.id = w.id LIMIT 1) b
-         CROSS JOIN LATERAL (SELECT d.workspace_id FROM forebay.workflow_definition d WHERE d.id = b.workflow_definition_id LIMIT 1) d
-         CROSS JOIN LATERAL (SELECT j.due_at FROM forebay.workflow_queue_job j
-                              WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
-                              ORDER BY j.due_at LIMIT 1) first
-         WHERE b.full_until IS NULL OR b.full_until <= now()
-         ORDER BY first.due_at, b.id LIMIT p_limit),
-    t AS MATERIALIZED (
-        SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at, b.id AS binding_id
-          FROM b
+         CROSS JOIN LATERAL (SELECT * FROM forebay.event_binding binding WHERE binding.id = pending.id LIMIT 1) binding
+         CROSS JOIN LATERAL (SELECT definition.workspace_id
+                               FROM forebay.workflow_definition definition
+                              WHERE definition.id = binding.workflow_definition_id
+                              LIMIT 1) definition
+         CROSS JOIN LATERAL (SELECT job.due_at FROM forebay.workflow_queue_job job
+                              WHERE job.binding_id = binding.id AND job.pending_since IS NOT NULL
+                                AND job.due_at <= now()
+                              ORDER BY job.due_at LIMIT 1) first
+         WHERE binding.full_until IS NULL OR binding.full_until <= now()
+         ORDER BY first.due_at, binding.id LIMIT p_limit),
+    turns AS MATERIALIZED (
+        SELECT job.id, job.workspace_id, job.event_workspace_id, job.due_at, bindings.id AS binding_id
+          FROM bindings
          CROSS JOIN LATERAL (
-            SELECT j.*, row_number() OVER (ORDER BY j.due_at, j.id) AS turn
-              FROM (SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at FROM forebay.workflow_queue_job j
-                     WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
-                     ORDER BY j.due_at, j.id LIMIT p_limit) j) j
-         ORDER BY j.turn, j.due_at, j.id LIMIT p_limit)
-    SELECT p.id, p.retry_count, p.event_id, p.event_type, p.event_data, coalesce(e.event_metadata, '{}'), p.stream_id, p.stream_type,
-           e.stream_version, coalesce(e.created_at, p.created_at), t.workspace_id, b.workflow_definition_id, b.definition_workspace,
-           b.filter, b.input, b.workflow_id
-      FROM t
-      JOIN b ON b.id = t.binding_id
-      JOIN public.workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
-      LEFT JOIN public.domain_events e ON e.id = p.event_id AND e.workspace_id IS NOT DISTINCT FROM t.event_workspace_id
-     ORDER BY t.due_at, t.id
+            SELECT job.*, row_number() OVER (ORDER BY job.due_at, job.id) AS turn
+              FROM (SELECT job.id, job.workspace_id, job.event_workspace_id, job.due_at
+                      FROM forebay.workflow_queue_job job
+                     WHERE job.binding_id = bindings.id AND job.pending_since IS NOT NULL AND job.due_at <= now()
+                     ORDER BY job.due_at, job.id LIMIT p_limit) job) job
+         ORDER BY job.turn, job.due_at, job.id LIMIT p_limit)
+    SELECT projection.id, projection.retry_count, projection.event_id, projection.event_type, projection.event_data,
+           coalesce(event.event_metadata, '{}'), projection.stream_id, projection.stream_type, event.stream_version,
+           coalesce(event.created_at, projection.created_at), turns.workspace_id, bindings.workflow_definition_id,
+           bindings.definition_workspace, bindings.filter, bindings.input, bindings.workflow_id
+      FROM turns
+      JOIN bindings ON bindings.id = turns.binding_id
+      JOIN public.workflow_queue_projection projection ON projection.id = turns.id AND projection.status = 'pending'
+      LEFT JOIN public.domain_events event ON event.id = projection.event_id
+           AND event.workspace_id IS NOT DISTINCT FROM turns.event_workspace_id
+     ORDER BY turns.due_at, turns.id
 $fn$;
 
 -- Claims jobs for our own worker and enqueues their executions, in one transaction: a job that another took meanwhile
@@ -62,76 +73,101 @@ $fn$;
 -- that is run. Answers what became of each: started, skipped, failed, later (its workspace's backlog is full), moved
 -- (another version is published by now: the job is as it was), or lost.
 CREATE OR REPLACE FUNCTION forebay_r1.start_jobs(
-    p_ids uuid[], p_retries int[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[],
-    p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics int,
-    p_step_ms bigint, p_max_backlog int)
+    p_ids uuid[], p_retries int[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[],
+    p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text,
+    p_actor text, p_semantics int, p_step_ms bigint, p_max_backlog int)
 RETURNS TABLE (id uuid, answer text, execution uuid)
 LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $fn$
 #variable_conflict use_column
 DECLARE
-    t record;
+    v_job record;
     taken uuid[];
     moved uuid[];
     begun uuid[];
     later uuid[] := '{}';
 BEGIN
-    SELECT coalesce(array_agg(p.id), '{}') INTO taken FROM (
-        SELECT p.id FROM public.workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
-         WHERE p.status = 'pending' AND p.retry_count = t.retries
-         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED) p;
+    SELECT coalesce(array_agg(locked.id), '{}') INTO taken FROM (
+        SELECT projection.id
+          FROM public.workflow_queue_projection projection
+          JOIN unnest(p_ids, p_retries) AS asked(id, retries) ON asked.id = projection.id
+         WHERE projection.status = 'pending' AND projection.retry_count = asked.retries
+         ORDER BY projection.id FOR UPDATE OF projection SKIP LOCKED) locked;
     -- What was judged by a version that is published no more stays as it is.
-    SELECT coalesce(array_agg(t.id), '{}') INTO moved FROM unnest(p_ids, p_definitions, p_versions) AS t(id, definition, version)
-      JOIN forebay.workflow_definition d ON d.id = t.definition
-     WHERE t.id = ANY (taken) AND t.version IS NOT NULL AND d.published_version IS DISTINCT FROM t.version;
-    taken := ARRAY(SELECT t.id FROM unnest(taken) AS t(id) WHERE NOT t.id = ANY (moved));
+    SELECT coalesce(array_agg(asked.id), '{}')
+      INTO moved
+      FROM unnest(p_ids, p_definitions, p_versions) AS asked(id, definition, version)
+      JOIN forebay.workflow_definition definition ON definition.id = asked.definition
+     WHERE asked.id = ANY (taken) AND asked.version IS NOT NULL
+       AND definition.published_version IS DISTINCT FROM asked.version;
+    taken := ARRAY(SELECT still.id FROM unnest(taken) AS still(id) WHERE NOT still.id = ANY (moved));
     -- Only what begins has an execution.
-    SELECT coalesce(array_agg(t.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS t(id, skip, error)
-     WHERE t.id = ANY (taken) AND NOT t.skip AND t.error IS NULL;
+    SELECT coalesce(array_agg(asked.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS asked(id, skip, error)
+     WHERE asked.id = ANY (taken) AND NOT asked.skip AND asked.error IS NULL;
 
-    FOR t IN
-        WITH s AS MATERIALIZED (
+    FOR v_job IN
+        WITH starts AS MATERIALIZED (
             -- By the job's id: an event's may be another workspace's too, and a platform's workflow runs for both.
-            SELECT u.*, 'event:' || p.id || '/' || u.retries AS key
-              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers, p_workflow_ids)
-                   AS u(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
-              JOIN public.workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
-        a AS MATERIALIZED (
-            SELECT array_agg(s.id) AS ids, array_agg(s.execution) AS executions, array_agg(s.workspace) AS workspaces,
-                   array_agg(s.definition) AS definitions, array_agg(s.input) AS inputs, array_agg(3::smallint) AS priorities,
-                   array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(s.key) AS keys,
-                   array_agg(sha256(convert_to(s.key, 'UTF8'))) AS prints, array_agg(s.trig) AS triggers,
-                   array_agg(s.version) AS versions, array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
-              FROM s HAVING count(*) > 0)
-        SELECT a.ids[e.ord] AS id, e.outcome, e.execution, a.workflow_ids[e.ord] AS workflow_id
-          FROM a CROSS JOIN LATERAL forebay.enqueue_many(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
-               a.none, a.keys, a.prints, a.triggers, a.none, a.versions, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
+            SELECT asked.*, 'event:' || projection.id || '/' || asked.retries AS key
+              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers,
+                          p_workflow_ids)
+                   AS asked(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
+              JOIN public.workflow_queue_projection projection ON projection.id = asked.id
+             WHERE asked.id = ANY (begun)
+             ORDER BY asked.id),
+        batch AS MATERIALIZED (
+            SELECT array_agg(starts.id) AS ids, array_agg(starts.execution) AS executions,
+                   array_agg(starts.workspace) AS workspaces, array_agg(starts.definition) AS definitions,
+                   array_agg(starts.input) AS inputs,
+                   array_agg(forebay.usual_priority()::smallint) AS priorities,
+                   array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(starts.key) AS keys,
+                   array_agg(sha256(convert_to(starts.key, 'UTF8'))) AS prints, array_agg(starts.trig) AS triggers,
+                   array_agg(starts.version) AS versions, array_agg(NULL::uuid) AS nobody,
+                   array_agg(starts.workflow_id) AS workflow_ids
+              FROM starts HAVING count(*) > 0)
+        SELECT batch.ids[started.ord] AS id, started.outcome, started.execution,
+               batch.workflow_ids[started.ord] AS workflow_id
+          FROM batch
+         CROSS JOIN LATERAL forebay.enqueue_many(batch.executions, batch.workspaces, batch.definitions, batch.inputs,
+               batch.priorities, batch.run_at, batch.none, batch.keys, batch.prints, batch.triggers, batch.none,
+               batch.versions, batch.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) started
     LOOP
-        IF t.outcome IN ('accepted', 'existing') THEN
-            PERFORM forebay_r1.take_job(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
-            RETURN QUERY SELECT t.id, 'started', t.execution;
-        ELSIF t.outcome = 'full' THEN
-            later := later || t.id;
-            RETURN QUERY SELECT t.id, 'later', NULL::uuid;
+        IF v_job.outcome IN ('accepted', 'existing') THEN
+            PERFORM forebay_r1.take_job(v_job.id, p_worker, v_job.execution,
+                                        coalesce(v_job.workflow_id, 'execution-' || v_job.execution));
+            RETURN QUERY SELECT v_job.id, 'started', v_job.execution;
+        ELSIF v_job.outcome = 'full' THEN
+            later := later || v_job.id;
+            RETURN QUERY SELECT v_job.id, 'later', NULL::uuid;
         ELSE
-            PERFORM forebay_r1.take_job(t.id, p_worker, gen_random_uuid(), NULL);
-            PERFORM forebay_r1.finish_job(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
-                                                              ELSE 'the definition or its workspace is gone' END, NULL, true);
-            RETURN QUERY SELECT t.id, 'failed', NULL::uuid;
+            PERFORM forebay_r1.take_job(v_job.id, p_worker, gen_random_uuid(), NULL);
+            PERFORM forebay_r1.finish_job(v_job.id, NULL,
+                CASE v_job.outcome WHEN 'draft' THEN 'the definition was never published'
+                                   ELSE 'the definition or its workspace is gone' END,
+                NULL, true);
+            RETURN QUERY SELECT v_job.id, 'failed', NULL::uuid;
         END IF;
     END LOOP;
 
-    FOR t IN SELECT u.id, u.error FROM unnest(p_ids, p_errors) AS u(id, error) WHERE u.id = ANY (taken) AND NOT u.id = ANY (begun) LOOP
-        PERFORM forebay_r1.take_job(t.id, p_worker, gen_random_uuid(), NULL);
-        PERFORM forebay_r1.finish_job(t.id, '{"skipped": true}', t.error, t.error, true);
-        RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
+    FOR v_job IN
+        SELECT asked.id, asked.error
+          FROM unnest(p_ids, p_errors) AS asked(id, error)
+         WHERE asked.id = ANY (taken) AND NOT asked.id = ANY (begun)
+    LOOP
+        PERFORM forebay_r1.take_job(v_job.id, p_worker, gen_random_uuid(), NULL);
+        PERFORM forebay_r1.finish_job(v_job.id, '{"skipped": true}', v_job.error, v_job.error, true);
+        RETURN QUERY SELECT v_job.id, CASE WHEN v_job.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
     END LOOP;
-    RETURN QUERY SELECT u.id, CASE WHEN u.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid FROM unnest(p_ids) AS u(id)
-     WHERE NOT u.id = ANY (taken);
+    RETURN QUERY
+    SELECT asked.id, CASE WHEN asked.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid
+      FROM unnest(p_ids) AS asked(id)
+     WHERE NOT asked.id = ANY (taken);
     -- One row, however many jobs wait behind it. Last, and of what nobody else has: it waits for no lock.
-    UPDATE forebay.event_binding b SET full_until = now() + interval '5 seconds'
-     WHERE b.id = ANY (ARRAY(
-        SELECT b.id FROM forebay.event_binding b
-         WHERE b.id = ANY (ARRAY(SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.id = ANY (later)))
+    UPDATE forebay.event_binding binding SET full_until = now() + interval '5 seconds'
+     WHERE binding.id = ANY (ARRAY(
+        SELECT binding.id FROM forebay.event_binding binding
+         WHERE binding.id = ANY (ARRAY(SELECT job.binding_id
+                                         FROM forebay.workflow_queue_job job
+                                        WHERE job.id = ANY (later)))
            FOR UPDATE SKIP LOCKED));
 END $fn$;
 
@@ -139,29 +175,33 @@ END $fn$;
 CREATE OR REPLACE FUNCTION forebay_r1.take_job(p_id uuid, p_worker text, p_claim uuid, p_workflow_id text) RETURNS void
 LANGUAGE plpgsql AS $fn$
 BEGIN
-    UPDATE public.workflow_queue_projection p
+    UPDATE public.workflow_queue_projection projection
        SET status = 'processing', worker_id = p_worker, claimed_at = now(), workflow_id = p_workflow_id,
            workflow_run_id = CASE WHEN p_workflow_id IS NOT NULL THEN p_claim::text END
-     WHERE p.id = p_id AND p.status = 'pending';
-    UPDATE forebay.workflow_queue_job j SET held = 'ours', claim_id = p_claim, lease_until = NULL WHERE j.id = p_id AND j.held = 'sql';
+     WHERE projection.id = p_id AND projection.status = 'pending';
+    UPDATE forebay.workflow_queue_job job
+       SET held = 'ours', claim_id = p_claim, lease_until = NULL
+     WHERE job.id = p_id AND job.held = 'sql';
 END $fn$;
 
 -- Ends a job that is processing, under the claim it has: failed if there is an error. Answers whether it did. Not to be
 -- tried again unless p_again.
-CREATE OR REPLACE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
+CREATE OR REPLACE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean)
+RETURNS boolean
 LANGUAGE plpgsql AS $fn$
 DECLARE
     ended boolean;
 BEGIN
-    PERFORM set_config('forebay.claim', (SELECT j.claim_id::text FROM forebay.workflow_queue_job j WHERE j.id = p_id), true);
-    UPDATE public.workflow_queue_projection p
+    PERFORM set_config('forebay.claim',
+                       (SELECT job.claim_id::text FROM forebay.workflow_queue_job job WHERE job.id = p_id), true);
+    UPDATE public.workflow_queue_projection projection
        SET status = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END,
            result = CASE WHEN p_error IS NULL THEN p_result END, error_message = p_error, error_stack = p_stack
-     WHERE p.id = p_id AND p.status = 'processing';
+     WHERE projection.id = p_id AND projection.status = 'processing';
     ended := FOUND;
     PERFORM set_config('forebay.claim', '', true);
     IF NOT p_again THEN
-        UPDATE forebay.workflow_queue_job j SET retry_from = NULL WHERE j.id = p_id;
+        UPDATE forebay.workflow_queue_job job SET retry_from = NULL WHERE job.id = p_id;
     END IF;
     RETURN ended;
 END $fn$;
@@ -173,34 +213,42 @@ END $fn$;
 -- to it.
 CREATE OR REPLACE FUNCTION forebay_r1.end_jobs_of(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
-    e record;
+    v_execution record;
     done int := 0;
 BEGIN
-    FOR e IN SELECT x.id, x.status, x.output, x.error, j.id AS job
-               FROM unnest(p_executions) AS t(id) JOIN forebay.workflow_execution x ON x.id = t.id
-               LEFT JOIN forebay.workflow_queue_job j ON j.claim_id = x.id AND j.held = 'ours'
-              WHERE x.completed_at IS NOT NULL ORDER BY x.id
+    FOR v_execution IN
+        SELECT execution.id, execution.status, execution.output, execution.error, job.id AS job
+          FROM unnest(p_executions) AS ended(id) JOIN forebay.workflow_execution execution ON execution.id = ended.id
+          LEFT JOIN forebay.workflow_queue_job job ON job.claim_id = execution.id AND job.held = 'ours'
+         WHERE execution.completed_at IS NOT NULL ORDER BY execution.id
     LOOP
         BEGIN
-            PERFORM 1 FROM public.workflow_queue_projection p WHERE p.id = e.job FOR UPDATE SKIP LOCKED;
-            CONTINUE WHEN NOT FOUND AND EXISTS (SELECT 1 FROM public.workflow_queue_projection p WHERE p.id = e.job);
-            IF e.job IS NOT NULL AND forebay_r1.finish_job(e.job, coalesce(e.output, '{}'),
-                CASE WHEN e.status = 'COMPLETED' THEN NULL
-                     WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
-                     ELSE coalesce(e.error ->> 'message', 'the execution ended ' || e.status) END,
-                CASE WHEN e.status <> 'COMPLETED' THEN forebay_r1.failure_chain(e.id, e.error) END,
-                e.status <> 'CANCELED')
+            PERFORM 1
+              FROM public.workflow_queue_projection projection
+             WHERE projection.id = v_execution.job
+             FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND AND EXISTS (SELECT 1
+                                                  FROM public.workflow_queue_projection projection
+                                                 WHERE projection.id = v_execution.job);
+            IF v_execution.job IS NOT NULL AND forebay_r1.finish_job(
+                v_execution.job, coalesce(v_execution.output, '{}'),
+                CASE WHEN v_execution.status = 'COMPLETED' THEN NULL
+                     WHEN v_execution.status = 'CANCELED' THEN 'the execution was canceled'
+                     ELSE coalesce(v_execution.error ->> 'message', 'the execution ended ' || v_execution.status) END,
+                CASE WHEN v_execution.status <> 'COMPLETED'
+                     THEN forebay_r1.failure_chain(v_execution.id, v_execution.error) END,
+                v_execution.status <> 'CANCELED')
             THEN
                 done := done + 1;
             ELSE
-                RAISE WARNING 'execution % came from an event and its job is not processing', e.id;
+                RAISE WARNING 'execution % came from an event and its job is not processing', v_execution.id;
             END IF;
         EXCEPTION
             WHEN OTHERS THEN
                 IF forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
+                RAISE WARNING 'the job of execution % could not be ended: %', v_execution.id, SQLERRM;
         END;
     END LOOP;
     RETURN done;
@@ -210,15 +258,20 @@ END $fn$;
 -- Locked rows and errors are handled as in end_jobs_of.
 CREATE OR REPLACE FUNCTION forebay_r1.fail_jobs_of_missing(p_executions uuid[]) RETURNS int LANGUAGE plpgsql AS $fn$
 DECLARE
-    t record;
+    v_job record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT j.id, j.claim_id FROM unnest(p_executions) AS missing(id)
-               JOIN forebay.workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours'
-               JOIN public.workflow_queue_projection p ON p.id = j.id ORDER BY j.id FOR UPDATE OF p SKIP LOCKED
+    FOR v_job IN
+        SELECT job.id, job.claim_id FROM unnest(p_executions) AS missing(id)
+          JOIN forebay.workflow_queue_job job ON job.claim_id = missing.id AND job.held = 'ours'
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         ORDER BY job.id
+         FOR UPDATE OF projection SKIP LOCKED
     LOOP
         BEGIN
-            IF forebay_r1.finish_job(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
+            IF forebay_r1.finish_job(v_job.id, NULL,
+                                     'the row of execution ' || v_job.claim_id || ' is missing: somebody deleted it',
+                                     NULL, false) THEN
                 done := done + 1;
             END IF;
         EXCEPTION
@@ -226,29 +279,36 @@ BEGIN
                 IF forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                RAISE WARNING 'the job of execution % could not be ended: %', t.claim_id, SQLERRM;
+                RAISE WARNING 'the job of execution % could not be ended: %', v_job.claim_id, SQLERRM;
         END;
     END LOOP;
     RETURN done;
 END $fn$;
 
 -- The chain of failures of an execution: its own error, then each node that failed, with its earlier attempts.
-CREATE OR REPLACE FUNCTION forebay_r1.failure_chain(p_execution uuid, p_error jsonb) RETURNS text LANGUAGE sql STABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.failure_chain(p_execution uuid, p_error jsonb) RETURNS text
+LANGUAGE sql STABLE AS $fn$
     SELECT left(concat_ws(E'\n',
         (p_error ->> 'type') || coalesce(' at ' || (p_error ->> 'node'), '') || ': ' || (p_error ->> 'message'),
         (SELECT string_agg(
             concat_ws(E'\n',
-                '  node ' || n.node || ', attempt ' || n.attempt || ': ' || concat_ws(': ', n.error ->> 'type', n.error ->> 'message'),
-                (SELECT string_agg('    attempt ' || (a ->> 'attempt') || ' at ' || (a ->> 'at') || ': '
-                                   || concat_ws(': ', a -> 'error' ->> 'type', a -> 'error' ->> 'message'), E'\n')
-                   FROM jsonb_array_elements(CASE jsonb_typeof(n.earlier) WHEN 'array' THEN n.earlier ELSE '[]' END) a)), E'\n' ORDER BY n.seq)
-           FROM forebay.workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
+                '  node ' || node.node || ', attempt ' || node.attempt || ': '
+                    || concat_ws(': ', node.error ->> 'type', node.error ->> 'message'),
+                (SELECT string_agg('    attempt ' || (past ->> 'attempt') || ' at ' || (past ->> 'at') || ': '
+                                   || concat_ws(': ', past -> 'error' ->> 'type', past -> 'error' ->> 'message'),
+                                   E'\n')
+                   FROM jsonb_array_elements(
+                        CASE jsonb_typeof(node.earlier) WHEN 'array' THEN node.earlier ELSE '[]' END) past)),
+            E'\n' ORDER BY node.seq)
+           FROM forebay.workflow_execution_node node
+          WHERE node.execution_id = p_execution AND node.error IS NOT NULL)), 20000)
 $fn$;
 
 -- The types of pending jobs that these stand for (exact, or a prefix: order.*), of one workspace unless that is null.
 -- Hops from type to type within a prefix, at most p_most of them.
 CREATE OR REPLACE FUNCTION forebay_r1.pending_types(p_workspace uuid, p_types text[], p_most int) RETURNS SETOF text
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $fn$
 DECLARE
     v_asked text;
     v_prefix text;
@@ -263,12 +323,15 @@ BEGIN
         v_type := v_prefix;
         FOR step IN 1..p_most LOOP
             IF p_workspace IS NULL THEN
-                v_type := (SELECT j.event_type FROM forebay.workflow_queue_job j
-                            WHERE j.pending_since IS NOT NULL AND j.event_type > v_type ORDER BY j.event_type LIMIT 1);
+                v_type := (SELECT job.event_type FROM forebay.workflow_queue_job job
+                            WHERE job.pending_since IS NOT NULL AND job.event_type > v_type
+                            ORDER BY job.event_type
+                            LIMIT 1);
             ELSE
-                v_type := (SELECT j.event_type FROM forebay.workflow_queue_job j
-                            WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace AND j.event_type > v_type
-                            ORDER BY j.event_type LIMIT 1);
+                v_type := (SELECT job.event_type FROM forebay.workflow_queue_job job
+                            WHERE job.pending_since IS NOT NULL AND job.workspace_id = p_workspace
+                              AND job.event_type > v_type
+                            ORDER BY job.event_type LIMIT 1);
             END IF;
             EXIT WHEN v_type IS NULL OR NOT starts_with(v_type, v_prefix);
             RETURN NEXT v_type;
@@ -280,88 +343,110 @@ END $fn$;
 -- the backlog of other types, and of other workspaces, is not passed.
 -- A range of one type, not equality: only the index by type has that order. With equality, statistics that know one
 -- type alone choose the index by age and filter.
-CREATE OR REPLACE FUNCTION forebay_r1.pending_jobs_of_types(p_workspace uuid, p_types text[], p_limit int) RETURNS SETOF uuid
-LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.pending_jobs_of_types(p_workspace uuid, p_types text[], p_limit int)
+RETURNS SETOF uuid
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+AS $fn$
 BEGIN
     IF p_workspace IS NULL THEN
         RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(NULL, p_types, 1000) AS asked(type)) asked
-         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
-                              WHERE j.pending_since IS NOT NULL
-                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
-                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
+        SELECT pending.id
+          FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(NULL, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT job.id, job.pending_since FROM forebay.workflow_queue_job job
+                              WHERE job.pending_since IS NOT NULL
+                                AND job.event_type >= asked.type COLLATE "C"
+                                AND job.event_type <= asked.type COLLATE "C"
+                              ORDER BY job.event_type, job.pending_since, job.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     ELSE
         RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(p_workspace, p_types, 1000) AS asked(type)) asked
-         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
-                              WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
-                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
-                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
+        SELECT pending.id
+          FROM (SELECT DISTINCT asked.type
+                  FROM forebay_r1.pending_types(p_workspace, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT job.id, job.pending_since FROM forebay.workflow_queue_job job
+                              WHERE job.pending_since IS NOT NULL AND job.workspace_id = p_workspace
+                                AND job.event_type >= asked.type COLLATE "C"
+                                AND job.event_type <= asked.type COLLATE "C"
+                              ORDER BY job.event_type, job.pending_since, job.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     END IF;
 END $fn$;
 
 -- Pending jobs claimed for a worker of the API, the oldest first, until they are 1 MiB together; of one workspace
--- unless that is null, of these types (exact, or a
--- prefix: order.*) and this id unless those are. Each under a claim of its own, which keeps the lease that was asked
--- for.
+-- unless that is null, of these types (exact, or a prefix: order.*) and this id unless those are. Each under a claim of
+-- its own, which keeps the lease that was asked for.
 CREATE OR REPLACE FUNCTION forebay_r1.claim_jobs(
     p_workspace uuid, p_types text[], p_id uuid, p_worker text, p_lease_s int, p_limit int)
 RETURNS TABLE (job public.workflow_queue_projection, workspace_id uuid, claim uuid, lease_until timestamptz)
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 #variable_conflict use_column
 DECLARE
-    t record;
+    v_job record;
     -- More than are asked for: other workers may hold the first ones at this moment.
     v_candidates uuid[] := CASE
         WHEN p_id IS NOT NULL THEN ARRAY[p_id]
-        WHEN p_types IS NOT NULL THEN ARRAY(SELECT forebay_r1.pending_jobs_of_types(p_workspace, p_types, p_limit * 4 + 100)) END;
+        WHEN p_types IS NOT NULL
+        THEN ARRAY(SELECT forebay_r1.pending_jobs_of_types(p_workspace, p_types, p_limit * 4 + 100)) END;
     v_bytes bigint := 0;
 BEGIN
-    FOR t IN
-        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE v_candidates IS NULL AND j.pending_since IS NOT NULL AND p.status = 'pending'
-           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
-         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    FOR v_job IN
+        SELECT projection.id
+          FROM forebay.workflow_queue_job job
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         WHERE v_candidates IS NULL AND job.pending_since IS NOT NULL AND projection.status = 'pending'
+           AND (p_workspace IS NULL OR job.workspace_id = p_workspace)
+         ORDER BY job.pending_since, job.id LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED
     LOOP
-        v_candidates := v_candidates || t.id;
+        v_candidates := v_candidates || v_job.id;
     END LOOP;
-    FOR t IN
-        SELECT p.id, octet_length(p.event_data::text) AS bytes
-          FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE j.id = ANY (v_candidates) AND j.pending_since IS NOT NULL AND p.status = 'pending'
-           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
-           AND (p_types IS NULL OR p.event_type = ANY (p_types)
-                OR EXISTS (SELECT 1 FROM unnest(p_types) AS t(type) WHERE t.type LIKE '%.*' AND starts_with(p.event_type, left(t.type, -1))))
-         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    FOR v_job IN
+        SELECT projection.id, octet_length(projection.event_data::text) AS bytes
+          FROM forebay.workflow_queue_job job JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         WHERE job.id = ANY (v_candidates) AND job.pending_since IS NOT NULL AND projection.status = 'pending'
+           AND (p_workspace IS NULL OR job.workspace_id = p_workspace)
+           AND (p_types IS NULL OR projection.event_type = ANY (p_types)
+                OR EXISTS (SELECT 1
+                             FROM unnest(p_types) AS asked(type)
+                            WHERE asked.type LIKE '%.*' AND starts_with(projection.event_type, left(asked.type, -1))))
+         ORDER BY job.pending_since, job.id LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED
     LOOP
         EXIT WHEN v_bytes > 1048576;
-        v_bytes := v_bytes + coalesce(t.bytes, 0);
-        UPDATE public.workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
-         WHERE p.id = t.id AND p.status = 'pending';
-        UPDATE forebay.workflow_queue_job j
-           SET held = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, j.lease_s),
-               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
-         WHERE j.id = t.id AND j.held = 'sql';
-        RETURN QUERY SELECT p, j.workspace_id, j.claim_id, j.lease_until
-          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id WHERE p.id = t.id;
+        v_bytes := v_bytes + coalesce(v_job.bytes, 0);
+        UPDATE public.workflow_queue_projection projection
+           SET status = 'processing', worker_id = p_worker, claimed_at = now()
+         WHERE projection.id = v_job.id AND projection.status = 'pending';
+        UPDATE forebay.workflow_queue_job job
+           SET held = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, job.lease_s),
+               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, job.lease_s))
+         WHERE job.id = v_job.id AND job.held = 'sql';
+        RETURN QUERY
+        SELECT projection, job.workspace_id, job.claim_id, job.lease_until
+          FROM public.workflow_queue_projection projection
+          JOIN forebay.workflow_queue_job job ON job.id = projection.id
+         WHERE projection.id = v_job.id;
     END LOOP;
 END $fn$;
 
 -- A job as a worker of the API may touch it: locked, of its workspace. Answers how it stands for this claim: held,
 -- ended (by this very claim), lost, or null if there is none. What our own worker holds is never its: the claim there
 -- is the execution's id, which everybody can read.
-CREATE OR REPLACE FUNCTION forebay_r1.job_standing(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.job_standing(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
+LANGUAGE plpgsql AS $fn$
 DECLARE
-    t record;
+    v_job record;
 BEGIN
-    SELECT p.status, j.claim_id, j.held INTO t FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
-     WHERE p.id = p_id AND (p_workspace IS NULL OR j.workspace_id = p_workspace) FOR UPDATE OF p, j;
+    SELECT projection.status, job.claim_id, job.held
+      INTO v_job
+      FROM public.workflow_queue_projection projection
+      JOIN forebay.workflow_queue_job job ON job.id = projection.id
+     WHERE projection.id = p_id AND (p_workspace IS NULL OR job.workspace_id = p_workspace)
+     FOR UPDATE OF projection, job;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim OR t.held = 'ours' THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
+    RETURN CASE WHEN v_job.claim_id IS DISTINCT FROM p_claim OR v_job.held = 'ours' THEN 'lost'
+                WHEN v_job.status = 'processing' THEN 'held'
+                ELSE v_job.status END;
 END $fn$;
 
 -- Keeps a claim of the API for its lease again, or for another this once, and notes what runs it.
@@ -374,14 +459,16 @@ DECLARE
 BEGIN
     IF stands = 'held' THEN
         IF p_workflow_id IS NOT NULL OR p_run_id IS NOT NULL THEN
-            UPDATE public.workflow_queue_projection p
-               SET workflow_id = coalesce(p_workflow_id, p.workflow_id), workflow_run_id = coalesce(p_run_id, p.workflow_run_id)
-             WHERE p.id = p_id AND p.status = 'processing';
+            UPDATE public.workflow_queue_projection projection
+               SET workflow_id = coalesce(p_workflow_id, projection.workflow_id),
+                   workflow_run_id = coalesce(p_run_id, projection.workflow_run_id)
+             WHERE projection.id = p_id AND projection.status = 'processing';
         END IF;
         RETURN QUERY
-        UPDATE forebay.workflow_queue_job j
-           SET lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.claim_lease_s, j.lease_s))
-         WHERE j.id = p_id AND j.held = 'api' AND j.claim_id = p_claim RETURNING 'held', j.lease_until;
+        UPDATE forebay.workflow_queue_job job
+           SET lease_until = clock_timestamp()
+                 + make_interval(secs => coalesce(p_lease_s, job.claim_lease_s, job.lease_s))
+         WHERE job.id = p_id AND job.held = 'api' AND job.claim_id = p_claim RETURNING 'held', job.lease_until;
         RETURN;
     END IF;
     RETURN QUERY SELECT stands, NULL::timestamptz;
@@ -389,7 +476,8 @@ END $fn$;
 
 -- Ends a job that this claim holds. Told twice, the second finds it done.
 CREATE OR REPLACE FUNCTION forebay_r1.end_job(
-    p_id uuid, p_workspace uuid, p_claim uuid, p_result jsonb, p_error text, p_stack text) RETURNS text LANGUAGE plpgsql AS $fn$
+    p_id uuid, p_workspace uuid, p_claim uuid, p_result jsonb, p_error text, p_stack text) RETURNS text
+LANGUAGE plpgsql AS $fn$
 DECLARE
     stands text := forebay_r1.job_standing(p_id, p_workspace, p_claim);
 BEGIN
@@ -408,12 +496,18 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
     done int;
 BEGIN
-    WITH t AS MATERIALIZED (
-        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < forebay.max_job_failures()
-           AND j.retry_from + make_interval(secs => p_waits[p.retry_count]) <= now()
-         ORDER BY j.retry_from LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
-    UPDATE public.workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
+    WITH due AS MATERIALIZED (
+        SELECT projection.id
+          FROM forebay.workflow_queue_job job
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         WHERE job.retry_from <= now() AND projection.status = 'failed'
+           AND projection.retry_count < forebay.max_job_failures()
+           AND job.retry_from + make_interval(secs => p_waits[projection.retry_count]) <= now()
+         ORDER BY job.retry_from LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED)
+    UPDATE public.workflow_queue_projection projection
+       SET status = 'pending'
+      FROM due
+     WHERE projection.id = due.id AND projection.status = 'failed';
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $fn$;
@@ -422,15 +516,20 @@ END $fn$;
 CREATE OR REPLACE FUNCTION forebay_r1.recover_jobs(p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
-    t record;
+    v_job record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT p.id, j.claim_id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-              WHERE j.lease_until < clock_timestamp() AND p.status = 'processing'
-              ORDER BY j.lease_until LIMIT p_limit FOR UPDATE OF p, j SKIP LOCKED
+    FOR v_job IN
+        SELECT projection.id, job.claim_id
+          FROM forebay.workflow_queue_job job
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         WHERE job.lease_until < clock_timestamp() AND projection.status = 'processing'
+         ORDER BY job.lease_until LIMIT p_limit FOR UPDATE OF projection, job SKIP LOCKED
     LOOP
-        PERFORM set_config('forebay.claim', coalesce(t.claim_id::text, ''), true);
-        UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+        PERFORM set_config('forebay.claim', coalesce(v_job.claim_id::text, ''), true);
+        UPDATE public.workflow_queue_projection projection
+           SET status = 'pending'
+         WHERE projection.id = v_job.id AND projection.status = 'processing';
         done := done + 1;
     END LOOP;
     PERFORM set_config('forebay.claim', '', true);
@@ -446,14 +545,19 @@ DECLARE
     done int;
 BEGIN
     WITH gone AS MATERIALIZED (
-        SELECT w.id FROM forebay_r1.bindings_of_pending_jobs() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding b WHERE b.id = w.id)),
-    t AS MATERIALIZED (
-        SELECT j.id FROM gone
-         CROSS JOIN LATERAL (SELECT j.id FROM forebay.workflow_queue_job j
-                              WHERE j.binding_id = gone.id AND j.pending_since IS NOT NULL AND j.due_at IS NOT NULL
-                              LIMIT p_limit FOR UPDATE SKIP LOCKED) j
+        SELECT pending.id
+          FROM forebay_r1.bindings_of_pending_jobs() AS pending(id)
+         WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding binding WHERE binding.id = pending.id)),
+    unbound AS MATERIALIZED (
+        SELECT job.id FROM gone
+         CROSS JOIN LATERAL (SELECT job.id FROM forebay.workflow_queue_job job
+                              WHERE job.binding_id = gone.id AND job.pending_since IS NOT NULL
+                                AND job.due_at IS NOT NULL
+                              LIMIT p_limit FOR UPDATE SKIP LOCKED) job
          LIMIT p_limit)
-    UPDATE forebay.workflow_queue_job j SET due_at = NULL WHERE j.id = ANY (ARRAY(SELECT t.id FROM t)) AND j.due_at IS NOT NULL;
+    UPDATE forebay.workflow_queue_job job
+       SET due_at = NULL
+     WHERE job.id = ANY (ARRAY(SELECT unbound.id FROM unbound)) AND job.due_at IS NOT NULL;
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $fn$;
@@ -464,24 +568,34 @@ END $fn$;
 CREATE OR REPLACE FUNCTION forebay_r1.reconcile_jobs(p_limit int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $fn$
 DECLARE
-    t record;
+    v_job record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT j.id, j.claim_id, e.id AS execution, q.status AS ticket FROM forebay.workflow_queue_job j
-               JOIN public.workflow_queue_projection p ON p.id = j.id AND p.status = 'processing'
-               LEFT JOIN forebay.workflow_execution e ON e.id = j.claim_id
-               -- LIMIT 1: always a primary-key probe, never a scan.
-               LEFT JOIN LATERAL (SELECT q.status FROM forebay.execution_queue q WHERE q.id = j.claim_id LIMIT 1) q ON e.id IS NULL
-              WHERE j.held = 'ours' AND (e.completed_at IS NOT NULL OR e.id IS NULL AND coalesce(q.status IN ('PENDING', 'FAILED'), true))
-              ORDER BY j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    FOR v_job IN
+        SELECT job.id, job.claim_id, execution.id AS execution, item.status AS ticket
+          FROM forebay.workflow_queue_job job
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+               AND projection.status = 'processing'
+          LEFT JOIN forebay.workflow_execution execution ON execution.id = job.claim_id
+          -- LIMIT 1: always a primary-key probe, never a scan.
+          LEFT JOIN LATERAL (SELECT item.status
+                               FROM forebay.execution_queue item
+                              WHERE item.id = job.claim_id
+                              LIMIT 1) item ON execution.id IS NULL
+         WHERE job.held = 'ours'
+           AND (execution.completed_at IS NOT NULL
+                OR execution.id IS NULL AND coalesce(item.status IN ('PENDING', 'FAILED'), true))
+         ORDER BY job.id LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED
     LOOP
-        IF t.execution IS NOT NULL THEN
-            done := done + forebay_r1.end_jobs_of(ARRAY[t.execution]);
-        ELSIF t.ticket = 'FAILED' THEN
-            done := done + forebay_r1.fail_jobs_of_missing(ARRAY[t.claim_id]);
+        IF v_job.execution IS NOT NULL THEN
+            done := done + forebay_r1.end_jobs_of(ARRAY[v_job.execution]);
+        ELSIF v_job.ticket = 'FAILED' THEN
+            done := done + forebay_r1.fail_jobs_of_missing(ARRAY[v_job.claim_id]);
         ELSE
-            PERFORM set_config('forebay.claim', t.claim_id::text, true);
-            UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+            PERFORM set_config('forebay.claim', v_job.claim_id::text, true);
+            UPDATE public.workflow_queue_projection projection
+               SET status = 'pending'
+             WHERE projection.id = v_job.id AND projection.status = 'processing';
             PERFORM set_config('forebay.claim', '', true);
             done := done + 1;
         END IF;
@@ -490,23 +604,29 @@ BEGIN
 END $fn$;
 
 -- The projection as its facts tell it: the first of each stream for what never changes, the last for the rest.
-CREATE OR REPLACE FUNCTION forebay_r1.folded_jobs() RETURNS SETOF public.workflow_queue_projection LANGUAGE sql STABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay_r1.folded_jobs() RETURNS SETOF public.workflow_queue_projection
+LANGUAGE sql STABLE AS $fn$
     SELECT (jsonb_populate_record(NULL::public.workflow_queue_projection,
-        coalesce(jsonb_build_object('event_data', e.event_data), '{}') || a.event_data || z.event_data)).*
-      FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM public.domain_events f
-             WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
-      JOIN public.domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
-      LEFT JOIN LATERAL forebay.event_of((a.event_data ->> 'event_id')::uuid,
-           coalesce((a.event_metadata ->> 'event_workspace_id')::uuid, a.workspace_id),
-           (a.event_data ->> 'stream_id')::uuid, a.event_data ->> 'stream_type', a.event_data ->> 'event_type') e ON true
-     WHERE z.event_type <> 'workflow.queue.retired'
+        coalesce(jsonb_build_object('event_data', event.event_data), '{}') || first.event_data || last.event_data)).*
+      FROM (SELECT DISTINCT ON (fact.stream_id) fact.stream_id, fact.event_type, fact.event_data
+              FROM public.domain_events fact
+             WHERE fact.stream_type = 'workflow_queue' ORDER BY fact.stream_id, fact.stream_version DESC) last
+      JOIN public.domain_events first ON first.stream_id = last.stream_id AND first.stream_type = 'workflow_queue'
+           AND first.stream_version = 1
+      LEFT JOIN LATERAL forebay.event_of((first.event_data ->> 'event_id')::uuid,
+           coalesce((first.event_metadata ->> 'event_workspace_id')::uuid, first.workspace_id),
+           (first.event_data ->> 'stream_id')::uuid, first.event_data ->> 'stream_type',
+           first.event_data ->> 'event_type') event ON true
+     WHERE last.event_type <> 'workflow.queue.retired'
 $fn$;
 
 -- How the table differs from its facts: missing (no row), extra (no facts), changed.
 CREATE OR REPLACE FUNCTION forebay_r1.differing_jobs() RETURNS TABLE (id uuid, how text) LANGUAGE sql STABLE AS $fn$
-    SELECT coalesce(f.id, p.id), CASE WHEN p.id IS NULL THEN 'missing' WHEN f.id IS NULL THEN 'extra' ELSE 'changed' END
-      FROM forebay_r1.folded_jobs() f FULL JOIN public.workflow_queue_projection p ON p.id = f.id
-     WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
+    SELECT coalesce(folded.id, projection.id),
+           CASE WHEN projection.id IS NULL THEN 'missing' WHEN folded.id IS NULL THEN 'extra' ELSE 'changed' END
+      FROM forebay_r1.folded_jobs() folded
+      FULL JOIN public.workflow_queue_projection projection ON projection.id = folded.id
+     WHERE projection.id IS NULL OR folded.id IS NULL OR folded IS DISTINCT FROM projection
 $fn$;
 
 -- Makes the table what its facts say, and answers what that took. Nobody writes meanwhile; only what differs is
@@ -518,22 +638,36 @@ DECLARE
 BEGIN
     LOCK TABLE public.workflow_queue_projection IN SHARE ROW EXCLUSIVE MODE;
     PERFORM set_config('forebay.projection', 'rebuild', true);
-    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM forebay_r1.differing_jobs() d;
-    DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (found.ids);
-    INSERT INTO public.workflow_queue_projection SELECT f.* FROM forebay_r1.folded_jobs() f WHERE f.id = ANY (found.ids);
-    DELETE FROM forebay.workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM public.workflow_queue_projection p WHERE p.id = j.id);
+    SELECT coalesce(array_agg(differing.id), '{}') AS ids, coalesce(array_agg(differing.how), '{}') AS hows
+      INTO found
+      FROM forebay_r1.differing_jobs() differing;
+    DELETE FROM public.workflow_queue_projection projection WHERE projection.id = ANY (found.ids);
+    INSERT INTO public.workflow_queue_projection
+    SELECT folded.* FROM forebay_r1.folded_jobs() folded WHERE folded.id = ANY (found.ids);
+    DELETE FROM forebay.workflow_queue_job job
+     WHERE job.id = ANY (found.ids)
+       AND NOT EXISTS (SELECT 1 FROM public.workflow_queue_projection projection WHERE projection.id = job.id);
     -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
-    INSERT INTO forebay.workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
-    SELECT p.id, p.event_type, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
-           CASE WHEN p.status = 'processing' THEN 'sql' END,
-           CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
-           CASE WHEN p.status = 'failed' AND p.retry_count < forebay.max_job_failures() THEN p.failed_at END
-      FROM public.workflow_queue_projection p
-     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM public.domain_events f
-                          WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
-      LEFT JOIN LATERAL forebay.event_of(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
-           p.stream_id, p.stream_type, p.event_type) e ON true
-     WHERE p.id = ANY (found.ids)
+    INSERT INTO forebay.workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version,
+                                            pending_since, held, lease_until, retry_from)
+    SELECT projection.id, projection.event_type, projection.event_id, event.workspace_id, last.workspace_id,
+           last.stream_version, CASE WHEN projection.status = 'pending' THEN projection.updated_at END,
+           CASE WHEN projection.status = 'processing' THEN 'sql' END,
+           CASE WHEN projection.status = 'processing'
+                THEN greatest(projection.claimed_at, projection.updated_at)
+                     + make_interval(secs => forebay.usual_job_lease_s()) END,
+           CASE WHEN projection.status = 'failed' AND projection.retry_count < forebay.max_job_failures()
+                THEN projection.failed_at END
+      FROM public.workflow_queue_projection projection
+     CROSS JOIN LATERAL (SELECT fact.workspace_id, fact.stream_version, fact.event_metadata
+                           FROM public.domain_events fact
+                          WHERE fact.stream_id = projection.id AND fact.stream_type = 'workflow_queue'
+                          ORDER BY fact.stream_version DESC
+                          LIMIT 1) last
+      LEFT JOIN LATERAL forebay.event_of(projection.event_id,
+           coalesce((last.event_metadata ->> 'event_workspace_id')::uuid, last.workspace_id), projection.stream_id,
+           projection.stream_type, projection.event_type) event ON true
+     WHERE projection.id = ANY (found.ids)
     ON CONFLICT (id) DO NOTHING;
     PERFORM set_config('forebay.projection', '', true);
     RETURN QUERY SELECT * FROM unnest(found.ids, found.hows);

@@ -30,6 +30,7 @@ use crate::definition::{Definition, Edge, MAX_DEPTH};
 use crate::expression::template::push_segment;
 use crate::ids::NodeKey;
 use crate::run::failure::Profiles;
+pub use read::LONGEST_TIMEOUT;
 
 /// The most problems that are told at once.
 pub const MAX_PROBLEMS: usize = 1_000;

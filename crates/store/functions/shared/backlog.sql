@@ -22,10 +22,14 @@ DECLARE
     known record;
 BEGIN
     -- Before anything is read: what arrives later is counted by those who come later.
-    SELECT min(n.n), max(n.n) INTO v_first, v_last
-      FROM (SELECT nextval('forebay.backlog_arrivals') AS n FROM generate_series(1, p_arriving)) n;
-    SELECT b.counted, b.arrivals, b.counted_at INTO known FROM forebay.backlog b WHERE b.workspace_id = p_workspace;
-    IF known.counted_at > clock_timestamp() - interval '1 minute' AND known.counted + v_last - known.arrivals <= p_limit THEN
+    SELECT min(drawn.number), max(drawn.number) INTO v_first, v_last
+      FROM (SELECT nextval('forebay.backlog_arrivals') AS number FROM generate_series(1, p_arriving)) drawn;
+    SELECT backlog.counted, backlog.arrivals, backlog.counted_at
+      INTO known
+      FROM forebay.backlog
+     WHERE backlog.workspace_id = p_workspace;
+    IF known.counted_at > clock_timestamp() - interval '1 minute'
+       AND known.counted + v_last - known.arrivals <= p_limit THEN
         RETURN p_arriving;
     ELSIF known.counted >= p_limit
           AND known.counted_at > clock_timestamp() - make_interval(secs => 0.05 + p_limit / 200000.0) THEN
@@ -33,28 +37,40 @@ BEGIN
     END IF;
     IF p_keep AND p_limit > 10000 THEN
         -- One counts a long line; the others go by what is known, so that it costs no more than one.
-        PERFORM 1 FROM forebay.backlog b WHERE b.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
+        PERFORM 1 FROM forebay.backlog WHERE backlog.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
         IF NOT FOUND AND known.counted IS NOT NULL THEN
             RETURN CASE WHEN known.counted < p_limit THEN p_arriving ELSE 0 END;
         END IF;
     END IF;
     SELECT count(*) INTO v_counted FROM (
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_ready()
+        SELECT 1
+          FROM forebay.execution_queue item
+         WHERE item.shard = v_shard AND item.workspace_id = p_workspace AND item.stage = forebay.stage_ready()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_delayed()
+        SELECT 1
+          FROM forebay.execution_queue item
+         WHERE item.shard = v_shard AND item.workspace_id = p_workspace AND item.stage = forebay.stage_delayed()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_waits_for_key()
+        SELECT 1
+          FROM forebay.execution_queue item
+         WHERE item.shard = v_shard AND item.workspace_id = p_workspace AND item.stage = forebay.stage_waits_for_key()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_waits_for_definition()
+        SELECT 1
+          FROM forebay.execution_queue item
+         WHERE item.shard = v_shard AND item.workspace_id = p_workspace
+           AND item.stage = forebay.stage_waits_for_definition()
         LIMIT p_limit) waiting;
     IF p_keep THEN
         -- This call's own are not among the counted yet. Where less than a thousandth of the limit
         -- is left, that thousandth may arrive all the same before the next count.
-        UPDATE forebay.backlog b
+        UPDATE forebay.backlog
            SET counted = v_counted, counted_at = clock_timestamp(),
                arrivals = v_first - 1
                  + CASE WHEN v_counted < p_limit THEN greatest(p_limit / 1000 - (p_limit - v_counted), 0) ELSE 0 END
-         WHERE b.ctid = (SELECT l.ctid FROM forebay.backlog l WHERE l.workspace_id = p_workspace FOR UPDATE SKIP LOCKED);
+         WHERE backlog.ctid = (SELECT backlog.ctid
+                                 FROM forebay.backlog
+                                WHERE backlog.workspace_id = p_workspace
+                                FOR UPDATE SKIP LOCKED);
     END IF;
     RETURN least(greatest(p_limit - v_counted, 0), p_arriving);
 END $fn$;

@@ -2,34 +2,40 @@
 
 -- The types that a binding of this event may have: its own, and every prefix of it.
 CREATE OR REPLACE FUNCTION forebay.types_of_event(p_type text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $fn$
-    SELECT p_type || coalesce(array_agg(array_to_string(parts[1:n], '.') || '.*'), '{}')
-      FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
+    SELECT p_type || coalesce(array_agg(array_to_string(parts[1:length], '.') || '.*'), '{}')
+      FROM (SELECT string_to_array(p_type, '.') AS parts) split,
+           generate_series(1, least(cardinality(parts) - 1, 16)) length
 $fn$;
 
 -- The binding of an event, if it has one: the workspace's own before the platform's, exact before prefix, the longer
 -- first. One of a deleted workspace binds nothing.
 CREATE OR REPLACE FUNCTION forebay.binding_of(p_type text, p_workspace uuid) RETURNS uuid LANGUAGE sql STABLE AS $fn$
-    SELECT b.id FROM forebay.event_binding b
-     WHERE b.event_type = ANY (forebay.types_of_event(p_type))
-       AND (b.workspace_id IS NULL
-            OR b.workspace_id = p_workspace
-               AND EXISTS (SELECT 1 FROM forebay.workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
-     ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
+    SELECT binding.id FROM forebay.event_binding binding
+     WHERE binding.event_type = ANY (forebay.types_of_event(p_type))
+       AND (binding.workspace_id IS NULL
+            OR binding.workspace_id = p_workspace
+               AND EXISTS (SELECT 1
+                             FROM forebay.workspace
+                            WHERE workspace.id = binding.workspace_id AND workspace.deleted_at IS NULL))
+     ORDER BY binding.workspace_id IS NULL, binding.event_type <> p_type, length(binding.event_type) DESC LIMIT 1
 $fn$;
 
 -- Types that make a job although nobody bound them. Every binding that somebody made goes before these.
-CREATE OR REPLACE FUNCTION forebay.built_in_bindings() RETURNS TABLE (id uuid, event_type text, lease_s int) LANGUAGE sql IMMUTABLE AS $fn$
-    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', 900
+CREATE OR REPLACE FUNCTION forebay.built_in_bindings() RETURNS TABLE (id uuid, event_type text, lease_s int)
+LANGUAGE sql IMMUTABLE AS $fn$
+    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', forebay.usual_job_lease_s()
 $fn$;
 
 -- Does an event of this type and workspace make a job?
 CREATE OR REPLACE FUNCTION forebay.is_bound(p_type text, p_workspace uuid) RETURNS boolean LANGUAGE sql STABLE AS $fn$
-    SELECT forebay.binding_of(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM forebay.built_in_bindings() built WHERE built.event_type = p_type)
+    SELECT forebay.binding_of(p_type, p_workspace) IS NOT NULL
+           OR EXISTS (SELECT 1 FROM forebay.built_in_bindings() built WHERE built.event_type = p_type)
 $fn$;
 
 -- Before an insert: the event notes whether it is bound, so that one that makes no job says so. Runs with its owner's
 -- rights: who may insert an event needs no right on bindings.
-CREATE OR REPLACE FUNCTION forebay.event_bound() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
+CREATE OR REPLACE FUNCTION forebay.event_bound() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 BEGIN
     NEW.bound := forebay.is_bound(NEW.event_type, NEW.workspace_id);
     RETURN NEW;
@@ -37,18 +43,23 @@ END $fn$;
 
 -- Folds one bound event into its job. Without a binding, as of a built-in type, it is a job for workers outside.
 -- Repeatable: an event makes one job.
-CREATE OR REPLACE FUNCTION forebay.make_job(p_event public.domain_events, p_binding uuid) RETURNS void LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay.make_job(p_event public.domain_events, p_binding uuid) RETURNS void
+LANGUAGE plpgsql AS $fn$
 DECLARE
     new_id uuid := gen_random_uuid();
 BEGIN
-    IF EXISTS (SELECT 1 FROM forebay.workflow_queue_job j
-                WHERE j.event_id = p_event.id AND j.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
+    IF EXISTS (SELECT 1 FROM forebay.workflow_queue_job job
+                WHERE job.event_id = p_event.id
+                  AND job.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
         RETURN;
     END IF;
-    INSERT INTO forebay.workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
-    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM forebay.workspace w WHERE w.id = p_event.workspace_id), b.id, 0, coalesce(b.lease_s, 900), now(),
-           CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
-      FROM (SELECT 1) one LEFT JOIN forebay.event_binding b ON b.id = p_binding;
+    INSERT INTO forebay.workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version,
+                                            lease_s, pending_since, due_at)
+    SELECT new_id, p_event.id, p_event.workspace_id,
+           (SELECT workspace.id FROM forebay.workspace WHERE workspace.id = p_event.workspace_id), binding.id, 0,
+           coalesce(binding.lease_s, forebay.usual_job_lease_s()), now(),
+           CASE WHEN binding.workflow_definition_id IS NOT NULL THEN now() END
+      FROM (SELECT 1) one LEFT JOIN forebay.event_binding binding ON binding.id = p_binding;
     INSERT INTO public.workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $fn$;
@@ -64,7 +75,8 @@ $fn$;
 -- and its writer repeats the insert.
 --
 -- Runs with its owner's rights: who may insert an event needs no right on jobs.
-CREATE OR REPLACE FUNCTION forebay.event_added() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
+CREATE OR REPLACE FUNCTION forebay.event_added() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 BEGIN
     IF NOT forebay.is_bound(NEW.event_type, NEW.workspace_id) THEN
         RETURN NULL;
@@ -80,7 +92,8 @@ BEGIN
             IF forebay.is_transient(SQLSTATE) THEN
                 RAISE;
             END IF;
-            UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+            UPDATE public.domain_events
+               SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
              WHERE sequence = NEW.sequence;
     END;
     RETURN NULL;
@@ -95,8 +108,8 @@ BEGIN
     -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged
     -- for those of then.
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
-        SELECT 1 FROM forebay.workflow_execution_ask a
-         WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
+        SELECT 1 FROM forebay.workflow_execution_ask wait
+         WHERE wait.workspace_id = NEW.workspace_id AND wait.event_type = NEW.event_type AND wait.status = 'OPEN') THEN
         INSERT INTO forebay.workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
         PERFORM forebay.notify_change();
     END IF;
@@ -106,10 +119,12 @@ END $fn$;
 -- The queue's own stream is written by the queue: a fact that nobody lived would be rebuilt into a row. The queue
 -- writes facts in a trigger that runs as the owner; a trigger of somebody else, on a temporary table for one, runs as
 -- somebody else. So this one must not run with its owner's rights.
-CREATE OR REPLACE FUNCTION forebay.fact_guard() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $fn$
+CREATE OR REPLACE FUNCTION forebay.fact_guard() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $fn$
 BEGIN
     IF pg_trigger_depth() < 2
-       OR NOT pg_has_role(current_user, (SELECT own.relowner FROM pg_catalog.pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
+       OR NOT pg_has_role(
+           current_user, (SELECT own.relowner FROM pg_catalog.pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
         RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
     END IF;
@@ -131,6 +146,7 @@ RETURNS SETOF public.domain_events LANGUAGE sql STABLE AS $fn$
     SELECT event.* FROM public.domain_events event
      WHERE event.id = p_id AND (p_workspace IS NULL OR event.workspace_id = p_workspace)
      ORDER BY event.workspace_id IS DISTINCT FROM p_workspace,
-              (event.stream_id, event.stream_type, event.event_type) IS DISTINCT FROM (p_stream, p_stream_type, p_type), event.sequence
+              (event.stream_id, event.stream_type, event.event_type) IS DISTINCT FROM (p_stream, p_stream_type, p_type),
+              event.sequence
      LIMIT 1
 $fn$;

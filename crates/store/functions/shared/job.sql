@@ -8,20 +8,24 @@
 --
 -- The triggers run with their owner's rights: who may update a row needs no right on what is beside it.
 
-CREATE OR REPLACE FUNCTION forebay.job_refuse(p_message text, p_hint text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $fn$
+CREATE OR REPLACE FUNCTION forebay.job_refuse(p_message text, p_hint text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $fn$
 BEGIN
-    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '') USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
+    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '')
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
 END $fn$;
 
 -- Why a job of one status cannot have another; null if it can. A status that there is not is the CHECK's to refuse.
-CREATE OR REPLACE FUNCTION forebay.job_illegal(p_from text, p_to text, p_retries int) RETURNS text LANGUAGE sql IMMUTABLE AS $fn$
+CREATE OR REPLACE FUNCTION forebay.job_illegal(p_from text, p_to text, p_retries int) RETURNS text
+LANGUAGE sql IMMUTABLE AS $fn$
     SELECT CASE
         WHEN p_to NOT IN ('pending', 'processing', 'completed', 'failed') THEN NULL
         WHEN p_from = p_to THEN NULL
         WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
         WHEN p_from = 'processing' THEN NULL
         WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < forebay.max_job_failures() THEN NULL
-        WHEN p_from = 'failed' AND p_to = 'pending' THEN 'a job that failed ' || p_retries || ' times is not tried again'
+        WHEN p_from = 'failed' AND p_to = 'pending'
+        THEN 'a job that failed ' || p_retries || ' times is not tried again'
         WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
         WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
         WHEN p_from = 'completed' THEN 'a completed job is final: it cannot become ' || p_to
@@ -31,10 +35,12 @@ $fn$;
 
 -- What kind of transaction of ours this is, if it is one.
 CREATE OR REPLACE FUNCTION forebay.job_mode() RETURNS text LANGUAGE sql STABLE AS $fn$
-    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_ours() THEN current_setting('forebay.projection', true) END
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_ours()
+                THEN current_setting('forebay.projection', true) END
 $fn$;
 
-CREATE OR REPLACE FUNCTION forebay.job_guard() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
+CREATE OR REPLACE FUNCTION forebay.job_guard() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 DECLARE
     v_mode text := forebay.job_mode();
     v_why text;
@@ -61,28 +67,33 @@ BEGIN
         PERFORM forebay.job_refuse(v_why);
     END IF;
     IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
-       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type, NEW.created_at) THEN
+       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type,
+                         NEW.created_at) THEN
         PERFORM forebay.job_refuse('a job''s event does not change');
     END IF;
     IF OLD.status = 'processing' THEN
-        SELECT * INTO v_job FROM forebay.workflow_queue_job j WHERE j.id = OLD.id;
+        SELECT * INTO v_job FROM forebay.workflow_queue_job job WHERE job.id = OLD.id;
         IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
-           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT forebay.is_ours()) THEN
-            PERFORM forebay.job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
+           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true)
+                OR v_job.held = 'ours' AND NOT forebay.is_ours()) THEN
+            PERFORM forebay.job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id),
+                                       'only whoever shows its claim can end it');
         END IF;
     END IF;
     RETURN forebay.job_shaped(OLD, NEW);
 END $fn$;
 
 -- The row after a legal step: what belongs to its new status, and nothing else.
-CREATE OR REPLACE FUNCTION forebay.job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
+CREATE OR REPLACE FUNCTION forebay.job_shaped(
+    p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
 RETURNS public.workflow_queue_projection LANGUAGE plpgsql AS $fn$
 DECLARE
     v_given int := p_new.retry_count;
     v_before public.workflow_queue_projection := p_old;
 BEGIN
     -- Somebody's clock may be ahead; a lease must not last longer for it.
-    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now() ELSE least(p_new.updated_at, now()) END;
+    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now()
+                             ELSE least(p_new.updated_at, now()) END;
     p_new.retry_count := p_old.retry_count;
     IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
         IF p_new.worker_id IS NULL THEN
@@ -119,7 +130,8 @@ BEGIN
             v_before.workflow_run_id := p_new.workflow_run_id;
         END IF;
         IF v_before IS DISTINCT FROM p_new THEN
-            PERFORM forebay.job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
+            PERFORM forebay.job_refuse(format('a %s job cannot be changed', p_new.status),
+                                       'its heartbeat is updated_at');
         END IF;
     END IF;
     IF v_given <> p_old.retry_count THEN
@@ -129,7 +141,8 @@ BEGIN
 END $fn$;
 
 -- After a step: what is ours beside the row, and the fact.
-CREATE OR REPLACE FUNCTION forebay.job_moved() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
+CREATE OR REPLACE FUNCTION forebay.job_moved() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $fn$
 DECLARE
     v_fact text;
     v_job forebay.workflow_queue_job;
@@ -145,21 +158,21 @@ BEGIN
         WHEN NEW.status = 'pending' THEN CASE OLD.status WHEN 'failed' THEN 'retried' ELSE 'recovered' END
         ELSE NEW.status END;
     IF TG_OP = 'DELETE' THEN
-        DELETE FROM forebay.workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
+        DELETE FROM forebay.workflow_queue_job job WHERE job.id = OLD.id RETURNING * INTO v_job;
         v_job.version := coalesce(v_job.version, 0) + 1;
         PERFORM forebay.job_fact(OLD, v_fact, v_job);
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
         -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says
-        -- which event it means:
-        -- the first with its id, stream and type.
-        INSERT INTO forebay.workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
+        -- which event it means: the first with its id, stream and type.
+        INSERT INTO forebay.workflow_queue_job AS job (id, event_type, version, pending_since, event_id,
+                                                       event_workspace_id, workspace_id)
         SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
           FROM (SELECT 1) one
           LEFT JOIN forebay.event_of(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
           LEFT JOIN forebay.workspace ON workspace.id = event.workspace_id
-        ON CONFLICT (id) DO UPDATE SET version = j.version + 1, event_type = excluded.event_type
+        ON CONFLICT (id) DO UPDATE SET version = job.version + 1, event_type = excluded.event_type
         RETURNING * INTO v_job;
     ELSE
         v_job := forebay.job_beside(OLD, NEW);
@@ -169,45 +182,56 @@ BEGIN
 END $fn$;
 
 -- What is ours beside a row that was changed. A claim is plain SQL's until a function of ours says otherwise.
-CREATE OR REPLACE FUNCTION forebay.job_beside(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
+CREATE OR REPLACE FUNCTION forebay.job_beside(
+    p_old public.workflow_queue_projection, p_new public.workflow_queue_projection)
 RETURNS forebay.workflow_queue_job LANGUAGE plpgsql AS $fn$
 DECLARE
     v_job forebay.workflow_queue_job;
 BEGIN
     IF p_new.status = 'processing' THEN
-        UPDATE forebay.workflow_queue_job j
-           SET version = j.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(j.held, 'sql'),
-               lease_until = CASE WHEN coalesce(j.held, 'sql') = 'sql'
-                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => j.lease_s)
-                                  ELSE j.lease_until END
-         WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(job.held, 'sql'),
+               lease_until = CASE WHEN coalesce(job.held, 'sql') = 'sql'
+                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => job.lease_s)
+                                  ELSE job.lease_until END
+         WHERE job.id = p_new.id RETURNING * INTO v_job;
     ELSIF p_new.status = p_old.status THEN
-        UPDATE forebay.workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1
+         WHERE job.id = p_new.id
+        RETURNING * INTO v_job;
     ELSIF p_new.status = 'pending' THEN
-        UPDATE forebay.workflow_queue_job j
-           SET version = j.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL, retry_from = NULL,
-               due_at = (SELECT now() FROM forebay.event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
-         WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL,
+               retry_from = NULL,
+               due_at = (SELECT now()
+                           FROM forebay.event_binding binding
+                          WHERE binding.id = job.binding_id AND binding.workflow_definition_id IS NOT NULL)
+         WHERE job.id = p_new.id RETURNING * INTO v_job;
     ELSE
-        UPDATE forebay.workflow_queue_job j
-           SET version = j.version + 1, held = NULL, lease_until = NULL,
-               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < forebay.max_job_failures() THEN p_new.failed_at END
-         WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1, held = NULL, lease_until = NULL,
+               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < forebay.max_job_failures()
+                                 THEN p_new.failed_at END
+         WHERE job.id = p_new.id RETURNING * INTO v_job;
     END IF;
     RETURN v_job;
 END $fn$;
 
 -- The fact of a step, with every column that can change. The first also has what cannot, but for the payload, which is
 -- its event's. An event's workspace that did not exist is not the fact's, and is noted beside.
-CREATE OR REPLACE FUNCTION forebay.job_fact(p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job)
+CREATE OR REPLACE FUNCTION forebay.job_fact(
+    p_row public.workflow_queue_projection, p_fact text, p_job forebay.workflow_queue_job)
 RETURNS void LANGUAGE plpgsql AS $fn$
 BEGIN
-    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data,
+                                      event_metadata)
     SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
            CASE WHEN p_job.version > 1
                 THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
-                WHEN EXISTS (SELECT 1 FROM public.domain_events e
-                              WHERE e.id = p_row.event_id AND e.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
+                WHEN EXISTS (SELECT 1 FROM public.domain_events event
+                              WHERE event.id = p_row.event_id
+                                AND event.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
                 THEN to_jsonb(p_row) - 'event_data'
                 ELSE to_jsonb(p_row) END,
            jsonb_strip_nulls(jsonb_build_object('causation_id', p_row.event_id,
@@ -228,12 +252,17 @@ BEGIN
            CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
       FROM (SELECT 1) one
       LEFT JOIN LATERAL (
-            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM forebay.workflow_queue_job job WHERE job.id = v_row.id
+            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id
+              FROM forebay.workflow_queue_job job
+             WHERE job.id = v_row.id
             UNION ALL
             (SELECT fact.workspace_id FROM public.domain_events fact
-              WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue' ORDER BY fact.stream_version DESC LIMIT 1)
+              WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue'
+              ORDER BY fact.stream_version DESC
+              LIMIT 1)
             UNION ALL
-            SELECT event.workspace_id FROM forebay.event_of(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
+            SELECT event.workspace_id
+              FROM forebay.event_of(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
             LIMIT 1) found ON true;
     PERFORM forebay.notify_change();
     RETURN NULL;

@@ -8,7 +8,8 @@ BEGIN
     ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), forebay.shard_of(OLD.workspace_id));
     ELSE
-        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), shard) FROM generate_series(0, 63) AS shard;
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), shard)
+          FROM generate_series(0, forebay.shards() - 1) AS shard;
     END IF;
     RETURN NEW;
 END $fn$;

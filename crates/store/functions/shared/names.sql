@@ -5,7 +5,8 @@
 CREATE OR REPLACE FUNCTION forebay.stage_ready() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 0';
 CREATE OR REPLACE FUNCTION forebay.stage_delayed() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 1';
 CREATE OR REPLACE FUNCTION forebay.stage_waits_for_key() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 2';
-CREATE OR REPLACE FUNCTION forebay.stage_waits_for_definition() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 3';
+CREATE OR REPLACE FUNCTION forebay.stage_waits_for_definition() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 3';
 CREATE OR REPLACE FUNCTION forebay.stage_slot() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 5';
 CREATE OR REPLACE FUNCTION forebay.stage_failed() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 9';
 
@@ -14,16 +15,23 @@ CREATE OR REPLACE FUNCTION forebay.stage_failed() RETURNS int LANGUAGE sql IMMUT
 --   lock_shard()       (class, shard)               claims and changes of limits, one at a time in a shard
 --   lock_stream()      (class, hash of a stream)    appends to one stream, one at a time
 --   lock_deliveries()  (class, hash of a workspace) who claims deliveries of a workspace counts them alone
-CREATE OR REPLACE FUNCTION forebay.lock_shard() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $fn$ SELECT hashtext('forebay.shard') $fn$;
-CREATE OR REPLACE FUNCTION forebay.lock_stream() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $fn$ SELECT hashtext('forebay.stream') $fn$;
-CREATE OR REPLACE FUNCTION forebay.lock_deliveries() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $fn$ SELECT hashtext('forebay.deliveries') $fn$;
+CREATE OR REPLACE FUNCTION forebay.lock_shard() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $fn$ SELECT hashtext('forebay.shard') $fn$;
+CREATE OR REPLACE FUNCTION forebay.lock_stream() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $fn$ SELECT hashtext('forebay.stream') $fn$;
+CREATE OR REPLACE FUNCTION forebay.lock_deliveries() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $fn$ SELECT hashtext('forebay.deliveries') $fn$;
 
 -- Rules of the kernel for statements that nobody hands them to: triggers, and forebay.enqueue. A test compares each
 -- with the kernel's.
 CREATE OR REPLACE FUNCTION forebay.semantics() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 3';
-CREATE OR REPLACE FUNCTION forebay.priority_step_ms() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 60000::bigint';
-CREATE OR REPLACE FUNCTION forebay.longest_execution() RETURNS interval LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $fn$ SELECT interval '30 days' $fn$;
+CREATE OR REPLACE FUNCTION forebay.priority_step_ms() RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 60000::bigint';
+CREATE OR REPLACE FUNCTION forebay.longest_execution() RETURNS interval
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $fn$ SELECT interval '30 days' $fn$;
+CREATE OR REPLACE FUNCTION forebay.shards() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 64';
+CREATE OR REPLACE FUNCTION forebay.usual_priority() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 3';
+CREATE OR REPLACE FUNCTION forebay.usual_job_lease_s() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 900';
 CREATE OR REPLACE FUNCTION forebay.max_job_failures() RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 3';
 
 -- Tells whoever follows changes to look. At most one running transaction notifies: NOTIFY takes a lock of the whole

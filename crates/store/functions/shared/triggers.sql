@@ -8,29 +8,32 @@ BEGIN
         SELECT wanted.* FROM (VALUES
             -- A change of a limit waits for the claims of its shard: shared/limit.sql.
             ('forebay.tier', 'fence', 'BEFORE UPDATE OF max_running', 'FOR EACH ROW', 'forebay.fence()'),
-            ('forebay.workspace', 'fence', 'BEFORE UPDATE OF tier, limit_override, paused, deleted_at', 'FOR EACH ROW', 'forebay.fence()'),
-            ('forebay.workflow_definition', 'fence', 'BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at', 'FOR EACH ROW',
+            ('forebay.workspace', 'fence', 'BEFORE UPDATE OF tier, limit_override, paused, deleted_at', 'FOR EACH ROW',
              'forebay.fence()'),
+            ('forebay.workflow_definition', 'fence',
+             'BEFORE UPDATE OF status, concurrency, key_concurrency, deleted_at', 'FOR EACH ROW', 'forebay.fence()'),
             -- An event is bound, folded into its job and noted for who waits for it: shared/event.sql.
-            ('public.domain_events', 'forebay_bound', 'BEFORE INSERT', 'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'')',
-             'forebay.event_bound()'),
-            ('public.domain_events', 'forebay_fold', 'AFTER INSERT', 'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'')',
-             'forebay.event_added()'),
+            ('public.domain_events', 'forebay_bound', 'BEFORE INSERT',
+             'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'')', 'forebay.event_bound()'),
+            ('public.domain_events', 'forebay_fold', 'AFTER INSERT',
+             'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'')', 'forebay.event_added()'),
             ('public.domain_events', 'forebay_waited', 'AFTER INSERT',
-             'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'' AND NEW.workspace_id IS NOT NULL)', 'forebay.event_waited()'),
-            ('public.domain_events', 'forebay_facts', 'BEFORE INSERT', 'FOR EACH ROW WHEN (NEW.stream_type = ''workflow_queue'')',
-             'forebay.fact_guard()'),
+             'FOR EACH ROW WHEN (NEW.stream_type <> ''workflow_queue'' AND NEW.workspace_id IS NOT NULL)',
+             'forebay.event_waited()'),
+            ('public.domain_events', 'forebay_facts', 'BEFORE INSERT',
+             'FOR EACH ROW WHEN (NEW.stream_type = ''workflow_queue'')', 'forebay.fact_guard()'),
             ('public.domain_events', 'forebay_guard',
-             'BEFORE UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata, '
-             'created_at OR DELETE', 'FOR EACH ROW', 'forebay.event_guard()'),
-            ('public.domain_events', 'forebay_truncate', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT', 'forebay.event_guard()'),
+             'BEFORE UPDATE OF id, sequence, workspace_id, stream_id, stream_type, stream_version, event_type, '
+             'event_data, event_metadata, created_at OR DELETE', 'FOR EACH ROW', 'forebay.event_guard()'),
+            ('public.domain_events', 'forebay_truncate', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT',
+             'forebay.event_guard()'),
             -- A job makes only legal steps, each leaves a fact, and each is told: shared/job.sql.
             ('public.workflow_queue_projection', 'forebay_guard', 'BEFORE INSERT OR UPDATE OR DELETE', 'FOR EACH ROW',
              'forebay.job_guard()'),
             ('public.workflow_queue_projection', 'forebay_moved', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW',
              'forebay.job_moved()'),
-            ('public.workflow_queue_projection', 'workflow_queue_projection_logged', 'AFTER INSERT OR UPDATE OR DELETE', 'FOR EACH ROW',
-             'forebay.log_projection()'),
+            ('public.workflow_queue_projection', 'workflow_queue_projection_logged', 'AFTER INSERT OR UPDATE OR DELETE',
+             'FOR EACH ROW', 'forebay.log_projection()'),
             ('public.workflow_queue_projection', 'forebay_truncate', 'BEFORE TRUNCATE', 'FOR EACH STATEMENT',
              'forebay.job_truncate()')) AS wanted(on_table, name, events, for_each, function)
          WHERE NOT EXISTS (SELECT 1 FROM pg_trigger made

@@ -14,11 +14,15 @@ DECLARE
     v_through_key record;
 BEGIN
     WITH keys AS MATERIALIZED (
-        SELECT DISTINCT asked.workspace_id, asked.definition_id, asked.key, forebay.shard_of(asked.workspace_id)::smallint AS shard
-          FROM unnest(p_workspaces, p_definitions, p_keys) AS asked(workspace_id, definition_id, key) WHERE asked.key IS NOT NULL),
+        SELECT DISTINCT asked.workspace_id, asked.definition_id, asked.key,
+               forebay.shard_of(asked.workspace_id)::smallint AS shard
+          FROM unnest(p_workspaces, p_definitions, p_keys) AS asked(workspace_id, definition_id, key)
+         WHERE asked.key IS NOT NULL),
     chosen AS MATERIALIZED (
         SELECT next.id, definition.concurrency IS NOT NULL OR definition.status <> 'ACTIVE' AS limited
-          FROM keys JOIN forebay.workflow_definition definition ON definition.id = keys.definition_id AND definition.deleted_at IS NULL
+          FROM keys
+          JOIN forebay.workflow_definition definition ON definition.id = keys.definition_id
+               AND definition.deleted_at IS NULL
          CROSS JOIN LATERAL (
             SELECT waiting.id FROM forebay.execution_queue waiting
              WHERE waiting.shard = keys.shard AND waiting.workspace_id = keys.workspace_id
@@ -27,7 +31,8 @@ BEGIN
              ORDER BY waiting.rank, waiting.id
              LIMIT greatest(definition.key_concurrency - (
                 SELECT count(*) FROM forebay.execution_queue through
-                 WHERE through.stage IN (forebay.stage_ready(), forebay.stage_waits_for_definition(), forebay.stage_slot())
+                 WHERE through.stage IN (forebay.stage_ready(), forebay.stage_waits_for_definition(),
+                                         forebay.stage_slot())
                    AND through.workspace_id = keys.workspace_id AND through.workflow_definition_id = keys.definition_id
                    AND through.concurrency_key = keys.key), 0)
              FOR UPDATE SKIP LOCKED) next),
@@ -45,10 +50,12 @@ BEGIN
     WITH definitions AS MATERIALIZED (
         SELECT DISTINCT asked.workspace_id, asked.definition_id, forebay.shard_of(asked.workspace_id)::smallint AS shard
           FROM (SELECT given.workspace_id, given.definition_id
-                  FROM unnest(p_workspaces, p_definitions, p_keys) AS given(workspace_id, definition_id, key) WHERE given.key IS NULL
+                  FROM unnest(p_workspaces, p_definitions, p_keys) AS given(workspace_id, definition_id, key)
+                 WHERE given.key IS NULL
                 UNION ALL
                 SELECT passed.workspace_id, passed.definition_id
-                  FROM unnest(v_through_key.workspaces, v_through_key.definitions) AS passed(workspace_id, definition_id)) asked),
+                  FROM unnest(v_through_key.workspaces, v_through_key.definitions)
+                       AS passed(workspace_id, definition_id)) asked),
     chosen AS MATERIALIZED (
         SELECT next.id FROM definitions asked
           JOIN forebay.workflow_definition definition
@@ -56,15 +63,18 @@ BEGIN
          CROSS JOIN LATERAL (
             SELECT waiting.id FROM forebay.execution_queue waiting
              WHERE waiting.shard = asked.shard AND waiting.workspace_id = asked.workspace_id
-               AND waiting.workflow_definition_id = asked.definition_id AND waiting.stage = forebay.stage_waits_for_definition()
+               AND waiting.workflow_definition_id = asked.definition_id
+               AND waiting.stage = forebay.stage_waits_for_definition()
              ORDER BY waiting.rank, waiting.id
              LIMIT CASE WHEN definition.concurrency IS NULL THEN 1000 ELSE greatest(definition.concurrency - (
                 SELECT count(*) FROM forebay.execution_queue through
                  WHERE through.gated AND through.stage IN (forebay.stage_ready(), forebay.stage_slot())
-                   AND through.workspace_id = asked.workspace_id AND through.workflow_definition_id = asked.definition_id) - (
+                   AND through.workspace_id = asked.workspace_id
+                   AND through.workflow_definition_id = asked.definition_id) - (
                 -- Those that took their slot before the limit came.
                 SELECT count(*) FROM forebay.execution_queue holder
-                 WHERE holder.shard = asked.shard AND holder.workspace_id = asked.workspace_id AND holder.stage = forebay.stage_slot()
+                 WHERE holder.shard = asked.shard AND holder.workspace_id = asked.workspace_id
+                   AND holder.stage = forebay.stage_slot()
                    AND holder.workflow_definition_id = asked.definition_id AND NOT holder.gated), 0) END
              FOR UPDATE SKIP LOCKED) next),
     moved AS (

@@ -139,6 +139,17 @@ async fn the_rules_that_the_database_knows_by_itself_are_the_kernels() {
     assert_eq!(world.get::<i32>("SELECT forebay.semantics()", &[]).await, kernel::SEMANTICS);
     assert_eq!(world.get::<i64>("SELECT forebay.priority_step_ms()", &[]).await, kernel::queue::PRIORITY_STEP_MS);
     assert_eq!(world.get::<i32>("SELECT forebay.max_job_failures()", &[]).await, kernel::job::MAX_FAILURES);
+    assert_eq!(world.get::<i32>("SELECT forebay.shards()", &[]).await, i32::from(kernel::ids::SHARDS));
+    let usual = i32::from(kernel::queue::Priority::USUAL.value());
+    assert_eq!(world.get::<i32>("SELECT forebay.usual_priority()", &[]).await, usual);
+    let longest: i32 = world.get("SELECT extract(epoch FROM forebay.longest_execution())::int", &[]).await;
+    assert_eq!(u64::try_from(longest), Ok(kernel::definition::parse::LONGEST_TIMEOUT.as_secs()));
+    let lease: i32 = world.get("SELECT forebay.usual_job_lease_s()", &[]).await;
+    assert_eq!(u64::try_from(lease), Ok(kernel::job::USUAL_LEASE.as_secs()));
+    let defaults = "SELECT string_agg(DISTINCT column_default, ', ') FROM information_schema.columns
+        WHERE table_schema = 'forebay' AND table_name IN ('event_binding', 'workflow_queue_job')
+        AND column_name = 'lease_s'";
+    assert_eq!(world.get::<String>(defaults, &[]).await, lease.to_string());
 }
 
 #[tokio::test]

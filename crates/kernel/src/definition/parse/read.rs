@@ -27,7 +27,7 @@ use crate::webhook::hook;
 use retry::Retry;
 
 /// The longest time that can be set for a node or an execution.
-pub(super) const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How long one attempt at a node may take: it holds what others wait for.
 pub(super) const LONGEST_NODE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub(super) const MAX_NAME_LEN: usize = 128;
