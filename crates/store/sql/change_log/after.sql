@@ -4,29 +4,38 @@
 -- none for it; `last` is the last entry looked at, and `cut` says that there may be more. The cursor's own entry begins
 -- at $8.
 WITH found AS MATERIALIZED (
-    SELECT l.* FROM forebay.change_log l
-     WHERE (l.xid, l.seq) >= ($1::text::xid8, $8::bigint) AND l.xid < $3::text::xid8
-     ORDER BY l.xid, l.seq
+    SELECT entry.* FROM forebay.change_log entry
+     WHERE (entry.xid, entry.seq) >= ($1::text::xid8, $8::bigint) AND entry.xid < $3::text::xid8
+     ORDER BY entry.xid, entry.seq
      LIMIT $7),
 sized AS MATERIALIZED (
-    SELECT f.xid, f.seq, sum(f.bytes) OVER (ORDER BY f.xid, f.seq) - f.bytes AS before
-      FROM (SELECT f.xid, f.seq, CASE WHEN f.topic = ANY ($5) AND ($4::uuid IS NULL OR $4 = ANY (f.workspaces))
-                   THEN coalesce(octet_length(f.record::text), 0) + coalesce(octet_length(f.old_record::text), 0) ELSE 0 END AS bytes
-              FROM found f) f),
-l AS MATERIALIZED (
-    SELECT f.* FROM found f JOIN sized s ON s.xid = f.xid AND s.seq = f.seq WHERE s.before < $9::bigint),
-z AS (
+    SELECT entry.xid, entry.seq, sum(entry.bytes) OVER (ORDER BY entry.xid, entry.seq) - entry.bytes AS before
+      FROM (SELECT entry.xid, entry.seq,
+                   CASE WHEN entry.topic = ANY ($5) AND ($4::uuid IS NULL OR $4 = ANY (entry.workspaces))
+                        THEN coalesce(octet_length(entry.record::text), 0)
+                             + coalesce(octet_length(entry.old_record::text), 0)
+                        ELSE 0 END AS bytes
+              FROM found entry) entry),
+entries AS MATERIALIZED (
+    SELECT entry.*
+      FROM found entry
+      JOIN sized ON sized.xid = entry.xid AND sized.seq = entry.seq
+     WHERE sized.before < $9::bigint),
+looked_at AS (
     SELECT (SELECT count(*) FROM found) >= $7 OR (SELECT count(*) FROM found) > count(*) AS cut,
-           (array_agg(l.xid ORDER BY l.xid DESC, l.seq DESC))[1] AS xid,
-           (array_agg(l.seq ORDER BY l.xid DESC, l.seq DESC))[1] AS seq
-      FROM l)
-SELECT z.cut, z.xid::text AS last_xid, z.seq AS last_seq,
-       c.xid::text AS xid, c.seq, c.at, c.topic, c.op, c.ref, c.workspace_id, c.status, c.record, c.old_record
-  FROM z LEFT JOIN (
-       SELECT l.xid, l.seq + c.n - 1 AS seq, l.at, l.topic, l.op, c.ref, c.workspace_id, l.status, l.record, l.old_record
-         FROM l CROSS JOIN LATERAL unnest(l.refs, l.workspaces) WITH ORDINALITY AS c(ref, workspace_id, n)
-        WHERE (l.xid, l.seq + c.n - 1) > ($1::text::xid8, $2::bigint)
-          AND c.workspace_id IS NOT DISTINCT FROM coalesce($4::uuid, c.workspace_id)
-          AND l.topic = ANY ($5)
-          AND c.ref = coalesce($6::uuid, c.ref)) c ON true
- ORDER BY c.xid, c.seq
+           (array_agg(entries.xid ORDER BY entries.xid DESC, entries.seq DESC))[1] AS xid,
+           (array_agg(entries.seq ORDER BY entries.xid DESC, entries.seq DESC))[1] AS seq
+      FROM entries)
+SELECT looked_at.cut, looked_at.xid::text AS last_xid, looked_at.seq AS last_seq,
+       change.xid::text AS xid, change.seq, change.at, change.topic, change.op, change.ref, change.workspace_id,
+       change.status, change.record, change.old_record
+  FROM looked_at LEFT JOIN (
+       SELECT entries.xid, entries.seq + change.place - 1 AS seq, entries.at, entries.topic, entries.op, change.ref,
+              change.workspace_id, entries.status, entries.record, entries.old_record
+         FROM entries
+        CROSS JOIN LATERAL unnest(entries.refs, entries.workspaces) WITH ORDINALITY AS change(ref, workspace_id, place)
+        WHERE (entries.xid, entries.seq + change.place - 1) > ($1::text::xid8, $2::bigint)
+          AND change.workspace_id IS NOT DISTINCT FROM coalesce($4::uuid, change.workspace_id)
+          AND entries.topic = ANY ($5)
+          AND change.ref = coalesce($6::uuid, change.ref)) change ON true
+ ORDER BY change.xid, change.seq

@@ -1,5 +1,5 @@
 -- Lets go of an error of handling: the event stays and makes no job.
-UPDATE public.domain_events e
+UPDATE public.domain_events event
 SET processing_error = NULL, processing_failed_at = NULL
-WHERE e.sequence = $1::bigint AND e.processing_error IS NOT NULL
-RETURNING e.workspace_id
+WHERE event.sequence = $1::bigint AND event.processing_error IS NOT NULL
+RETURNING event.workspace_id

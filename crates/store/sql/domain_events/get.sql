@@ -1,7 +1,8 @@
 -- The events of an id that this workspace (null: any) may see: a second one means that workspaces share the id.
-SELECT e.id, e.sequence, e.workspace_id, e.stream_id, e.stream_type, e.stream_version, e.event_type, e.event_data, e.event_metadata,
-       e.created_at, e.processing_error, e.processing_failed_at, e.bound
-FROM public.domain_events e
-WHERE e.id = $1::uuid AND ($2::uuid IS NULL OR e.workspace_id = $2)
-ORDER BY e.sequence
+SELECT event.id, event.sequence, event.workspace_id, event.stream_id, event.stream_type, event.stream_version,
+       event.event_type, event.event_data, event.event_metadata, event.created_at, event.processing_error,
+       event.processing_failed_at, event.bound
+FROM public.domain_events event
+WHERE event.id = $1::uuid AND ($2::uuid IS NULL OR event.workspace_id = $2)
+ORDER BY event.sequence
 LIMIT 2

@@ -1,30 +1,44 @@
 -- One ticket with everything `explain` needs: its limits, what they hold now, its place (counted to
 -- a thousand and no further), and a few of those who hold what it waits for.
-SELECT q.id, q.workspace_id, q.workflow_definition_id, q.status, q.stage, q.priority, q.concurrency_key, q.created_at,
-       q.available_at, q.claimed_at, q.dispatched_at, q.attempt_count, q.takeover_count, q.last_error,
-       w.paused AS workspace_paused, w.deleted_at IS NOT NULL AS workspace_deleted,
-       coalesce(w.limit_override, t.max_running) AS workspace_limit,
-       (SELECT count(*)::int FROM forebay.execution_queue r
-         WHERE r.shard = q.shard AND r.workspace_id = q.workspace_id AND r.stage = forebay.stage_slot()) AS workspace_running,
-       d.status AS definition_status, d.concurrency AS definition_limit, d.key_concurrency AS key_limit,
-       coalesce(d.deleted_at IS NOT NULL, true) AS definition_deleted,
-       (SELECT count(*)::int FROM forebay.execution_queue r
-         WHERE r.shard = q.shard AND r.workspace_id = q.workspace_id AND r.stage = forebay.stage_slot()
-           AND r.workflow_definition_id = q.workflow_definition_id) AS definition_running,
-       (SELECT count(*)::int FROM forebay.execution_queue r
-         WHERE r.shard = q.shard AND r.workspace_id = q.workspace_id AND r.stage = forebay.stage_slot()
-           AND r.workflow_definition_id = q.workflow_definition_id AND r.concurrency_key = q.concurrency_key) AS key_running,
-       CASE WHEN q.stage = forebay.stage_ready() THEN (SELECT count(*)::int FROM (
-            SELECT 1 FROM forebay.execution_queue r WHERE r.shard = q.shard AND r.workspace_id = q.workspace_id AND r.stage = forebay.stage_ready()
-               AND (r.rank, r.id) < (q.rank, q.id) LIMIT 1001) x) END AS ahead,
-       ARRAY(SELECT r.id FROM forebay.execution_queue r
-              WHERE r.shard = q.shard AND r.workspace_id = q.workspace_id AND r.stage = forebay.stage_slot()
-                AND CASE q.stage WHEN 0 THEN true WHEN 2 THEN r.workflow_definition_id = q.workflow_definition_id
-                        AND r.concurrency_key = q.concurrency_key WHEN 3 THEN r.workflow_definition_id = q.workflow_definition_id
+SELECT item.id, item.workspace_id, item.workflow_definition_id, item.status, item.stage, item.priority,
+       item.concurrency_key, item.created_at, item.available_at, item.claimed_at, item.dispatched_at,
+       item.attempt_count, item.takeover_count, item.last_error, workspace.paused AS workspace_paused,
+       workspace.deleted_at IS NOT NULL AS workspace_deleted,
+       coalesce(workspace.limit_override, tier.max_running) AS workspace_limit,
+       (SELECT count(*)::int FROM forebay.execution_queue holder
+         WHERE holder.shard = item.shard AND holder.workspace_id = item.workspace_id
+           AND holder.stage = forebay.stage_slot()) AS workspace_running,
+       definition.status AS definition_status, definition.concurrency AS definition_limit,
+       definition.key_concurrency AS key_limit, coalesce(definition.deleted_at IS NOT NULL, true) AS definition_deleted,
+       (SELECT count(*)::int FROM forebay.execution_queue holder
+         WHERE holder.shard = item.shard AND holder.workspace_id = item.workspace_id
+           AND holder.stage = forebay.stage_slot()
+           AND holder.workflow_definition_id = item.workflow_definition_id) AS definition_running,
+       (SELECT count(*)::int FROM forebay.execution_queue holder
+         WHERE holder.shard = item.shard AND holder.workspace_id = item.workspace_id
+           AND holder.stage = forebay.stage_slot()
+           AND holder.workflow_definition_id = item.workflow_definition_id
+           AND holder.concurrency_key = item.concurrency_key) AS key_running,
+       CASE WHEN item.stage = forebay.stage_ready() THEN (SELECT count(*)::int FROM (
+            SELECT 1
+              FROM forebay.execution_queue before
+             WHERE before.shard = item.shard AND before.workspace_id = item.workspace_id
+               AND before.stage = forebay.stage_ready()
+               AND (before.rank, before.id) < (item.rank, item.id) LIMIT 1001) counted) END AS ahead,
+       ARRAY(SELECT holder.id FROM forebay.execution_queue holder
+              WHERE holder.shard = item.shard AND holder.workspace_id = item.workspace_id
+                AND holder.stage = forebay.stage_slot()
+                AND CASE item.stage
+                        WHEN forebay.stage_ready() THEN true
+                        WHEN forebay.stage_waits_for_key()
+                        THEN holder.workflow_definition_id = item.workflow_definition_id
+                             AND holder.concurrency_key = item.concurrency_key
+                        WHEN forebay.stage_waits_for_definition()
+                        THEN holder.workflow_definition_id = item.workflow_definition_id
                         ELSE false END
-              ORDER BY r.claimed_at, r.id LIMIT 5) AS held_by
-  FROM forebay.execution_queue q
-  LEFT JOIN forebay.workspace w ON w.id = q.workspace_id
-  LEFT JOIN forebay.tier t ON t.name = w.tier
-  LEFT JOIN forebay.workflow_definition d ON d.id = q.workflow_definition_id
- WHERE q.id = $1::uuid
+              ORDER BY holder.claimed_at, holder.id LIMIT 5) AS held_by
+  FROM forebay.execution_queue item
+  LEFT JOIN forebay.workspace ON workspace.id = item.workspace_id
+  LEFT JOIN forebay.tier ON tier.name = workspace.tier
+  LEFT JOIN forebay.workflow_definition definition ON definition.id = item.workflow_definition_id
+ WHERE item.id = $1::uuid

@@ -1,16 +1,26 @@
 -- Of these gates ($2 workspaces, $3 definitions) those of anything deleted, and what waits there: to be failed with
 -- the reason, a bounded number.
-SELECT i.id, coalesce(w.deleted_at IS NOT NULL, true) AS workspace_gone, g.def
-  FROM (SELECT DISTINCT u.ws, u.def FROM unnest($2::uuid[], $3::uuid[]) AS u(ws, def)) g
+SELECT waiting.id, coalesce(workspace.deleted_at IS NOT NULL, true) AS workspace_gone, gate.definition_id
+  FROM (SELECT DISTINCT asked.workspace_id, asked.definition_id
+          FROM unnest($2::uuid[], $3::uuid[]) AS asked(workspace_id, definition_id)) gate
   -- LIMIT 1: always a primary-key probe, never a scan.
-  LEFT JOIN LATERAL (SELECT x.id, x.deleted_at FROM forebay.workspace x WHERE x.id = g.ws LIMIT 1) w ON true
-  LEFT JOIN LATERAL (SELECT y.id, y.deleted_at FROM forebay.workflow_definition y WHERE y.id = g.def LIMIT 1) d ON true
+  LEFT JOIN LATERAL (SELECT workspace.id, workspace.deleted_at
+                       FROM forebay.workspace
+                      WHERE workspace.id = gate.workspace_id
+                      LIMIT 1) workspace ON true
+  LEFT JOIN LATERAL (SELECT definition.id, definition.deleted_at
+                       FROM forebay.workflow_definition definition
+                      WHERE definition.id = gate.definition_id
+                      LIMIT 1) definition ON true
  CROSS JOIN LATERAL (
-    SELECT q.id FROM forebay.execution_queue q
-     WHERE q.shard = $1::smallint AND q.workspace_id = g.ws AND q.workflow_definition_id = g.def AND q.stage = forebay.stage_waits_for_definition()
+    SELECT item.id FROM forebay.execution_queue item
+     WHERE item.shard = $1::smallint AND item.workspace_id = gate.workspace_id
+       AND item.workflow_definition_id = gate.definition_id AND item.stage = forebay.stage_waits_for_definition()
     UNION ALL
-    SELECT q.id FROM forebay.execution_queue q
-     WHERE q.shard = $1::smallint AND q.workspace_id = g.ws AND q.workflow_definition_id = g.def AND q.stage = forebay.stage_waits_for_key()
-    LIMIT 500) i
- WHERE w.id IS NULL OR w.deleted_at IS NOT NULL OR d.id IS NULL OR d.deleted_at IS NOT NULL
+    SELECT item.id FROM forebay.execution_queue item
+     WHERE item.shard = $1::smallint AND item.workspace_id = gate.workspace_id
+       AND item.workflow_definition_id = gate.definition_id AND item.stage = forebay.stage_waits_for_key()
+    LIMIT 500) waiting
+ WHERE workspace.id IS NULL OR workspace.deleted_at IS NOT NULL OR definition.id IS NULL
+    OR definition.deleted_at IS NOT NULL
  LIMIT 500

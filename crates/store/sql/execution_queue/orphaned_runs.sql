@@ -1,13 +1,22 @@
 -- Executions of deleted workspaces of a shard that hold a slot and have not been asked to end, a bounded number.
-WITH RECURSIVE hop (ws) AS (
-    (SELECT workspace_id FROM forebay.execution_queue WHERE shard = $1::smallint AND stage = forebay.stage_slot() ORDER BY workspace_id LIMIT 1)
+WITH RECURSIVE hop (workspace_id) AS (
+    (SELECT workspace_id
+       FROM forebay.execution_queue
+      WHERE shard = $1::smallint AND stage = forebay.stage_slot()
+      ORDER BY workspace_id
+      LIMIT 1)
     UNION ALL
-    SELECT (SELECT q.workspace_id FROM forebay.execution_queue q
-             WHERE q.shard = $1::smallint AND q.stage = forebay.stage_slot() AND q.workspace_id > hop.ws ORDER BY q.workspace_id LIMIT 1)
-      FROM hop WHERE hop.ws IS NOT NULL)
-SELECT e.id, e.workspace_id
-  FROM hop JOIN forebay.workspace w ON w.id = hop.ws AND w.deleted_at IS NOT NULL
-  JOIN forebay.execution_queue q ON q.shard = $1::smallint AND q.workspace_id = w.id AND q.stage = forebay.stage_slot()
-  JOIN forebay.workflow_execution e ON e.id = q.id AND e.completed_at IS NULL AND e.cancel_requested_at IS NULL
- ORDER BY e.id
+    SELECT (SELECT item.workspace_id FROM forebay.execution_queue item
+             WHERE item.shard = $1::smallint AND item.stage = forebay.stage_slot()
+               AND item.workspace_id > hop.workspace_id
+             ORDER BY item.workspace_id
+             LIMIT 1)
+      FROM hop WHERE hop.workspace_id IS NOT NULL)
+SELECT execution.id, execution.workspace_id
+  FROM hop JOIN forebay.workspace ON workspace.id = hop.workspace_id AND workspace.deleted_at IS NOT NULL
+  JOIN forebay.execution_queue item ON item.shard = $1::smallint AND item.workspace_id = workspace.id
+       AND item.stage = forebay.stage_slot()
+  JOIN forebay.workflow_execution execution ON execution.id = item.id AND execution.completed_at IS NULL
+       AND execution.cancel_requested_at IS NULL
+ ORDER BY execution.id
  LIMIT 100

@@ -1,11 +1,13 @@
 -- The hook of a definition as its published version has it; its token stays.
-WITH d AS (
-    SELECT d.id, d.workspace_id, v.graph #> '{on,webhook}' AS rule
-    FROM forebay.workflow_definition d
-    JOIN forebay.workflow_definition_version v ON v.id = d.published_version
-    WHERE d.id = $1::uuid),
-gone AS (DELETE FROM forebay.hook h USING d WHERE h.workflow_definition_id = d.id AND d.rule IS NULL)
-INSERT INTO forebay.hook AS h (id, workspace_id, workflow_definition_id, rule)
-SELECT $2::uuid, d.workspace_id, d.id, d.rule FROM d WHERE d.rule IS NOT NULL
+WITH published AS (
+    SELECT definition.id, definition.workspace_id, version.graph #> '{on,webhook}' AS rule
+    FROM forebay.workflow_definition definition
+    JOIN forebay.workflow_definition_version version ON version.id = definition.published_version
+    WHERE definition.id = $1::uuid),
+gone AS (
+    DELETE FROM forebay.hook USING published
+    WHERE hook.workflow_definition_id = published.id AND published.rule IS NULL)
+INSERT INTO forebay.hook (id, workspace_id, workflow_definition_id, rule)
+SELECT $2::uuid, published.workspace_id, published.id, published.rule FROM published WHERE published.rule IS NOT NULL
 ON CONFLICT (workflow_definition_id) DO UPDATE SET rule = excluded.rule, updated_at = clock_timestamp()
-WHERE h.rule <> excluded.rule
+WHERE hook.rule <> excluded.rule

@@ -1,7 +1,7 @@
 -- No token opens it any more.
-UPDATE forebay.hook h
+UPDATE forebay.hook
 SET token_hash = NULL, token_prefix = NULL, previous_hash = NULL, previous_until = NULL, updated_at = clock_timestamp()
-WHERE h.id = $1::uuid
-  AND ($2::uuid IS NULL OR h.workspace_id = $2)
-  AND h.token_hash IS NOT NULL
-RETURNING h.workspace_id
+WHERE hook.id = $1::uuid
+  AND ($2::uuid IS NULL OR hook.workspace_id = $2)
+  AND hook.token_hash IS NOT NULL
+RETURNING hook.workspace_id

@@ -1,2 +1,6 @@
 -- How many schedules of a workspace have not ended, as far as it matters.
-SELECT count(*) FROM (SELECT 1 FROM forebay.schedule s WHERE s.workspace_id = $1::uuid AND s.status <> 'ENDED' LIMIT $2::bigint) s
+SELECT count(*)
+FROM (SELECT 1
+      FROM forebay.schedule
+      WHERE schedule.workspace_id = $1::uuid AND schedule.status <> 'ENDED'
+      LIMIT $2::bigint) counted

@@ -1,5 +1,6 @@
 -- Schedules that ended long ago go, a bounded number.
-DELETE FROM forebay.schedule s
-WHERE s.id IN (SELECT s.id FROM forebay.schedule s
-                WHERE s.status = 'ENDED' AND s.updated_at < now() - make_interval(secs => $1::float8)
-                ORDER BY s.updated_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
+DELETE FROM forebay.schedule
+WHERE schedule.id IN (
+    SELECT schedule.id FROM forebay.schedule
+    WHERE schedule.status = 'ENDED' AND schedule.updated_at < now() - make_interval(secs => $1::float8)
+    ORDER BY schedule.updated_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)

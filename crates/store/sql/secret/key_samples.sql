@@ -1,11 +1,12 @@
 -- One secret of each outer key that seals any: each step of the recursion finds the next key id in the index.
 WITH RECURSIVE known AS (
-    (SELECT s.key_id FROM forebay.secret s ORDER BY s.key_id LIMIT 1)
+    (SELECT secret.key_id FROM forebay.secret ORDER BY secret.key_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT s.key_id FROM forebay.secret s WHERE s.key_id > known.key_id ORDER BY s.key_id LIMIT 1)
+    SELECT (SELECT secret.key_id FROM forebay.secret WHERE secret.key_id > known.key_id ORDER BY secret.key_id LIMIT 1)
     FROM known WHERE known.key_id IS NOT NULL)
-SELECT sample.workspace_id, sample.name, sample.version, sample.value_sealed, sample.key_sealed, sample.key_id, sample.hosts
+SELECT sample.workspace_id, sample.name, sample.version, sample.value_sealed, sample.key_sealed, sample.key_id,
+       sample.hosts
 FROM known
-CROSS JOIN LATERAL (SELECT s.* FROM forebay.secret s WHERE s.key_id = known.key_id LIMIT 1) sample
+CROSS JOIN LATERAL (SELECT secret.* FROM forebay.secret WHERE secret.key_id = known.key_id LIMIT 1) sample
 ORDER BY sample.key_id
 LIMIT $1::bigint

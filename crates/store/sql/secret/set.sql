@@ -2,12 +2,12 @@
 -- deletion comes before this or takes it along; a version that was overtaken changes no row, and neither does a name
 -- too many. $9 says whether the hosts it may be sent to change, $10 which they are then; null for any.
 INSERT INTO forebay.secret (workspace_id, name, version, value_sealed, key_sealed, key_id, created_by, hosts)
-SELECT w.id, $2::text, $3::int, $4::bytea, $5::bytea, $6::text, $7::text, $10::text[]
-FROM forebay.workspace w
-WHERE w.id = $1::uuid
-  AND w.deleted_at IS NULL
-  AND ($3::int > 1 OR (SELECT count(*) FROM forebay.secret s WHERE s.workspace_id = $1::uuid) < $8::bigint)
-FOR SHARE OF w
+SELECT workspace.id, $2::text, $3::int, $4::bytea, $5::bytea, $6::text, $7::text, $10::text[]
+FROM forebay.workspace
+WHERE workspace.id = $1::uuid
+  AND workspace.deleted_at IS NULL
+  AND ($3::int > 1 OR (SELECT count(*) FROM forebay.secret WHERE secret.workspace_id = $1::uuid) < $8::bigint)
+FOR SHARE OF workspace
 ON CONFLICT (workspace_id, name) DO UPDATE
 SET version = EXCLUDED.version,
     value_sealed = EXCLUDED.value_sealed,

@@ -1,9 +1,9 @@
 -- Takes a lease that nobody holds, for at most $3 s. No row: it is taken. Each moment is the
 -- database's, in UTC, so that programs in any language and time zone agree.
-INSERT INTO public.shedlock AS s (name, lock_until, locked_at, locked_by)
+INSERT INTO public.shedlock AS lock (name, lock_until, locked_at, locked_by)
 VALUES ($1::text, timezone('utc', clock_timestamp()) + make_interval(secs => $3::float8),
         timezone('utc', clock_timestamp()), $2::text)
 ON CONFLICT (name) DO UPDATE
 SET lock_until = excluded.lock_until, locked_at = excluded.locked_at, locked_by = excluded.locked_by
-WHERE s.lock_until <= timezone('utc', clock_timestamp())
-RETURNING s.name
+WHERE lock.lock_until <= timezone('utc', clock_timestamp())
+RETURNING lock.name

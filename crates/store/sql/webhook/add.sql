@@ -1,9 +1,9 @@
 -- A webhook of a living workspace that has room for it. The workspace's row is held, so that a deletion comes before
 -- this or takes it along.
 INSERT INTO forebay.webhook (id, workspace_id, url, events, workflow_definition_id, description, created_by)
-SELECT $1::uuid, w.id, $3::text, $4::text[], $5::uuid, $6::text, $7::text
-FROM forebay.workspace w
-WHERE w.id = $2::uuid
-  AND w.deleted_at IS NULL
-  AND (SELECT count(*) FROM forebay.webhook o WHERE o.workspace_id = $2::uuid) < $8::bigint
-FOR SHARE OF w
+SELECT $1::uuid, workspace.id, $3::text, $4::text[], $5::uuid, $6::text, $7::text
+FROM forebay.workspace
+WHERE workspace.id = $2::uuid
+  AND workspace.deleted_at IS NULL
+  AND (SELECT count(*) FROM forebay.webhook known WHERE known.workspace_id = $2::uuid) < $8::bigint
+FOR SHARE OF workspace

@@ -1,9 +1,10 @@
 -- Deliveries of a webhook of a status (null: any), the newest first, before a place; or one of them.
-SELECT d.id, d.webhook_id, d.execution_id, d.event, d.status, d.attempts, d.due_at, d.last_status, d.last_error, d.created_at, d.ended_at
-FROM forebay.webhook_delivery d
-WHERE d.webhook_id = $1::uuid
-  AND ($2::text IS NULL OR d.status = $2)
-  AND ($3::timestamptz IS NULL OR (d.created_at, d.id) < ($3, $4::uuid))
-  AND ($5::uuid IS NULL OR d.id = $5)
-ORDER BY d.created_at DESC, d.id DESC
+SELECT delivery.id, delivery.webhook_id, delivery.execution_id, delivery.event, delivery.status, delivery.attempts,
+       delivery.due_at, delivery.last_status, delivery.last_error, delivery.created_at, delivery.ended_at
+FROM forebay.webhook_delivery delivery
+WHERE delivery.webhook_id = $1::uuid
+  AND ($2::text IS NULL OR delivery.status = $2)
+  AND ($3::timestamptz IS NULL OR (delivery.created_at, delivery.id) < ($3, $4::uuid))
+  AND ($5::uuid IS NULL OR delivery.id = $5)
+ORDER BY delivery.created_at DESC, delivery.id DESC
 LIMIT $6::bigint

@@ -1,19 +1,19 @@
 -- Looks at the next $2 deliveries behind ($3, $4), oldest first, among those made more than $1 s ago; deletes those
 -- that have ended. Answers where to go on; no row: there are no more.
 WITH scanned AS MATERIALIZED (
-    SELECT d.id, d.created_at, d.ended_at
-    FROM forebay.webhook_delivery d
-    WHERE d.created_at < statement_timestamp() - make_interval(secs => $1::float8)
-      AND d.created_at >= coalesce($3::timestamptz, '-infinity')
-      AND (d.created_at, d.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
-    ORDER BY d.created_at, d.id
+    SELECT delivery.id, delivery.created_at, delivery.ended_at
+    FROM forebay.webhook_delivery delivery
+    WHERE delivery.created_at < statement_timestamp() - make_interval(secs => $1::float8)
+      AND delivery.created_at >= coalesce($3::timestamptz, '-infinity')
+      AND (delivery.created_at, delivery.id) > (coalesce($3::timestamptz, '-infinity'), $4::uuid)
+    ORDER BY delivery.created_at, delivery.id
     LIMIT $2::bigint),
 deleted AS (
-    DELETE FROM forebay.webhook_delivery d
-    WHERE d.id = ANY (ARRAY(SELECT s.id FROM scanned s WHERE s.ended_at IS NOT NULL))
-      AND d.ended_at IS NOT NULL
-    RETURNING d.id)
-SELECT s.created_at AS at, s.id, (SELECT count(*) FROM deleted) AS retired
-FROM scanned s
-ORDER BY s.created_at DESC, s.id DESC
+    DELETE FROM forebay.webhook_delivery delivery
+    WHERE delivery.id = ANY (ARRAY(SELECT scanned.id FROM scanned WHERE scanned.ended_at IS NOT NULL))
+      AND delivery.ended_at IS NOT NULL
+    RETURNING delivery.id)
+SELECT scanned.created_at AS at, scanned.id, (SELECT count(*) FROM deleted) AS retired
+FROM scanned
+ORDER BY scanned.created_at DESC, scanned.id DESC
 LIMIT 1

@@ -1,6 +1,6 @@
 -- Pending, delivered or failed -> pending, due now and tried for another day.
-UPDATE forebay.webhook_delivery d
+UPDATE forebay.webhook_delivery delivery
 SET status = 'PENDING', due_at = clock_timestamp(), since = clock_timestamp(), ended_at = NULL
-WHERE d.id = $1::uuid
-  AND d.webhook_id = $2::uuid
-  AND d.status IN ('PENDING', 'DELIVERED', 'FAILED')
+WHERE delivery.id = $1::uuid
+  AND delivery.webhook_id = $2::uuid
+  AND delivery.status IN ('PENDING', 'DELIVERED', 'FAILED')

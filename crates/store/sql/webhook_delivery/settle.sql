@@ -1,9 +1,9 @@
 -- Sending -> delivered, failed, or pending again after so many seconds. Whoever lost the claim changes no row.
-UPDATE forebay.webhook_delivery d
+UPDATE forebay.webhook_delivery delivery
 SET status = $3::text,
     due_at = CASE WHEN $3 = 'PENDING' THEN clock_timestamp() + make_interval(secs => $4::float8) END,
     ended_at = CASE WHEN $3 <> 'PENDING' THEN clock_timestamp() END,
     claim_id = NULL, last_status = $5::int, last_error = $6::text
-WHERE d.id = $1::uuid
-  AND d.status = 'SENDING'
-  AND d.claim_id = $2::uuid
+WHERE delivery.id = $1::uuid
+  AND delivery.status = 'SENDING'
+  AND delivery.claim_id = $2::uuid

@@ -1,11 +1,18 @@
 -- One webhook secret of each outer key that seals any: each step of the recursion finds the next key id in the index.
 WITH RECURSIVE known AS (
-    (SELECT s.key_id FROM forebay.webhook_secret s ORDER BY s.key_id LIMIT 1)
+    (SELECT secret.key_id FROM forebay.webhook_secret secret ORDER BY secret.key_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT s.key_id FROM forebay.webhook_secret s WHERE s.key_id > known.key_id ORDER BY s.key_id LIMIT 1)
+    SELECT (SELECT secret.key_id
+            FROM forebay.webhook_secret secret
+            WHERE secret.key_id > known.key_id
+            ORDER BY secret.key_id
+            LIMIT 1)
     FROM known WHERE known.key_id IS NOT NULL)
 SELECT sample.webhook_id, sample.workspace_id, sample.version, sample.value_sealed, sample.key_sealed, sample.key_id
 FROM known
-CROSS JOIN LATERAL (SELECT s.* FROM forebay.webhook_secret s WHERE s.key_id = known.key_id LIMIT 1) sample
+CROSS JOIN LATERAL (SELECT secret.*
+                    FROM forebay.webhook_secret secret
+                    WHERE secret.key_id = known.key_id
+                    LIMIT 1) sample
 ORDER BY sample.key_id
 LIMIT $1::bigint

@@ -1,6 +1,6 @@
 -- What a webhook's messages are signed with now, the newest first.
-SELECT s.webhook_id, s.workspace_id, s.version, s.value_sealed, s.key_sealed, s.key_id
-FROM forebay.webhook_secret s
-WHERE s.webhook_id = ANY ($1::uuid[])
-  AND coalesce(s.ends_at > clock_timestamp(), true)
-ORDER BY s.webhook_id, s.version DESC
+SELECT secret.webhook_id, secret.workspace_id, secret.version, secret.value_sealed, secret.key_sealed, secret.key_id
+FROM forebay.webhook_secret secret
+WHERE secret.webhook_id = ANY ($1::uuid[])
+  AND coalesce(secret.ends_at > clock_timestamp(), true)
+ORDER BY secret.webhook_id, secret.version DESC

@@ -1,2 +1,5 @@
 -- Serialises new versions of one definition.
-SELECT id FROM forebay.workflow_definition WHERE id = $1::uuid AND workspace_id = $2::uuid AND deleted_at IS NULL FOR UPDATE
+SELECT id
+FROM forebay.workflow_definition
+WHERE id = $1::uuid AND workspace_id = $2::uuid AND deleted_at IS NULL
+FOR UPDATE

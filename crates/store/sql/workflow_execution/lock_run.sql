@@ -1,2 +1,5 @@
 -- One execution of a workspace, locked, and whether a process runs it.
-SELECT status, owner IS NOT NULL AS owned, parent IS NOT NULL AS child FROM forebay.workflow_execution WHERE id = $1::uuid AND workspace_id = $2::uuid FOR UPDATE
+SELECT status, owner IS NOT NULL AS owned, parent IS NOT NULL AS child
+FROM forebay.workflow_execution
+WHERE id = $1::uuid AND workspace_id = $2::uuid
+FOR UPDATE

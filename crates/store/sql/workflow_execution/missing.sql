@@ -1,3 +1,3 @@
 -- Which of these executions have no row.
-SELECT t.id FROM unnest($1::uuid[]) AS t(id)
-WHERE NOT EXISTS (SELECT 1 FROM forebay.workflow_execution e WHERE e.id = t.id)
+SELECT asked.id FROM unnest($1::uuid[]) AS asked(id)
+WHERE NOT EXISTS (SELECT 1 FROM forebay.workflow_execution execution WHERE execution.id = asked.id)

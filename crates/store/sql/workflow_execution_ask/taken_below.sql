@@ -4,8 +4,8 @@ WITH tree AS (
     SELECT $1::uuid AS id
     UNION
     SELECT child.id FROM forebay.workflow_execution child WHERE child.root = $1::uuid AND child.completed_at IS NULL)
-SELECT ask.execution_id AS execution, ask.node, ask.iteration, ask.attempt, ask.status, ask.output, ask.error, ask.answered_by,
-       ask.answered_at
+SELECT ask.execution_id AS execution, ask.node, ask.iteration, ask.attempt, ask.status, ask.output, ask.error,
+       ask.answered_by, ask.answered_at
 FROM tree
 JOIN forebay.workflow_execution_node node ON node.execution_id = tree.id AND node.status = 'RUNNING'
 JOIN forebay.workflow_execution_ask ask

@@ -1,12 +1,13 @@
 -- Tasks of a workspace (null: of all) by id, after one: of a queue, of a status, or some by name.
-SELECT a.id, a.execution_id, a.node, a.iteration, a.attempt, a.workspace_id, a.queue, a.status, a.input, a.opened_at, a.expires_at,
-       a.claim_id, a.worker, a.lease_until, a.claim_lease_s, a.deliveries, a.lost, a.progress, a.outcome, a.output, a.error, a.answered_at
-FROM forebay.workflow_execution_ask a
-WHERE a.kind = 'TASK'
-  AND a.id > $1::uuid
-  AND ($2::uuid IS NULL OR a.workspace_id = $2)
-  AND ($3::text IS NULL OR a.queue = $3)
-  AND ($4::text IS NULL OR a.status = $4)
-  AND ($5::uuid[] IS NULL OR a.id = ANY ($5))
-ORDER BY a.id
+SELECT wait.id, wait.execution_id, wait.node, wait.iteration, wait.attempt, wait.workspace_id, wait.queue, wait.status,
+       wait.input, wait.opened_at, wait.expires_at, wait.claim_id, wait.worker, wait.lease_until, wait.claim_lease_s,
+       wait.deliveries, wait.lost, wait.progress, wait.outcome, wait.output, wait.error, wait.answered_at
+FROM forebay.workflow_execution_ask wait
+WHERE wait.kind = 'TASK'
+  AND wait.id > $1::uuid
+  AND ($2::uuid IS NULL OR wait.workspace_id = $2)
+  AND ($3::text IS NULL OR wait.queue = $3)
+  AND ($4::text IS NULL OR wait.status = $4)
+  AND ($5::uuid[] IS NULL OR wait.id = ANY ($5))
+ORDER BY wait.id
 LIMIT $6::bigint

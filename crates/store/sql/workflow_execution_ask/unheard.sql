@@ -1,12 +1,14 @@
 -- Asks of a run that are over and counted as seen, while their nodes are still open: whoever saw them told nobody, or
 -- is about to. The oldest first.
-SELECT n.node, n.iteration, n.attempt, n.fence, n.input, a.status, a.output, a.error, a.answered_by, a.answered_at
-FROM forebay.workflow_execution_node n
+SELECT node.node, node.iteration, node.attempt, node.fence, node.input, wait.status, wait.output, wait.error,
+       wait.answered_by, wait.answered_at
+FROM forebay.workflow_execution_node node
 CROSS JOIN LATERAL (
-    SELECT * FROM forebay.workflow_execution_ask a
-     WHERE a.execution_id = n.execution_id AND a.node = n.node AND a.iteration = n.iteration AND a.attempt = n.attempt
-       AND a.seen_at IS NOT NULL AND a.status IN ('TAKEN', 'EXPIRED') LIMIT 1) a
-WHERE n.execution_id = $1::uuid
-  AND n.status = 'RUNNING'
-ORDER BY coalesce(a.answered_at, a.expires_at), n.node, n.iteration
+    SELECT * FROM forebay.workflow_execution_ask wait
+     WHERE wait.execution_id = node.execution_id AND wait.node = node.node AND wait.iteration = node.iteration
+       AND wait.attempt = node.attempt AND wait.seen_at IS NOT NULL AND wait.status IN ('TAKEN', 'EXPIRED')
+     LIMIT 1) wait
+WHERE node.execution_id = $1::uuid
+  AND node.status = 'RUNNING'
+ORDER BY coalesce(wait.answered_at, wait.expires_at), node.node, node.iteration
 LIMIT $2::bigint

@@ -1,9 +1,11 @@
 -- What a token is for, and how that stands. Whatever is wrong with it is not found, but that it was used.
-SELECT t.execution_id, t.node, t.iteration, t.workspace_id, t.expires_at, t.used_at IS NOT NULL AS used, e.version_id, d.name AS workflow,
-       a.status, a.input, a.expires_at AS wait_expires_at
-FROM forebay.workflow_execution_token t
-JOIN forebay.workflow_execution e ON e.id = t.execution_id
-LEFT JOIN forebay.workflow_definition d ON d.id = e.workflow_definition_id
-LEFT JOIN forebay.workflow_execution_ask a ON a.execution_id = t.execution_id AND a.node = t.node AND a.iteration = t.iteration
-WHERE t.hash = $1::bytea
-  AND (t.used_at IS NOT NULL OR (t.expires_at > clock_timestamp() AND e.completed_at IS NULL))
+SELECT token.execution_id, token.node, token.iteration, token.workspace_id, token.expires_at,
+       token.used_at IS NOT NULL AS used, execution.version_id, definition.name AS workflow, wait.status, wait.input,
+       wait.expires_at AS wait_expires_at
+FROM forebay.workflow_execution_token token
+JOIN forebay.workflow_execution execution ON execution.id = token.execution_id
+LEFT JOIN forebay.workflow_definition definition ON definition.id = execution.workflow_definition_id
+LEFT JOIN forebay.workflow_execution_ask wait ON wait.execution_id = token.execution_id AND wait.node = token.node
+    AND wait.iteration = token.iteration
+WHERE token.hash = $1::bytea
+  AND (token.used_at IS NOT NULL OR (token.expires_at > clock_timestamp() AND execution.completed_at IS NULL))

@@ -1,6 +1,8 @@
 -- One job, if this workspace (null: any) may see it.
-SELECT p.id, p.event_id, p.event_type, p.event_data, p.stream_id, p.stream_type, p.status, p.worker_id,
-       p.claimed_at, p.workflow_id, p.workflow_run_id, p.completed_at, p.failed_at, p.error_message, p.error_stack, p.retry_count,
-       p.result, p.created_at, p.updated_at, j.workspace_id
-FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
-WHERE p.id = $1::uuid AND ($2::uuid IS NULL OR j.workspace_id = $2)
+SELECT projection.id, projection.event_id, projection.event_type, projection.event_data, projection.stream_id,
+       projection.stream_type, projection.status, projection.worker_id, projection.claimed_at, projection.workflow_id,
+       projection.workflow_run_id, projection.completed_at, projection.failed_at, projection.error_message,
+       projection.error_stack, projection.retry_count, projection.result, projection.created_at, projection.updated_at,
+       job.workspace_id
+FROM public.workflow_queue_projection projection JOIN forebay.workflow_queue_job job ON job.id = projection.id
+WHERE projection.id = $1::uuid AND ($2::uuid IS NULL OR job.workspace_id = $2)

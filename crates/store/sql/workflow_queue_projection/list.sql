@@ -1,11 +1,13 @@
 -- Jobs of all workspaces, the newest first, before a place: of a status, of a type, of a stream.
-SELECT p.id, p.event_id, p.event_type, p.event_data, p.stream_id, p.stream_type, p.status, p.worker_id,
-       p.claimed_at, p.workflow_id, p.workflow_run_id, p.completed_at, p.failed_at, p.error_message, p.error_stack, p.retry_count,
-       p.result, p.created_at, p.updated_at, j.workspace_id
-FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
-WHERE ($1::text IS NULL OR p.status = $1)
-  AND ($2::text IS NULL OR p.event_type = $2)
-  AND ($3::uuid IS NULL OR p.stream_id = $3)
-  AND (p.created_at, p.id) < (coalesce($4::timestamptz, 'infinity'), $5::uuid)
-ORDER BY p.created_at DESC, p.id DESC
+SELECT projection.id, projection.event_id, projection.event_type, projection.event_data, projection.stream_id,
+       projection.stream_type, projection.status, projection.worker_id, projection.claimed_at, projection.workflow_id,
+       projection.workflow_run_id, projection.completed_at, projection.failed_at, projection.error_message,
+       projection.error_stack, projection.retry_count, projection.result, projection.created_at, projection.updated_at,
+       job.workspace_id
+FROM public.workflow_queue_projection projection JOIN forebay.workflow_queue_job job ON job.id = projection.id
+WHERE ($1::text IS NULL OR projection.status = $1)
+  AND ($2::text IS NULL OR projection.event_type = $2)
+  AND ($3::uuid IS NULL OR projection.stream_id = $3)
+  AND (projection.created_at, projection.id) < (coalesce($4::timestamptz, 'infinity'), $5::uuid)
+ORDER BY projection.created_at DESC, projection.id DESC
 LIMIT $6::bigint

@@ -1,6 +1,7 @@
 -- Failed -> pending, by hand. The trigger counts what may be tried again.
-UPDATE public.workflow_queue_projection p
+UPDATE public.workflow_queue_projection projection
 SET status = 'pending'
-FROM forebay.workflow_queue_job j
-WHERE p.id = $1::uuid AND j.id = p.id AND ($2::uuid IS NULL OR j.workspace_id = $2) AND p.status = 'failed' AND p.retry_count < 3
-RETURNING j.workspace_id
+FROM forebay.workflow_queue_job job
+WHERE projection.id = $1::uuid AND job.id = projection.id AND ($2::uuid IS NULL OR job.workspace_id = $2)
+  AND projection.status = 'failed' AND projection.retry_count < forebay.max_job_failures()
+RETURNING job.workspace_id

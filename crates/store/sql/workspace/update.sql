@@ -1,7 +1,10 @@
 -- Changes what a workspace may use. The trigger takes the shard's lock: see functions/claim.sql.
 -- $2 tier, $3 whether the override changes, $4 the override, $5 weight, $6 whether the backlog limit changes, $7 that
 -- limit; null leaves as is. What was counted of the backlog under another limit is forgotten.
-WITH b AS (UPDATE forebay.backlog SET counted_at = '-infinity', counted = 0 WHERE workspace_id = $1::uuid AND ($6::boolean OR $2::text IS NOT NULL))
+WITH forgotten AS (
+    UPDATE forebay.backlog
+    SET counted_at = '-infinity', counted = 0
+    WHERE workspace_id = $1::uuid AND ($6::boolean OR $2::text IS NOT NULL))
 UPDATE forebay.workspace
 SET tier = coalesce($2::text, tier),
     limit_override = CASE WHEN $3::boolean THEN $4::int ELSE limit_override END,

@@ -118,7 +118,7 @@ fn parts(
     [
         ("whose", whose(workspace)),
         ("columns", listed(&query.columns, named)),
-        ("set", listed(set, |column| format!("\"{0}\" = (SELECT s.\"{0}\" FROM s)", column.name))),
+        ("set", listed(set, |column| format!("\"{0}\" = (SELECT body.\"{0}\" FROM body)", column.name))),
         ("where", if terms.is_empty() { "true".to_owned() } else { terms.join(" AND ") }),
         ("order", order(&query.order)),
     ]
@@ -127,13 +127,16 @@ fn parts(
 /// A condition without OR, so that whoever plans it can begin with the workspace's own.
 fn whose(workspace: Option<WorkspaceId>) -> String {
     match workspace {
-        Some(_) => "p.id IN (SELECT j.id FROM forebay.workflow_queue_job j WHERE j.workspace_id = $1::uuid)".to_owned(),
+        Some(_) => {
+            "projection.id IN (SELECT job.id FROM forebay.workflow_queue_job job WHERE job.workspace_id = $1::uuid)"
+                .to_owned()
+        }
         None => "$1::uuid IS NULL".to_owned(),
     }
 }
 
 fn named(column: &Column) -> String {
-    format!("p.\"{}\"", column.name)
+    format!("projection.\"{}\"", column.name)
 }
 
 /// Null is no value: only `IS NULL` holds of it, under NOT neither.
@@ -178,9 +181,9 @@ fn order(steps: &[By]) -> String {
     };
     let mut steps: Vec<String> = steps.iter().map(step).collect();
     if steps.is_empty() {
-        steps.push("p.\"created_at\"".to_owned());
+        steps.push("projection.\"created_at\"".to_owned());
     }
-    steps.push("p.\"id\"".to_owned());
+    steps.push("projection.\"id\"".to_owned());
     steps.join(", ")
 }
 
