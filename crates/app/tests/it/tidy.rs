@@ -11,6 +11,7 @@ mod pages;
 pub(crate) mod repository;
 mod rust;
 mod source_documents;
+mod sql;
 
 use std::collections::{BTreeMap, BTreeSet};
 
