@@ -1351,7 +1351,7 @@ CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS 
      WHERE workspace.id = p_workspace AND workspace.deleted_at IS NULL
 $$;
 
-CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer, p_protocol integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
+CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer, p_protocol integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, put_back boolean, blocked_definitions uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1381,26 +1381,26 @@ BEGIN
             (SELECT number FROM forebay.protocol)
             USING HINT = 'Replace this process by one of the release that the others run.';
     END IF;
-    -- One time for the whole claim: of those it took together, the ids say who was before whom.
+    -- All items of one claim get the same time; their ids keep the order.
     v_now := clock_timestamp();
     RETURN QUERY
     WITH workspaces AS MATERIALIZED (
-        SELECT known.id, known.shard, known.weight, slots.running,
-               coalesce(known.limit_override, tier.max_running) AS max_running,
-               known.paused OR known.deleted_at IS NOT NULL AS closed,
-               CASE WHEN known.paused OR known.deleted_at IS NOT NULL THEN 0
-                    ELSE least(asked.wanted,
-                               coalesce(known.limit_override, tier.max_running) - slots.running) END AS room
-          FROM (SELECT each.id, max(each.wanted) AS wanted
-                  FROM unnest(p_workspaces, p_wanted) AS each(id, wanted)
-                 GROUP BY each.id) asked
+        SELECT workspace.id, workspace.shard, workspace.weight, slots.running,
+               coalesce(workspace.limit_override, tier.max_running) AS max_running,
+               workspace.paused OR workspace.deleted_at IS NOT NULL AS closed,
+               CASE WHEN workspace.paused OR workspace.deleted_at IS NOT NULL THEN 0
+                    ELSE least(request.wanted,
+                               coalesce(workspace.limit_override, tier.max_running) - slots.running) END AS room
+          FROM (SELECT requested.id, max(requested.wanted) AS wanted
+                  FROM unnest(p_workspaces, p_wanted) AS requested(id, wanted)
+                 GROUP BY requested.id) request
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = asked.id LIMIT 1) known
-         CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = known.tier LIMIT 1) tier
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = request.id LIMIT 1) workspace
+         CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = workspace.tier LIMIT 1) tier
          CROSS JOIN LATERAL (SELECT count(*)::int AS running FROM forebay.execution_queue holder
-                              WHERE holder.shard = known.shard AND holder.workspace_id = known.id
+                              WHERE holder.shard = workspace.shard AND holder.workspace_id = workspace.id
                                 AND holder.stage = forebay.stage_slot()) slots
-         WHERE known.shard = ANY (v_shards)),
+         WHERE workspace.shard = ANY (v_shards)),
     candidates AS MATERIALIZED (
         SELECT next.* FROM workspaces CROSS JOIN LATERAL (
             SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id,
@@ -1411,7 +1411,7 @@ BEGIN
                AND ready.stage = forebay.stage_ready()
              ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) next),
     -- A missing definition must not block its workspace's head: its item is claimed, then failed.
-    within_key AS (
+    with_key_room AS (
         SELECT candidate.*, definition.id IS NULL OR definition.deleted_at IS NOT NULL AS gone,
                CASE WHEN definition.deleted_at IS NOT NULL THEN NULL
                     WHEN definition.status <> 'ACTIVE' THEN 0
@@ -1427,7 +1427,8 @@ BEGIN
                   <= coalesce(definition.key_concurrency, 1) AS key_has_room
           FROM candidates candidate
           LEFT JOIN forebay.workflow_definition definition ON definition.id = candidate.definition_id),
-    within_limits AS (
+    -- Items whose key has no room do not use up their definition's limit.
+    with_grant AS (
         SELECT candidate.*, key_has_room AND (
                definition_limit IS NULL
                OR row_number() OVER (PARTITION BY definition_id, key_has_room ORDER BY rank, id)
@@ -1436,11 +1437,11 @@ BEGIN
                         AND holder.stage = forebay.stage_slot()
                         AND holder.workflow_definition_id = candidate.definition_id)
                   <= definition_limit) AS granted
-          FROM within_key candidate),
-    decided AS MATERIALIZED (
+          FROM with_key_room candidate),
+    judged AS MATERIALIZED (
         SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch,
                execution.input, execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
-          FROM within_limits candidate LEFT JOIN LATERAL (
+          FROM with_grant candidate LEFT JOIN LATERAL (
             SELECT pending.id, pending.version_id, pending.owner_epoch, pending.input, pending.trigger,
                    pending.created_at AS accepted_at, pending.trace_context,
                    least(pending.deadline_at, v_now + make_interval(secs => pending.timeout_ms / 1000.0)) AS deadline_at
@@ -1448,71 +1449,72 @@ BEGIN
              WHERE pending.id = candidate.id AND pending.status = 'PENDING' AND pending.semantics <= p_semantics
                AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.gone
                FOR UPDATE SKIP LOCKED) execution ON true),
-    met AS MATERIALIZED (
-        SELECT decided.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
-               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS full_definitions,
+    per_workspace AS MATERIALIZED (
+        SELECT judged.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
+               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS all_blocked_definitions,
                array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room
-                                                         AND NOT gated) AS never_limited,
+                                                         AND NOT gated) AS newly_blocked_definitions,
                bool_or(NOT granted AND (gated OR NOT key_has_room)) AS put_back
-          FROM decided GROUP BY decided.workspace_id),
+          FROM judged GROUP BY judged.workspace_id),
     claimed AS (
         UPDATE forebay.execution_queue queued
            SET stage = forebay.stage_slot(), claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
-               status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED'
+               status = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins)) THEN 'DISPATCHED'
                              ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins))
+               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins))
                                     THEN v_now END,
                gated = queued.gated OR queued.workflow_definition_id = ANY (
-                   ARRAY(SELECT DISTINCT definition_id FROM decided WHERE definition_limit IS NOT NULL))
-         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
+                   ARRAY(SELECT DISTINCT definition_id FROM judged WHERE definition_limit IS NOT NULL))
+         WHERE queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE granted)) AND queued.status = 'PENDING'),
     put_back AS (
         UPDATE forebay.execution_queue queued
            SET gated = true,
-               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id
-                                                          FROM decided
+               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id
+                                                          FROM judged
                                                          WHERE NOT granted AND key_has_room))
                             THEN forebay.stage_waits_for_definition() ELSE forebay.stage_waits_for_key() END
-         WHERE queued.id = ANY (ARRAY(SELECT decided.id
-                                        FROM decided
-                                       WHERE NOT granted AND (decided.gated OR NOT key_has_room)))
+         WHERE queued.id = ANY (ARRAY(SELECT judged.id
+                                        FROM judged
+                                       WHERE NOT granted AND (judged.gated OR NOT key_has_room)))
            AND queued.status = 'PENDING'),
     begun AS (
         UPDATE forebay.workflow_execution execution
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(execution.deadline_at, v_now + make_interval(secs => execution.timeout_ms / 1000.0))
-         WHERE execution.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) AND execution.status = 'PENDING'
+         WHERE execution.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins)) AND execution.status = 'PENDING'
         RETURNING execution.id, execution.workspace_id),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING'
           FROM begun
          HAVING count(*) > 0)
-    SELECT 'item', decided.workspace_id, decided.id, decided.definition_id,
-           coalesce(decided.version_id, waits.version_id), decided.attempt_count, decided.in_doubt, decided.gone,
-           coalesce(waits.semantics > p_semantics, false), decided.begins, decided.owner_epoch + 1, decided.input,
-           decided.trigger, decided.accepted_at, (extract(epoch FROM decided.deadline_at - v_now) * 1000)::bigint,
+    SELECT 'item', judged.workspace_id, judged.id, judged.definition_id,
+           coalesce(judged.version_id, not_begun.version_id), judged.attempt_count, judged.in_doubt, judged.gone,
+           coalesce(not_begun.semantics > p_semantics, false), judged.begins, judged.owner_epoch + 1, judged.input,
+           judged.trigger, judged.accepted_at, (extract(epoch FROM judged.deadline_at - v_now) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
-           coalesce(decided.trace_context, waits.trace_context),
-           (extract(epoch FROM v_now - decided.since) * 1000)::bigint
-      FROM decided LEFT JOIN LATERAL (
+           coalesce(judged.trace_context, not_begun.trace_context),
+           (extract(epoch FROM v_now - judged.since) * 1000)::bigint
+      FROM judged LEFT JOIN LATERAL (
             SELECT execution.version_id, execution.semantics, execution.trace_context
               FROM forebay.workflow_execution execution
-             WHERE execution.id = decided.id AND NOT decided.begins LIMIT 1) waits ON true
-     WHERE decided.granted
+             WHERE execution.id = judged.id AND NOT judged.begins LIMIT 1) not_begun ON true
+     WHERE judged.granted
     UNION ALL
     SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           workspaces.running + coalesce(met.granted, 0), workspaces.max_running,
+           workspaces.running + coalesce(per_workspace.granted, 0), workspaces.max_running,
            NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue ready
                 WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
                   AND ready.stage = forebay.stage_ready()
-                LIMIT 1 + coalesce(met.candidates, 0)) seen) > coalesce(met.candidates, 0),
-           coalesce(met.put_back, false),
-           -- A few that were let through too many are put back by claims alone; when nothing else
-           -- is met, there may be many.
-           CASE WHEN met.granted > 0 THEN met.never_limited ELSE met.full_definitions END,
+                LIMIT 1 + coalesce(per_workspace.candidates, 0)) seen) > coalesce(per_workspace.candidates, 0),
+           coalesce(per_workspace.put_back, false),
+           -- If this claim granted anything, only definitions whose items were never limited before: claims put the
+           -- others back one by one. If it granted nothing, every one: a long backlog may stand in front.
+           CASE WHEN per_workspace.granted > 0 THEN per_workspace.newly_blocked_definitions
+                ELSE per_workspace.all_blocked_definitions END,
            workspaces.weight::int, NULL, NULL
-      FROM workspaces LEFT JOIN met ON met.workspace_id = workspaces.id
+      FROM workspaces LEFT JOIN per_workspace ON per_workspace.workspace_id = workspaces.id
     UNION ALL
     SELECT 'busy', asked.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL

@@ -205,7 +205,7 @@ const LATE_RECORD: (&str, &str) = (
 );
 /// Both ways to the lock: to wait for it, and to ask for several.
 const LOCK: (&str, &str) = ("PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);", "NULL;");
-const TRY_LOCK: (&str, &str) = (" WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard)", "");
+const TRY_LOCK: (&str, &str) = ("WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard)", "");
 const LATE: (&str, &str) = (
     "WITH workspaces AS MATERIALIZED (",
     "WITH late AS MATERIALIZED (SELECT max(pg_advisory_xact_lock(forebay.lock_shard(), shard)::text) AS held FROM unnest(v_shards) AS shard),\n    workspaces AS MATERIALIZED (",
@@ -221,41 +221,45 @@ const OWNED: (&str, &str) = (
     "execution.owner = p_process AND execution.owner_epoch = run.epoch\n              AND execution.status = 'RUNNING'\n              FOR UPDATE",
     "execution.status = 'RUNNING'\n              FOR UPDATE",
 );
-const TAKEN_AGAIN: (&str, &str) = ("attempt = greatest(n.attempt, 1)", "attempt = n.attempt + 1");
+const TAKEN_AGAIN: (&str, &str) = ("attempt = greatest(node.attempt, 1)", "attempt = node.attempt + 1");
 /// Whatever claim is shown, it is taken for the one that holds the job.
 const SHOWN: (&str, &str) = (
     "forebay_r1.job_standing(p_id, p_workspace, p_claim);\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay_r1.finish_job",
-    "forebay_r1.job_standing(p_id, p_workspace, (SELECT j.claim_id FROM forebay.workflow_queue_job j WHERE j.id = p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay_r1.finish_job",
+    "forebay_r1.job_standing(p_id, p_workspace, (SELECT claim_id FROM forebay.workflow_queue_job WHERE id = p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay_r1.finish_job",
 );
-const NOT_OURS: (&str, &str) = (" OR t.held = 'ours' THEN 'lost'", " THEN 'lost'");
-const STILL_PENDING: (&str, &str) =
-    ("WHERE p.status = 'pending' AND p.retry_count = t.retries", "WHERE p.retry_count = t.retries");
+const NOT_OURS: (&str, &str) = (" OR v_job.held = 'ours' THEN 'lost'", " THEN 'lost'");
+const STILL_PENDING: (&str, &str) = (
+    "projection.status = 'pending' AND projection.retry_count = asked.retries",
+    "projection.retry_count = asked.retries",
+);
 const COUNTED_ALREADY: (&str, &str) = (
     "p_new.result := NULL;\n        -- A retry",
     "p_new.result := NULL;\n        p_new.retry_count := p_old.retry_count + CASE p_old.status WHEN 'processing' THEN 1 ELSE 0 END;\n        -- A retry",
 );
 const TOLD: (&str, &str) = ("'{id,event_id,event_type,event_data,", "'{result,id,event_id,event_type,event_data,");
 const STILL_OPEN: (&str, &str) = (
-    "WHEN a.status = 'OPEN' THEN coalesce(v_useless, 'accepted')",
-    "WHEN a.status IN ('OPEN', 'ANSWERED', 'TAKEN') THEN 'accepted'",
+    "WHEN v_wait.status = 'OPEN' THEN coalesce(v_useless, 'accepted')",
+    "WHEN v_wait.status IN ('OPEN', 'ANSWERED', 'TAKEN') THEN 'accepted'",
 );
 const STILL_OPEN_ROW: (&str, &str) = (
     "answered_at = clock_timestamp(), look = false
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';",
+         WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
+           AND wait.status = 'OPEN' AND v_told = 'accepted';",
     "answered_at = clock_timestamp(), look = false, seen_at = NULL
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND v_told = 'accepted';",
+         WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
+           AND v_told = 'accepted';",
 );
-const USED: (&str, &str) = (" WHEN t.used_at IS NOT NULL THEN 'used'", "");
-const SHOWN_CLAIM: (&str, &str) =
-    ("WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives", "WHEN a.status = 'CLAIMED' AND v_lives");
+const USED: (&str, &str) = (" WHEN v_token.used_at IS NOT NULL THEN 'used'", "");
+const SHOWN_CLAIM: (&str, &str) = (
+    "WHEN v_wait.claim_id = p_claim AND v_wait.status = 'CLAIMED' AND v_lives",
+    "WHEN v_wait.status = 'CLAIMED' AND v_lives",
+);
 const SHOWN_CLAIM_ROW: (&str, &str) = (
-    "WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted'",
-    "WHERE a.id = p_task AND a.status = 'CLAIMED' AND v_told = 'accepted'",
+    "WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND wait.claim_id = p_claim AND v_told = 'accepted'",
+    "WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND v_told = 'accepted'",
 );
-const FOUND_CHILD: (&str, &str) = (
-    "AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;",
-    "AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt AND p_definition IS NULL;",
-);
+const FOUND_CHILD: (&str, &str) =
+    ("AND child.parent_attempt = p_attempt;", "AND child.parent_attempt = p_attempt AND p_definition IS NULL;");
 const DISPATCHES: (&str, &str) = ("dispatching = p_dispatches,", "dispatching = p_dispatches AND p_has_room,");
 const TAKES_SHARDS: (&str, &str) = ("IF p_dispatches THEN", "IF p_dispatches AND p_has_room THEN");
 const GRANTED: &str = "WHEN stored.status = 'RUNNING' AND stored.owner = p_process THEN 'granted'";

@@ -57,7 +57,7 @@ pub(crate) struct Dispatcher {
     inbox: mpsc::UnboundedReceiver<Hint>,
     alive: watch::Receiver<Option<Alive>>,
     /// Hears of definitions whose items a claim met and could not start.
-    in_the_way: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
+    blocked_definitions: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
     /// Whether dispatching is this process's to do.
     ours: lease::Turn,
     /// Runs of dead processes that this one has no room for.
@@ -107,7 +107,7 @@ impl Dispatcher {
         starter: Starter,
         inbox: mpsc::UnboundedReceiver<Hint>,
         alive: watch::Receiver<Option<Alive>>,
-        in_the_way: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
+        blocked_definitions: mpsc::UnboundedSender<(WorkspaceId, DefinitionId)>,
         ours: lease::Turn,
         waiting_runs: Arc<AtomicUsize>,
         stop: CancellationToken,
@@ -117,7 +117,7 @@ impl Dispatcher {
             starter,
             inbox,
             alive,
-            in_the_way,
+            blocked_definitions,
             ours,
             waiting_runs,
             stop,
@@ -352,13 +352,13 @@ impl Dispatcher {
     fn note(&mut self, claims: &Claims) {
         for asked in &claims.asked {
             let claimed = claims.items.iter().any(|item| item.workspace == asked.workspace);
-            for definition in &asked.in_the_way {
-                let _stopping = self.in_the_way.send((asked.workspace, *definition));
+            for definition in &asked.blocked_definitions {
+                let _stopping = self.blocked_definitions.send((asked.workspace, *definition));
             }
             // One that stands behind what may not start comes back when that is out of its way. One
             // with room and something ready, of which nothing was to be had, has it locked by
             // somebody: the sweep comes back to it.
-            let goes_on = asked.in_the_way.is_empty() && (claimed || asked.parked);
+            let goes_on = asked.blocked_definitions.is_empty() && (claimed || asked.put_back);
             if goes_on && asked.could_go_on() {
                 self.ring.add(asked.workspace, asked.weight);
             } else {

@@ -217,11 +217,12 @@ impl Parts {
     /// From waiting to claimed.
     fn spawn_dispatcher(&mut self, starter: &Starter) {
         let (poll, stop) = (self.poll(), self.shared.stop.clone());
-        let (in_the_way, met) = mpsc::unbounded_channel();
+        let (blocked_definitions, met) = mpsc::unbounded_channel();
         if let Some(inbox) = self.channels.dispatcher.take() {
             let ours = self.turn(lease::DISPATCH);
             let (alive, waiting) = (self.shared.alive.clone(), Arc::clone(&self.waiting));
-            let dispatcher = Dispatcher::new(starter.clone(), inbox, alive, in_the_way, ours, waiting, stop.clone());
+            let dispatcher =
+                Dispatcher::new(starter.clone(), inbox, alive, blocked_definitions, ours, waiting, stop.clone());
             self.starts.spawn(keep("dispatcher", stop.clone(), dispatcher.run()));
         }
         if self.shared.settings.dispatch.hints {

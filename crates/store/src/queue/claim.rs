@@ -68,9 +68,9 @@ pub struct Asked {
     pub limit: i32,
     pub more: bool,
     /// Something was put back behind its gate.
-    pub parked: bool,
+    pub put_back: bool,
     /// Definitions whose items may not start, and are to be moved out of its way.
-    pub in_the_way: Vec<DefinitionId>,
+    pub blocked_definitions: Vec<DefinitionId>,
     pub weight: i32,
 }
 
@@ -340,14 +340,14 @@ pub(crate) fn trace(stored: Option<&str>, execution: ExecutionId) -> TraceParent
 }
 
 fn asked(row: &Row) -> Result<Asked, Error> {
-    let in_the_way: Option<Vec<Uuid>> = row.try_get("in_the_way")?;
+    let blocked_definitions: Option<Vec<Uuid>> = row.try_get("blocked_definitions")?;
     Ok(Asked {
         workspace: WorkspaceId(row.try_get("workspace")?),
         running: row.try_get("running")?,
         limit: row.try_get("max_running")?,
         more: row.try_get("more")?,
-        parked: row.try_get("parked")?,
-        in_the_way: in_the_way.unwrap_or_default().into_iter().map(DefinitionId).collect(),
+        put_back: row.try_get("put_back")?,
+        blocked_definitions: blocked_definitions.unwrap_or_default().into_iter().map(DefinitionId).collect(),
         weight: row.try_get("weight")?,
     })
 }

@@ -34,7 +34,7 @@ async fn a_tier_runs_as_many_as_it_allows() {
         let claims = world.claim(workspace, 100).await;
         assert_eq!(claims.items.len(), limit, "{tier}");
         let asked = &claims.asked[0];
-        let told = (asked.workspace, asked.running, asked.limit, asked.more, asked.parked, asked.weight);
+        let told = (asked.workspace, asked.running, asked.limit, asked.more, asked.put_back, asked.weight);
         let limit = i32::try_from(limit).expect("small");
         assert_eq!(told, (workspace, limit, limit, true, false, 1), "{tier}");
         assert!(asked.at_capacity());
@@ -129,7 +129,7 @@ async fn what_was_let_through_a_full_gate_is_set_aside_by_the_claim() {
         let accepted = world.accept(&[0; 5].map(|_| keyed(workspace, definition, "k"))).await;
         world.run_sql("UPDATE execution_queue SET stage = 0 WHERE workspace_id = $1", &[&workspace.0]).await;
         let claims = world.claim(workspace, 10).await;
-        assert_eq!((claimed(&claims), claims.asked[0].parked), (accepted[..2].to_vec(), true), "{stages}");
+        assert_eq!((claimed(&claims), claims.asked[0].put_back), (accepted[..2].to_vec(), true), "{stages}");
         assert_eq!(world.stages(workspace).await, stages);
     }
 }
@@ -177,7 +177,7 @@ async fn a_paused_definition_starts_nothing_and_does_not_block_the_others() {
     world.run_sql("UPDATE workflow_definition SET status = 'PAUSED' WHERE id = $1", &[&paused.0]).await;
     let first = world.claim(workspace, 10).await;
     assert_eq!(
-        (first.items.len(), first.asked[0].in_the_way.clone(), first.asked[0].more),
+        (first.items.len(), first.asked[0].blocked_definitions.clone(), first.asked[0].more),
         (0, vec![paused], true),
         "they are to be moved"
     );
@@ -313,7 +313,7 @@ async fn what_a_claim_puts_back_behind_its_key_is_in_nobodys_way() {
     world.accept_many(workspace, open, 50).await;
     let claims = world.claim(workspace, 10).await;
     let asked = &claims.asked[0];
-    assert_eq!((claims.items.len(), asked.parked, asked.more, asked.in_the_way.len()), (9, true, true, 0));
+    assert_eq!((claims.items.len(), asked.put_back, asked.more, asked.blocked_definitions.len()), (9, true, true, 0));
 }
 
 #[tokio::test]
