@@ -15,7 +15,7 @@ mod suspects;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -24,6 +24,7 @@ use kernel::ids::{ExecutionId, ProcessId, WorkspaceId};
 use kernel::queue::Answer;
 use kernel::run::failure::Class;
 use kernel::signals::{events, metrics};
+use parking_lot::Mutex;
 use store::queue::claim::Begun;
 use store::run::{BeginAnswer, End, StoredNode};
 use store::{Error, Store};
@@ -160,7 +161,7 @@ impl Embedded {
 
     /// The runs this process holds, with their epochs.
     pub fn held(&self) -> BTreeMap<ExecutionId, i64> {
-        let runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = self.shared.runs.lock();
         runs.held.iter().map(|(id, held)| (*id, held.epoch)).collect()
     }
 
@@ -171,7 +172,7 @@ impl Embedded {
     }
 
     fn count(&self) -> usize {
-        self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).held.len()
+        self.shared.runs.lock().held.len()
     }
 
     /// Takes up runs that this process owns in the store but does not hold, a few at a time, because
@@ -204,7 +205,7 @@ impl Embedded {
     /// before the slot is freed.
     async fn end_terminated(&self, process: ProcessId, begun: &Begun) {
         let held = {
-            let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut runs = self.shared.runs.lock();
             runs.held.remove(&begun.execution)
         };
         if let Some(held) = held {
@@ -222,7 +223,7 @@ impl Embedded {
     pub async fn drop_missing(&self, runs: &[ExecutionId]) {
         for id in runs {
             let held = {
-                let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut runs = self.shared.runs.lock();
                 runs.held.remove(id)
             };
             let Some(held) = held else { continue };
@@ -235,13 +236,13 @@ impl Embedded {
 
     /// From now on this process lives under that id: runs are taken in for it, and for no other.
     pub fn assume(&self, process: ProcessId) {
-        self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).process = Some(process);
+        self.shared.runs.lock().process = Some(process);
     }
 
     /// Drops every run and takes none in, because this process may no longer act for them. Their
     /// requests are broken off. May be called from any thread.
     pub fn abandon(&self) {
-        let runs = std::mem::take(&mut *self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner));
+        let runs = std::mem::take(&mut *self.shared.runs.lock());
         for held in runs.held.values() {
             held.task.abort();
         }
@@ -251,7 +252,7 @@ impl Embedded {
     /// the latest after `grace`. None is taken in from now on.
     pub async fn drain(&self, grace: Duration) {
         {
-            let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut runs = self.shared.runs.lock();
             runs.process = None;
             for held in runs.held.values() {
                 let _leaving = held.inbox.send(Message::Drain);
@@ -276,7 +277,7 @@ impl Embedded {
         let (engine, shared) = (self.clone(), Arc::clone(&self.shared));
         let gone = CancellationToken::new();
         let going = gone.clone().drop_guard();
-        let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = self.shared.runs.lock();
         // A claim that was answered after this process gave itself up belongs to a dead id: another
         // owner takes it up.
         if runs.process != Some(process) || runs.held.get(&id).is_some_and(|held| held.epoch >= epoch) {
@@ -382,7 +383,7 @@ impl Engine for Embedded {
     /// The fence is stored before; without this the run's next record, or the next look at what this
     /// process owns, comes to the same.
     fn terminate(&self, execution: ExecutionId) {
-        let process = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner).process;
+        let process = self.shared.runs.lock().process;
         let Some(process) = process else { return };
         let engine = self.clone();
         self.shared.tasks.spawn(async move { engine.take_up(process, execution).await });

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kernel::definition::parse;
 use kernel::definition::plan::{NodeIx, Plan};
@@ -15,6 +15,7 @@ use kernel::expression::template::Survey;
 use kernel::expression::{Part, Path, Root, Scope, Segment};
 use kernel::ids::{NodeKey, VersionId};
 use kernel::kind;
+use parking_lot::Mutex;
 use store::Store;
 use store::run::iteration::Looks;
 
@@ -60,7 +61,7 @@ struct Kept {
 impl Versions {
     /// A version, from memory or from the store.
     pub async fn get(&self, store: &Store, id: VersionId) -> Result<Arc<Version>, Error> {
-        if let Some(version) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(&id) {
+        if let Some(version) = self.kept.lock().by_id.get(&id) {
             return Ok(Arc::clone(version));
         }
         let graph = store.graphs(&[id]).await?.pop().ok_or(Error::Missing(id))?.1;
@@ -70,7 +71,7 @@ impl Versions {
         })?;
         let (looked_at, asking) = (looked_at(&definition), asking(&definition));
         let version = Arc::new(Version { definition, plan: Arc::new(plan), looked_at, asking });
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.by_id.insert(id, Arc::clone(&version)).is_none() {
             kept.oldest.push_back(id);
         }

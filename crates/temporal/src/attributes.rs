@@ -8,9 +8,10 @@
 //! Not here: which attributes are set (`start`).
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use temporalio_client::Client;
 use temporalio_client::tonic::Request;
 use temporalio_common::protos::temporal::api::operatorservice::v1::ListSearchAttributesRequest;
@@ -42,7 +43,7 @@ impl Attributes {
     /// Asks whatever is known: a start was refused with it.
     pub(crate) async fn ask(&self, client: &Client) -> Arc<BTreeSet<String>> {
         let told = told(client).await;
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         match (told, &*known) {
             (Some(names), _) => {
                 let names = Arc::new(names);
@@ -57,7 +58,7 @@ impl Attributes {
 
     /// None if it is the caller's turn to ask; until that is answered the others go without.
     fn known(&self, now: Instant) -> Option<Arc<BTreeSet<String>>> {
-        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *self.0.lock() {
             Known::Told(names) => Some(Arc::clone(names)),
             Known::Untold { again_at, .. } if now < *again_at => Some(Arc::default()),
             Known::Untold { again_at, pause } => {

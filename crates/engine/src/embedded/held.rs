@@ -6,7 +6,7 @@
 //!
 //! Not here: driving the graph (`run`), whether it may begin (`suspects`).
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use kernel::execution;
@@ -106,7 +106,7 @@ impl Shared {
 
     /// Says something to a run that this process holds. One that is just leaving needs no word.
     pub(super) fn send(&self, execution: ExecutionId, message: Message) {
-        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = self.runs.lock();
         if let Some(held) = runs.held.get(&execution) {
             let _leaving = held.inbox.send(message);
         }
@@ -114,7 +114,7 @@ impl Shared {
 
     pub(super) fn leave(&self, id: ExecutionId, epoch: i64, left: Left) {
         {
-            let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut runs = self.runs.lock();
             if runs.held.get(&id).is_some_and(|held| held.epoch == epoch) {
                 runs.held.remove(&id);
             }

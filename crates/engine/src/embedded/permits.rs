@@ -8,9 +8,10 @@
 //! - A waiter that goes away gives its turn up; a permit that is dropped goes to the next.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kernel::ids::WorkspaceId;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// The permits of one process. Cheap to clone.
@@ -47,20 +48,20 @@ impl Permits {
 
     /// A permit, if this workspace may have one now.
     pub(super) fn try_acquire(&self, workspace: WorkspaceId) -> Option<Permit> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.take(workspace).then(|| Permit { state: Some(Arc::clone(&self.state)), workspace })
     }
 
     /// How many of a workspace wait.
     pub(crate) fn waiting(&self, workspace: WorkspaceId) -> usize {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state.waiting.get(&workspace).map_or(0, VecDeque::len)
     }
 
     /// Waits for this workspace's turn.
     pub(crate) async fn acquire(&self, workspace: WorkspaceId) -> Permit {
         let turn = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
             if state.take(workspace) {
                 return Permit { state: Some(Arc::clone(&self.state)), workspace };
             }
@@ -86,7 +87,7 @@ impl Drop for Permit {
         let mut back = self.workspace;
         loop {
             let next = {
-                let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = shared.lock();
                 state.give_back(back);
                 state.next()
             };
@@ -168,7 +169,7 @@ mod tests {
             let (permits, order) = (permits.clone(), Arc::clone(&order));
             tasks.push(tokio::spawn(async move {
                 let permit = permits.acquire(workspace(n)).await;
-                order.lock().expect("whole").push(n);
+                order.lock().push(n);
                 drop(permit);
             }));
             tokio::task::yield_now().await;
@@ -177,7 +178,7 @@ mod tests {
         for task in tasks {
             task.await.expect("no panic");
         }
-        assert_eq!(*order.lock().expect("whole"), [1, 2, 3, 1, 1]);
+        assert_eq!(*order.lock(), [1, 2, 3, 1, 1]);
     }
 
     #[tokio::test]

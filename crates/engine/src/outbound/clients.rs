@@ -14,9 +14,10 @@
 //! Not here: what is sent (`request`), what is checked (`guard`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kernel::ids::WorkspaceId;
+use parking_lot::Mutex;
 use reqwest::Client;
 
 use super::Settings;
@@ -80,7 +81,7 @@ impl Clients {
 
     fn with<T>(&self, work: impl FnOnce(&mut Kept) -> T) -> T {
         // What is kept is sound after every statement, so a panic elsewhere does not spoil it.
-        work(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.kept.lock())
     }
 }
 

@@ -10,11 +10,12 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernel::ids::WorkspaceId;
 use kernel::run::failure::{Class, Failure};
+use parking_lot::Mutex;
 use store::Store;
 
 use super::allow::{Allow, Deny};
@@ -99,7 +100,7 @@ impl Book {
 
     /// The rules that were read last, and when.
     fn remembered(&self, workspace: WorkspaceId) -> Option<(Instant, Arc<Guard>)> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&workspace).cloned()
+        self.known.lock().get(&workspace).cloned()
     }
 
     async fn read(&self, workspace: WorkspaceId, service: &Arc<Guard>) -> Result<Arc<Guard>, store::Error> {
@@ -112,7 +113,7 @@ impl Book {
         let rules = Rules::parse(&stored.allow, &stored.deny);
         let rules = rules.map_err(|bad| store::Error::Corrupt(format!("outbound rules of {workspace}: {bad}")))?;
         let guard = if rules == Rules::default() { Arc::clone(service) } else { Arc::new(service.with(&rules)) };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= REMEMBERED {
             known.clear();
         }
@@ -148,7 +149,7 @@ mod tests {
         let rules = Rules::parse(&[], &["closed.example".to_owned()]).expect("rules");
         let guard = Arc::new(service.with(&rules));
         let stale = Instant::now().checked_sub(FRESH).expect("a machine that is up for seconds");
-        book.known.lock().expect("no panic").insert(WORKSPACE, (stale, Arc::clone(&guard)));
+        book.known.lock().insert(WORKSPACE, (stale, Arc::clone(&guard)));
         let found = book.guard_of(WORKSPACE, &service).await.expect("rules");
         assert!(Arc::ptr_eq(&found, &guard));
     }

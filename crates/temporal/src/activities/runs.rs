@@ -5,13 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use engine::versions::Version;
 use kernel::definition::Node;
 use kernel::definition::plan::NodeIx;
 use kernel::ids::ExecutionId;
 use kernel::kind::for_each;
+use parking_lot::Mutex;
 use serde_json::Value;
 use store::queue::claim::Begun;
 use store::run::attempt::Hold;
@@ -42,12 +43,12 @@ impl Held {
     }
 
     pub(crate) fn list(&self, node: NodeIx) -> Option<Arc<Vec<Value>>> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned()
+        self.lists.lock().get(&node).cloned()
     }
 
     pub(crate) fn keep_list(&self, node: NodeIx, items: Vec<Value>) -> Arc<Vec<Value>> {
         let items = Arc::new(items);
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner).insert(node, Arc::clone(&items));
+        self.lists.lock().insert(node, Arc::clone(&items));
         items
     }
 }
@@ -64,12 +65,12 @@ struct Kept {
 
 impl Runs {
     pub(crate) fn get(&self, hold: Hold) -> Option<Held> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         kept.by_id.get(&hold.execution).filter(|(known, _)| *known == hold).map(|(_, held)| held.clone())
     }
 
     pub(crate) fn keep(&self, hold: Hold, held: Held) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.by_id.insert(hold.execution, (hold, held)).is_none() {
             kept.oldest.push_back(hold.execution);
         }
@@ -81,7 +82,7 @@ impl Runs {
     }
 
     pub(crate) fn forget(&self, execution: ExecutionId) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.by_id.remove(&execution).is_some() {
             kept.oldest.retain(|known| *known != execution);
         }
