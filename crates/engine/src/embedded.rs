@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+use crate::nodes::call::Means;
 use crate::outbound::Outbound;
 use crate::pulse::Pulse;
 use crate::vault::{Keys, Vault};
@@ -94,13 +95,11 @@ impl std::fmt::Debug for Embedded {
 
 struct Shared {
     store: Store,
-    outbound: Outbound,
-    vault: Vault,
+    means: Means,
     settings: Settings,
     versions: Versions,
     permits: Permits,
     writer: Writer,
-    pulse: Arc<Pulse>,
     on_left: OnLeft,
     on_ready: OnceLock<OnReady>,
     runs: Mutex<Runs>,
@@ -137,13 +136,11 @@ impl Embedded {
     ) -> Embedded {
         let shared = Shared {
             writer: Writer::spawn(store.clone()),
-            vault: Vault::new(store.clone(), keys),
+            means: Means { vault: Vault::new(store.clone(), keys), store: store.clone(), outbound, pulse },
             store,
-            outbound,
             settings,
             versions: Versions::default(),
             permits: Permits::new(settings.max_calls),
-            pulse,
             on_left,
             on_ready: OnceLock::new(),
             runs: Mutex::new(Runs::default()),

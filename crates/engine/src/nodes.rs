@@ -8,6 +8,7 @@
 //!
 //! Not here: what a kind's configuration means (`kernel::kind`), retries (`kernel::run`).
 
+pub mod call;
 mod emit_event;
 mod http_request;
 
@@ -21,9 +22,11 @@ use kernel::run::failure::{Class, Failure};
 use serde_json::{Value, json};
 
 use crate::compute;
+use call::Make;
+use emit_event::EmitEvent;
+use http_request::HttpRequest;
 
-pub use emit_event::{Emit, perform as emit_event};
-pub use http_request::{Call, Prepared, Unprepared, timeout};
+pub use http_request::timeout;
 
 /// What a node produced.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,9 +63,8 @@ impl Done {
 #[derive(Debug)]
 pub enum Work {
     Done(Done),
-    HttpRequest(kind::http_request::Config),
+    Call(Make),
     Delay(kind::delay::Config),
-    EmitEvent(kind::emit_event::Config),
     Workflow(kind::workflow::Config),
     ForEach(kind::for_each::Config),
     Wait(kind::wait_for_event::Config),
@@ -124,9 +126,9 @@ pub async fn ready_apart(
 /// Does what can be done at once, and says what cannot.
 pub fn work(config: Config, scope: &Scope) -> Result<Work, Failure> {
     Ok(match config {
-        Config::HttpRequest(config) => Work::HttpRequest(config),
+        Config::HttpRequest(config) => Work::Call(Make::new(|caller| HttpRequest::new(config, caller))),
+        Config::EmitEvent(config) => Work::Call(Make::new(|caller| EmitEvent::new(config, caller))),
         Config::Delay(config) => Work::Delay(config),
-        Config::EmitEvent(config) => Work::EmitEvent(config),
         Config::Condition(config) => {
             let took = kind::condition::decide(&config.expression, scope)?;
             Work::Done(Done::took(took))

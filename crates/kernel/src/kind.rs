@@ -61,6 +61,11 @@ pub fn labels(kind: Kind, with: &Value) -> Vec<String> {
     (kind.spec().labels)(with)
 }
 
+/// The labels that this configuration names; none if its kind always takes the same.
+pub fn own_labels(kind: Kind, with: &Value) -> Vec<String> {
+    Some(labels(kind, with)).filter(|own| *own != labels(kind, &Value::Null)).unwrap_or_default()
+}
+
 /// JSON Schema of a kind's `with`.
 pub fn schema(kind: Kind) -> Value {
     (kind.spec().schema)()

@@ -24,9 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::embedded::{Left, OnLeft, OnReady};
-use engine::outbound::Outbound;
-use engine::pulse::Pulse;
-use engine::vault::Vault;
+use engine::nodes::call::Means;
 use engine::versions::{self, Version, Versions};
 use engine::{attempt, ending, say};
 use futures_util::FutureExt as _;
@@ -58,9 +56,7 @@ const SOON: Duration = Duration::from_millis(200);
 /// What activities work with.
 pub(crate) struct Kit {
     pub(crate) store: Store,
-    pub(crate) outbound: Outbound,
-    pub(crate) vault: Vault,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) means: Means,
     pub(crate) on_left: OnLeft,
     pub(crate) on_ready: OnReady,
     pub(crate) versions: Versions,

@@ -142,7 +142,7 @@ impl Shape {
             key: node.key.clone(),
             kind: node.kind,
             description: None,
-            with: branches(&node.labels),
+            with: Value::Null,
             condition: None,
             when: node.when,
             on_error: node.on_error,
@@ -162,7 +162,11 @@ impl Shape {
         let told = |problems: Vec<kernel::definition::plan::Invalid>| {
             problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         };
-        Plan::new(&definition).map_err(told)
+        let labels = |at: NodeIx| match &self.nodes[at] {
+            node if node.labels.is_empty() => kernel::kind::labels(node.kind, &Value::Null),
+            node => node.labels.clone(),
+        };
+        Plan::with_labels(&definition, labels).map_err(told)
     }
 }
 
@@ -171,7 +175,7 @@ impl ShapeNode {
         let limit_ms = u64::try_from(engine::nodes::timeout(node).as_millis()).unwrap_or(u64::MAX);
         let (key, kind, when, on_error) = (node.key.clone(), node.kind, node.when, node.on_error);
         let local = kind.manner() == Manner::Calls && limit_ms <= local_below_ms;
-        let labels = if kind == Kind::Switch { kernel::kind::labels(kind, &node.with) } else { Vec::new() };
+        let labels = kernel::kind::own_labels(kind, &node.with);
         let conditional = node.condition.is_some();
         let does = (kind == Kind::ForEach).then(|| kernel::kind::for_each::action(node)).flatten();
         let does = does.map(|action| Box::new(ShapeNode::new(&action, local_below_ms)));
@@ -180,12 +184,6 @@ impl ShapeNode {
         let once = node.delivery == Delivery::AtMostOnce;
         ShapeNode { key, kind, when, on_error, limit_ms, local, conditional, labels, does, activity, once }
     }
-}
-
-/// As much of a configuration as names branches.
-fn branches(labels: &[String]) -> Value {
-    let cases: Vec<_> = labels.iter().map(|label| serde_json::json!({ "label": label })).collect();
-    if cases.is_empty() { Value::Null } else { serde_json::json!({ "cases": cases }) }
 }
 
 /// What one local activity does, in this order and in one commit.

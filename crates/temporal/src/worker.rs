@@ -12,11 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::embedded::{OnLeft, OnReady};
-use engine::outbound::Outbound;
-use engine::pulse::Pulse;
-use engine::vault::Vault;
+use engine::nodes::call::Means;
 use engine::versions::Versions;
-use store::Store;
 use temporalio_common::worker::WorkerDeploymentOptions;
 use temporalio_sdk::runtime::PollerBehavior;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, SlotSupplier, TunerHolder, WorkerTuner};
@@ -43,10 +40,7 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// What a worker works with.
 pub struct Hands {
-    pub store: Store,
-    pub outbound: Outbound,
-    pub vault: Vault,
-    pub pulse: Arc<Pulse>,
+    pub means: Means,
     pub on_left: OnLeft,
     pub on_ready: OnReady,
 }
@@ -70,10 +64,8 @@ impl Worker {
     pub fn start(settings: Settings, hands: Hands) -> std::io::Result<Worker> {
         let (stop, polls) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let kit = Arc::new(Kit {
-            store: hands.store,
-            outbound: hands.outbound,
-            vault: hands.vault,
-            pulse: hands.pulse,
+            store: hands.means.store.clone(),
+            means: hands.means,
             on_left: hands.on_left,
             on_ready: hands.on_ready,
             versions: Versions::default(),

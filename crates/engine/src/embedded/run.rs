@@ -15,13 +15,15 @@
 //! - When the store says that the run is another's by now, this one stops at once and says nothing more.
 //!
 //! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children
-//! (`children`), loops (`loops`), what is asked outside (`asks`), calls made at most once (`once`), who may have a
+//! (`children`), loops (`loops`), what is asked outside (`asks`), calls made at most once (`once`), what is in flight
+//! (`flight`), who may have a
 //! child (`turns`), spans and durations (`spans`), what is stored and remembered (`record`), writing (`writer`),
 //! who may run (`server`), rules of any kind (`kernel`).
 
 mod asks;
 mod children;
 mod due;
+mod flight;
 mod frame;
 mod loops;
 mod once;
@@ -52,9 +54,9 @@ use tokio::time::Instant;
 use super::{LONGEST_SLEEP, Left, Shared};
 use crate::nodes::{self, Done};
 use crate::versions::Version;
+use flight::{Flight, Outgoing};
 use frame::{At, Frame, FrameIx, ROOT};
-use once::Flight;
-use perform::{Brought, Outgoing};
+use perform::Brought;
 use timers::{Due, Timers};
 use turns::Turns;
 
@@ -253,7 +255,7 @@ impl Driver {
             Effect::Abort { at } => self.abort(At::of(ix, at)),
             Effect::Find { at } => self.find_first(At::of(ix, at)),
             Effect::StopChild { at, stop } => self.stop_child(At::of(ix, at), stop),
-            Effect::Collect { node, failed } => self.calls.push((At::node(ix, node), Outgoing::Collect(failed))),
+            Effect::Collect { node, failed } => self.collect(At::node(ix, node), failed),
             Effect::Finish(outcome) => self.finish(ix, &outcome).await,
         }
     }

@@ -9,8 +9,7 @@
 //! What happens if this process dies: before the append's commit, nothing has happened; after it, the next attempt
 //! finds the event and ends as this one would have.
 
-use std::sync::Arc;
-
+use futures_util::future::BoxFuture;
 use kernel::definition;
 use kernel::event;
 use kernel::execution::generation;
@@ -18,25 +17,25 @@ use kernel::kind::emit_event::Config;
 use kernel::run::failure::{Class, Failure};
 use kernel::signals::trace::TraceParent;
 use serde_json::{Map, Value, json};
+use store::Error;
 use store::event::NewEvent;
 use store::queue::claim::Begun;
-use store::{Error, Store};
 
 use super::Done;
+use super::call::{Call, Caller, Means, Prepared, Unprepared};
 use crate::insist::insist;
-use crate::pulse::Pulse;
+use crate::outbound::Sent;
 
 /// An event to be appended for a node.
 #[derive(Debug)]
-pub struct Emit {
-    event: NewEvent,
-}
+pub(super) struct EmitEvent(NewEvent);
 
-impl Emit {
+impl EmitEvent {
     /// The event of a node in a run; it is the same at every attempt, whoever makes it.
-    pub fn new(config: Config, spec: &definition::Node, begun: &Begun, iteration: i32, trace: TraceParent) -> Emit {
+    pub(super) fn new(config: Config, caller: &Caller<'_>) -> EmitEvent {
+        let Caller { spec, begun, iteration, trace, .. } = *caller;
         let metadata = metadata(&config, spec, begun, trace);
-        let event = NewEvent {
+        EmitEvent(NewEvent {
             id: event::id_of(begun.execution, &spec.key, u32::try_from(iteration).unwrap_or_default()),
             derived: true,
             workspace: Some(begun.workspace),
@@ -46,8 +45,25 @@ impl Emit {
             event_type: config.event_type,
             data: config.data,
             metadata,
-        };
-        Emit { event }
+        })
+    }
+
+    fn prepared(self, means: &Means) -> Prepared {
+        let (sent, means) = (Sent::default(), means.clone());
+        Prepared::new(sent.clone(), async move {
+            sent.set();
+            append(&means, self.0).await
+        })
+    }
+}
+
+impl Call for EmitEvent {
+    fn prepare_now(self: Box<Self>, means: &Means) -> Result<Prepared, Box<dyn Call>> {
+        Ok(self.prepared(means))
+    }
+
+    fn prepare<'a>(self: Box<Self>, means: &'a Means) -> BoxFuture<'a, Result<Prepared, Unprepared>> {
+        Box::pin(std::future::ready(Ok(self.prepared(means))))
     }
 }
 
@@ -68,12 +84,10 @@ fn metadata(config: &Config, spec: &definition::Node, begun: &Begun, trace: Trac
     Value::Object(all)
 }
 
-/// Appends the event.
-pub async fn perform(store: &Store, pulse: &Arc<Pulse>, emit: Emit) -> Result<Done, Failure> {
-    let Emit { event } = emit;
+async fn append(means: &Means, event: NewEvent) -> Result<Done, Failure> {
     let append = || async {
-        pulse.fresh().await;
-        store.append(std::slice::from_ref(&event)).await
+        means.pulse.fresh().await;
+        means.store.append(std::slice::from_ref(&event)).await
     };
     let appended = insist(append).await.map_err(|error| match error {
         Error::Conflict(why) => Failure::new(Class::ExecutionError, why),

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use kernel::access::secret::{Secrets, callback_of};
 use kernel::definition::{self, Kind};
 use kernel::expression::Scope;
@@ -30,29 +31,28 @@ use kernel::run::failure::{Class, Failure};
 use kernel::signals::trace::TraceParent;
 use serde_json::{Value, json};
 use store::access::secret::Sealed;
-use store::queue::claim::Begun;
 use zeroize::Zeroizing;
 
 use super::Done;
+use super::call::{Call, Caller, Means, Prepared, Unprepared};
 use crate::compute;
 use crate::mask::Mask;
 use crate::outbound::{self, Outbound, Policy, Request, Response, Sent};
-use crate::pulse::Pulse;
 use crate::vault::{self, Bound, Vault};
 
 /// The longest a call may take unless its author says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A call to be made for a node.
+/// A request to be sent for a node.
 #[derive(Debug)]
-pub struct Call {
-    pub config: Config,
-    pub execution: ExecutionId,
-    pub workspace: WorkspaceId,
-    pub token: String,
-    pub timeout: Duration,
+pub(super) struct HttpRequest {
+    config: Config,
+    execution: ExecutionId,
+    workspace: WorkspaceId,
+    token: String,
+    timeout: Duration,
     /// What the other side is told it is called for.
-    pub trace: TraceParent,
+    trace: TraceParent,
     /// What its configuration is made of anew, if that takes secrets.
     unrevealed: Option<Box<Unrevealed>>,
 }
@@ -81,20 +81,14 @@ impl Drop for Clear {
     }
 }
 
-impl Call {
-    /// The call of a node in a run; its token is the same at every attempt, whoever makes it.
-    pub fn new(
-        config: Config,
-        spec: &definition::Node,
-        scope: &Scope,
-        begun: &Begun,
-        iteration: i32,
-        trace: TraceParent,
-    ) -> Call {
+impl HttpRequest {
+    /// The request of a node in a run; its token is the same at every attempt, whoever makes it.
+    pub(super) fn new(config: Config, caller: &Caller<'_>) -> HttpRequest {
+        let Caller { spec, scope, begun, iteration, trace } = *caller;
         let token = format!("{}/{}/{iteration}", begun.execution, spec.key);
         let unrevealed = Unrevealed::of(spec, scope).map(Box::new);
         let (execution, workspace) = (begun.execution, begun.workspace);
-        Call { config, execution, workspace, token, timeout: timeout(spec), trace, unrevealed }
+        HttpRequest { config, execution, workspace, token, timeout: timeout(spec), trace, unrevealed }
     }
 }
 
@@ -211,69 +205,60 @@ pub fn timeout(spec: &definition::Node) -> Duration {
     spec.timeout_ms.map_or(DEFAULT_TIMEOUT, Duration::from_millis)
 }
 
-/// Why a call was not prepared.
-#[derive(Debug)]
-pub enum Unprepared {
-    Failed(Failure),
-    /// Its secrets cannot be opened now. That is no attempt: the same call may be prepared later.
-    NotNow(Box<Call>, vault::Error),
-}
+impl Call for HttpRequest {
+    /// Rules that cannot be read fail the call when it is prepared.
+    fn warm_up<'a>(&'a self, means: &'a Means) -> BoxFuture<'a, ()> {
+        Box::pin(means.outbound.policy(self.workspace).map(drop))
+    }
 
-impl From<Failure> for Unprepared {
-    fn from(failure: Failure) -> Unprepared {
-        Unprepared::Failed(failure)
+    fn prepare_now(self: Box<Self>, means: &Means) -> Result<Prepared, Box<dyn Call>> {
+        match means.outbound.known_policy(self.workspace).filter(|_| self.unrevealed.is_none()) {
+            Some(policy) => Ok(self.exchange(None, Some(policy)).prepared(means)),
+            None => Err(self),
+        }
+    }
+
+    fn prepare<'a>(self: Box<Self>, means: &'a Means) -> BoxFuture<'a, Result<Prepared, Unprepared>> {
+        Box::pin(self.reveal(means))
     }
 }
 
-/// A call with all that it needs: nothing is waited for but the exchange itself.
-#[derive(Debug)]
-pub struct Prepared {
+/// A request with all that it needs.
+struct Exchange {
     config: Config,
     request: Request,
-    sent: Sent,
 }
 
-impl Call {
-    /// Are secrets to be opened before it can be sent?
-    pub fn takes_secrets(&self) -> bool {
-        self.unrevealed.is_some()
-    }
-
+impl HttpRequest {
     /// Opens the secrets that it takes. Reads the rules of its workspace last, however long the database needs for
     /// that: the call goes by the rules of when it is sent.
-    pub async fn prepare(mut self, outbound: &Outbound, vault: &Vault) -> Result<Prepared, Unprepared> {
+    async fn reveal(mut self: Box<Self>, means: &Means) -> Result<Prepared, Unprepared> {
+        let Means { outbound, vault, .. } = means;
         let Some(unrevealed) = self.unrevealed.take() else {
             let policy = outbound.policy(self.workspace).await?;
-            return Ok(self.prepare_plain(policy));
+            return Ok(self.exchange(None, Some(policy)).prepared(means));
         };
         let whose = Whose { execution: self.execution, workspace: self.workspace, public_url: outbound.public_url() };
         let read = match read(vault, whose, &unrevealed.names).await {
             Ok(read) => read,
             Err(error) if may_pass(&error) => {
                 self.unrevealed = Some(unrevealed);
-                return Err(Unprepared::NotNow(Box::new(self), error));
+                return Err(Unprepared::NotNow(self, error));
             }
             Err(error) => return Err(failure_of(&error).into()),
         };
         let (config, secrets) = unrevealed.reveal(vault, self.workspace, read).await?;
         // A request already: should it be dropped while the rules are read, it wipes what it holds.
-        let mut prepared = Call { config, ..self }.prepared(Some(secrets));
-        prepared.request.policy = Some(outbound.policy(prepared.request.partition).await?);
-        Ok(prepared)
+        let mut exchange = HttpRequest { config, ..*self }.exchange(Some(secrets), None);
+        exchange.request.policy = Some(outbound.policy(exchange.request.partition).await?);
+        Ok(exchange.prepared(means))
     }
 
-    /// The same for a call that takes no secrets.
-    pub fn prepare_plain(self, policy: Policy) -> Prepared {
-        let mut prepared = self.prepared(None);
-        prepared.request.policy = Some(policy);
-        prepared
-    }
-
-    fn prepared(self, secrets: Option<Arc<Mask>>) -> Prepared {
-        let Call { mut config, workspace, token, timeout, trace, .. } = self;
+    fn exchange(self, secrets: Option<Arc<Mask>>, policy: Option<Policy>) -> Exchange {
+        let HttpRequest { mut config, workspace, token, timeout, trace, .. } = self;
         // Moved, not copied: the request wipes what holds a secret.
         let mut request = Request::new(method(config.method), take(&mut config.url), workspace);
-        request.secrets = secrets;
+        (request.secrets, request.policy) = (secrets, policy);
         request.headers = take(&mut config.headers);
         request.query = take(&mut config.query);
         request.body = match take(&mut config.body) {
@@ -286,30 +271,27 @@ impl Call {
         request.max_response_bytes = usize::try_from(config.max_response_bytes).unwrap_or(usize::MAX);
         request.idempotency_token = Some(token);
         request.trace = Some(trace);
-        let sent = Sent::default();
-        request.sent = Some(sent.clone());
-        Prepared { config, request, sent }
+        Exchange { config, request }
     }
 }
 
-impl Prepared {
-    /// Is set when the first byte may have left this process.
-    pub fn sent(&self) -> Sent {
-        self.sent.clone()
-    }
-
-    /// Sends it, and takes the answer. A panic is a failure of the node.
-    pub async fn send(self, outbound: &Outbound, pulse: &Arc<Pulse>) -> Result<Done, Failure> {
+impl Exchange {
+    /// What is left is to send it, and to take the answer. A panic is a failure of the node.
+    fn prepared(mut self, means: &Means) -> Prepared {
         let token = self.request.idempotency_token.clone().unwrap_or_default();
-        let sent = AssertUnwindSafe(self.exchange(outbound, pulse)).catch_unwind().await;
-        sent.unwrap_or_else(|_| Err(super::panicked(&token)))
+        let (sent, outbound) = (Sent::default(), means.outbound.clone());
+        self.request.sent = Some(sent.clone());
+        self.request.pulse = Some(Arc::clone(&means.pulse));
+        Prepared::new(sent, async move {
+            let sent = AssertUnwindSafe(self.send(&outbound)).catch_unwind().await;
+            sent.unwrap_or_else(|_| Err(super::panicked(&token)))
+        })
     }
 
-    async fn exchange(self, outbound: &Outbound, pulse: &Arc<Pulse>) -> Result<Done, Failure> {
-        let Prepared { config, mut request, .. } = self;
+    async fn send(self, outbound: &Outbound) -> Result<Done, Failure> {
+        let Exchange { config, request } = self;
         #[cfg(feature = "test-engine")]
         super::panic_if_told(&request.url);
-        request.pulse = Some(Arc::clone(pulse));
         let response = outbound.send(request).await?;
         if config.accepts(response.status) {
             let Response { status, headers, body, .. } = response;

@@ -98,7 +98,7 @@ pub enum Body {
 pub struct Sent(Arc<AtomicBool>);
 
 impl Sent {
-    pub(super) fn set(&self) {
+    pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
 

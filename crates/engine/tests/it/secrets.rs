@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::compute::{self, Turn};
-use engine::nodes::{self, Call, Work};
-use engine::outbound::Outbound;
+use engine::nodes::call::{Call, Caller, Means};
+use engine::nodes::{self, Work};
 use engine::pulse::Pulse;
 use engine::vault::{Keys, Vault};
 use kernel::definition::parse;
@@ -31,13 +31,13 @@ async fn with_secret() -> (World, Vault) {
 }
 
 /// A call that sends the secret, and whose configuration takes long to compute.
-fn call(world: &World) -> Call {
+fn call(world: &World) -> Box<dyn Call> {
     let with = json!({ "url": format!("http://{}/ok", world.address), "headers": { "X-Key": "${{ secrets.API_KEY }}" },
         "body": "${{ [1].map(n, n + 1) }}", "method": "POST" });
     let document = json!({ "nodes": { "send": { "kind": "HTTP_REQUEST", "with": with } } });
     let (definition, _) = parse::check(&document).unwrap_or_else(|problems| panic!("{problems:?}"));
     let (spec, scope) = (&definition.nodes[0], Scope::default());
-    let Ok((_, Work::HttpRequest(config))) = nodes::ready(spec, &scope) else { panic!("it calls out") };
+    let Ok((_, Work::Call(make))) = nodes::ready(spec, &scope) else { panic!("it calls out") };
     let trace = TraceParent { trace_id: 1, span_id: 1, sampled: false };
     let begun = Begun {
         execution: ExecutionId(new_id()),
@@ -51,7 +51,7 @@ fn call(world: &World) -> Call {
         deadline_in: Duration::from_secs(60),
         trace,
     };
-    Call::new(config, spec, &scope, &begun, 0, trace)
+    make.call(&Caller { spec, scope: &scope, begun: &begun, iteration: 0, trace })
 }
 
 /// Every turn to compute that the workspace may have.
@@ -63,21 +63,23 @@ async fn all_turns(world: &World) -> Vec<Turn> {
     turns
 }
 
-async fn ruled(world: &World) -> Outbound {
-    world.register().await.1.ruled_by(world.database.store.clone())
+async fn ruled(world: &World, vault: Vault) -> Means {
+    let store = world.database.store.clone();
+    let outbound = world.register().await.1.ruled_by(store.clone());
+    Means { store, outbound, vault, pulse: Arc::new(Pulse::new(PATIENCE)) }
 }
 
 #[tokio::test]
 async fn a_call_that_waits_for_its_turn_to_compute_goes_by_the_rules_of_when_it_is_sent() {
     let (world, vault) = with_secret().await;
-    let (outbound, turns) = (ruled(&world).await, all_turns(&world).await);
+    let (means, turns) = (ruled(&world, vault).await, all_turns(&world).await);
     let preparing = {
-        let (call, outbound) = (call(&world), outbound.clone());
-        tokio::spawn(async move { call.prepare(&outbound, &vault).await })
+        let (call, means) = (call(&world), means.clone());
+        tokio::spawn(async move { call.prepare(&means).await })
     };
     // Rules that are read before the turn is there would be known by now.
     for _ in 0..30 {
-        if outbound.known_policy(world.workspace).is_some() {
+        if means.outbound.known_policy(world.workspace).is_some() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -86,7 +88,7 @@ async fn a_call_that_waits_for_its_turn_to_compute_goes_by_the_rules_of_when_it_
     world.database.store.set_workspace_outbound(world.workspace, &deny, "test").await.expect("rules");
     drop(turns);
     let prepared = preparing.await.expect("no panic").expect("prepared");
-    let refused = prepared.send(&outbound, &Arc::new(Pulse::new(PATIENCE))).await;
+    let refused = prepared.send().await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(world.receiver.calls("/ok"), 0);
 }
@@ -94,15 +96,15 @@ async fn a_call_that_waits_for_its_turn_to_compute_goes_by_the_rules_of_when_it_
 #[tokio::test]
 async fn no_turn_to_compute_is_held_while_the_database_is_asked_for_secrets() {
     let (world, vault) = with_secret().await;
-    let outbound = ruled(&world).await;
+    let means = ruled(&world, vault).await;
     let mut other = world.database.client().await;
     let lock = other.transaction().await.expect("a transaction");
     lock.batch_execute("LOCK TABLE secret").await.expect("a lock");
     // More than may compute at once, whatever the machine.
     let preparing: Vec<_> = (0..64)
         .map(|_| {
-            let (call, outbound, vault) = (call(&world), outbound.clone(), vault.clone());
-            tokio::spawn(async move { drop(call.prepare(&outbound, &vault).await) })
+            let (call, means) = (call(&world), means.clone());
+            tokio::spawn(async move { drop(call.prepare(&means).await) })
         })
         .collect();
     let asks = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'secret'::regclass";

@@ -82,10 +82,18 @@ pub struct Plan {
 impl Plan {
     /// Checks a definition's graph; every problem is in the answer, not only the first.
     pub fn new(definition: &Definition) -> Result<Plan, Vec<Invalid>> {
+        Plan::with_labels(definition, |at| {
+            let node = &definition.nodes[at];
+            kind::labels(node.kind, &node.with)
+        })
+    }
+
+    /// The same for a definition without configurations: what a node may take is told beside it.
+    pub fn with_labels(definition: &Definition, labels: impl Fn(NodeIx) -> Vec<String>) -> Result<Plan, Vec<Invalid>> {
         let mut problems = Vec::new();
         let by_key = index(definition, &mut problems);
         let mut nodes = skeleton(definition);
-        connect(definition, &by_key, &mut nodes, &mut problems);
+        connect(definition, &by_key, labels, &mut nodes, &mut problems);
         let order = sort(&nodes, &mut problems);
         if problems.is_empty() {
             disconnected(&nodes, &mut problems);
@@ -148,6 +156,7 @@ fn skeleton(definition: &Definition) -> Vec<PlanNode> {
 fn connect(
     definition: &Definition,
     by_key: &BTreeMap<NodeKey, NodeIx>,
+    labels: impl Fn(NodeIx) -> Vec<String>,
     nodes: &mut [PlanNode],
     problems: &mut Vec<Invalid>,
 ) {
@@ -167,7 +176,7 @@ fn connect(
         }
         if let Some(label) = &edge.label {
             let source = &nodes[from];
-            let mut known = kind::labels(source.kind, &definition.nodes[from].with);
+            let mut known = labels(from);
             if source.on_error == OnError::Continue {
                 known.extend([crate::definition::ERROR_LABEL.to_owned()]);
             }

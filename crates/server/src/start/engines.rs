@@ -185,6 +185,7 @@ mod temporal {
 
     pub(super) use ::temporal::Worker;
     use ::temporal::{Hands, Keys, Settings, Temporal, Tls};
+    use engine::nodes::call::Means;
 
     use super::{Arc, Duties, Engine, Engines, Parts, StartError, Vault, on_left, outbound, secrets};
     use crate::config::{Invalid, ms};
@@ -203,11 +204,10 @@ mod temporal {
             let (outbound, hints) =
                 (outbound(&parts.shared.settings, &parts.shared.store)?, parts.shared.hints.clone());
             made.outbound = Some(outbound.clone());
+            let (store, pulse) = (parts.shared.store.clone(), Arc::clone(&parts.shared.pulse));
+            let vault = Vault::new(store.clone(), secrets::keys(&parts.shared.settings)?);
             let hands = Hands {
-                store: parts.shared.store.clone(),
-                outbound,
-                vault: Vault::new(parts.shared.store.clone(), secrets::keys(&parts.shared.settings)?),
-                pulse: Arc::clone(&parts.shared.pulse),
+                means: Means { store, outbound, vault, pulse },
                 on_left: on_left(parts, duties),
                 on_ready: Arc::new(move |workspace| hints.ready(workspace)),
             };

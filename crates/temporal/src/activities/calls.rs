@@ -17,13 +17,11 @@ use std::time::Instant;
 
 use engine::attempt;
 use engine::insist::insist;
-use engine::nodes::{self, Done, Unprepared, Work};
+use engine::nodes::Done;
+use engine::nodes::call::{Call, Unprepared};
 use engine::vault;
 use kernel::definition::Delivery;
-use kernel::expression::Scope;
 use kernel::run::failure::{Class, Failure};
-use kernel::signals::trace::TraceParent;
-use store::queue::claim::Begun;
 use temporalio_sdk::activities::ActivityContext;
 
 use super::Kit;
@@ -53,31 +51,14 @@ impl From<Unprepared> for Called {
 
 impl Kit {
     /// Calls out, unless it is told to stop.
-    pub(super) async fn call(
-        &self,
-        context: &ActivityContext,
-        attempt: &Attempt<'_>,
-        work: Work,
-        (scope, begun, trace): (&Scope, &Begun, TraceParent),
-    ) -> Called {
+    pub(super) async fn call(&self, context: &ActivityContext, attempt: &Attempt<'_>, call: Box<dyn Call>) -> Called {
         let (spec, since) = (attempt.spec, Instant::now());
-        let called = match work {
-            Work::HttpRequest(config) => {
-                let call = nodes::Call::new(config, spec, scope, begun, attempt.iteration, trace);
-                match spec.delivery {
-                    Delivery::AtMostOnce => self.call_once(context, attempt, call).await,
-                    Delivery::AtLeastOnce => {
-                        let calling = self.prepare_and_send(call);
-                        unless_stopped(context, calling).await.unwrap_or(Called::Stopped { begun: true })
-                    }
-                }
+        let called = match spec.delivery {
+            Delivery::AtMostOnce => self.call_once(context, attempt, call).await,
+            Delivery::AtLeastOnce => {
+                let calling = self.prepare_and_send(call);
+                unless_stopped(context, calling).await.unwrap_or(Called::Stopped { begun: true })
             }
-            Work::EmitEvent(config) => {
-                let emit = nodes::Emit::new(config, spec, begun, attempt.iteration, trace);
-                let emitting = nodes::emit_event(&self.store, &self.pulse, emit);
-                unless_stopped(context, emitting).await.map_or(Called::Stopped { begun: true }, Called::Ended)
-            }
-            _ => Called::Ended(Err(Failure::new(Class::ExecutionError, "a node that does not call out was made to"))),
         };
         let outcome = match &called {
             Called::Ended(Ok(_)) => "completed",
@@ -89,18 +70,18 @@ impl Kit {
         called
     }
 
-    async fn prepare_and_send(&self, call: nodes::Call) -> Called {
-        match call.prepare(&self.outbound, &self.vault).await {
-            Ok(prepared) => Called::Ended(prepared.send(&self.outbound, &self.pulse).await),
+    async fn prepare_and_send(&self, call: Box<dyn Call>) -> Called {
+        match call.prepare(&self.means).await {
+            Ok(prepared) => Called::Ended(prepared.send().await),
             Err(unprepared) => unprepared.into(),
         }
     }
 
     /// All that is to be waited for comes first, then the note that it begins, then the call.
-    async fn call_once(&self, context: &ActivityContext, attempt: &Attempt<'_>, call: nodes::Call) -> Called {
+    async fn call_once(&self, context: &ActivityContext, attempt: &Attempt<'_>, call: Box<dyn Call>) -> Called {
         let preparing = async {
-            let prepared = call.prepare(&self.outbound, &self.vault).await;
-            self.pulse.fresh().await;
+            let prepared = call.prepare(&self.means).await;
+            self.means.pulse.fresh().await;
             prepared
         };
         let prepared = match unless_stopped(context, preparing).await {
@@ -125,7 +106,7 @@ impl Kit {
             return self.stopped_once(attempt, false).await;
         }
         let sent = prepared.sent();
-        match unless_stopped(context, prepared.send(&self.outbound, &self.pulse)).await {
+        match unless_stopped(context, prepared.send()).await {
             Some(result) => Called::Ended(result),
             None => self.stopped_once(attempt, sent.is_set()).await,
         }

@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use engine::nodes::call::{Caller, Make};
 use engine::nodes::{self, Work};
 use engine::{trace, vault};
 use jiff::Timestamp;
@@ -93,7 +94,12 @@ impl Kit {
             Work::Task(config) if config.activity.is_some() => self.hand_out(&attempt, config).await,
             Work::Wait(_) | Work::Task(_) => self.wait_for(&attempt, &held, (work, &input)).await,
             Work::Workflow(config) => self.child(context, &attempt, &held, &config, (call.closed, call.attends)).await,
-            work => self.call_out(context, &attempt, &held, (work, &scope)).await,
+            Work::Call(make) => self.call_out(context, &attempt, &held, (make, &scope)).await,
+            // Loops are begun apart.
+            Work::ForEach(_) => {
+                let failure = Failure::new(Class::ExecutionError, "another kind's configuration");
+                self.ended(&attempt, Err(failure)).await
+            }
         }
     }
 
@@ -103,7 +109,7 @@ impl Kit {
         context: &ActivityContext,
         attempt: &Attempt<'_>,
         held: &Held,
-        (work, scope): (Work, &Scope),
+        (make, scope): (Make, &Scope),
     ) -> Result<Ended, ActivityError> {
         let Attempt { hold, spec, .. } = attempt;
         let span = tracing::info_span!(
@@ -116,7 +122,8 @@ impl Kit {
         );
         trace::put_below(&span, held.begun.trace);
         let trace = trace::of(&span).unwrap_or(held.begun.trace);
-        match self.call(context, attempt, work, (scope, &held.begun, trace)).instrument(span).await {
+        let caller = Caller { spec, scope, begun: &held.begun, iteration: attempt.iteration, trace };
+        match self.call(context, attempt, make.call(&caller)).instrument(span).await {
             Called::Ended(result) => self.ended(attempt, result.and_then(nodes::storable)).await,
             Called::Overtaken => self.stands(attempt).await,
             Called::NotNow(vault::Error::Store(error)) => Err(again(error)),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::nodes::call::Means;
 use engine::outbound::Outbound;
 use engine::pulse::Pulse;
 use engine::vault::Vault;
@@ -89,7 +90,8 @@ impl World {
         let (store, pulse) = (self.database.store.clone(), Arc::new(Pulse::new(Duration::from_secs(3600))));
         let engine = Temporal::new(settings.clone(), store.clone(), Arc::new(|_, _| {}));
         let vault = Vault::new(store.clone(), engine::vault::Keys::default());
-        let hands = Hands { store, outbound, vault, pulse, on_left: Arc::new(|_, _| {}), on_ready: Arc::new(|_| {}) };
+        let means = Means { store, outbound, vault, pulse };
+        let hands = Hands { means, on_left: Arc::new(|_, _| {}), on_ready: Arc::new(|_| {}) };
         let worker = Worker::start(settings, hands).expect("a worker");
         Process { id, engine, worker }
     }

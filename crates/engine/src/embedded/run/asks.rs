@@ -25,8 +25,8 @@ use store::run::attempt::Hold;
 use store::wait::{Ask, Came, Standing};
 use tokio::time::Instant;
 
+use super::flight::{Outgoing, Stage};
 use super::frame::{At, FrameIx, ROOT};
-use super::once::Flight;
 use super::perform::Brought;
 use super::timers::Due;
 use super::{Driver, frame};
@@ -81,8 +81,7 @@ impl Driver {
         self.look = false;
         let again = std::mem::take(&mut self.look_broke);
         let (shared, hold) = (Arc::clone(&self.shared), self.hold);
-        let handle = self.in_flight.spawn(async move { (LOOK, shared.look(hold, again).await, Duration::ZERO) });
-        self.handles.insert(LOOK, Flight::new(handle));
+        self.launch(LOOK, Outgoing::new(Stage::Goes, async move { shared.look(hold, again).await }));
     }
 
     /// An ask stands so.

@@ -13,7 +13,6 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use kernel::definition::Kind;
 use kernel::definition::plan::NodeIx;
 use kernel::execution;
 use kernel::ids::ExecutionId;
@@ -29,7 +28,7 @@ use tokio::time::Instant;
 
 use super::Driver;
 use super::frame::{At, Frame, FrameIx};
-use super::perform::{Brought, Outgoing};
+use super::perform::Brought;
 use super::timers::Due;
 use crate::attempt::child::{Starting, readable};
 use crate::attempt::until_answered;
@@ -59,21 +58,14 @@ impl Frame {
     pub(super) fn place(&self, at: At, attempt: u32) -> Place {
         Place { parent: self.execution(), node: self.key(at).clone(), iteration: at.iteration, attempt }
     }
-
-    /// What is to be done for a node that was begun before, if it is to be sought: how the items of a loop stand, and
-    /// what a node made that is to be stopped.
-    pub(super) fn sought(&self, at: At, attempt: u32, kind: Kind) -> Option<Outgoing> {
-        match kind {
-            Kind::ForEach => Some(Outgoing::Reload),
-            Kind::Workflow if self.machine.stop().is_some() => Some(Outgoing::Find(Box::new(self.place(at, attempt)))),
-            _ => None,
-        }
-    }
 }
 
 impl Shared {
     /// Makes the child of a node, or finds it.
     pub(super) async fn child(&self, hold: Hold, starting: &Starting) -> Brought {
+        if starting.is_detached() {
+            return Brought::Result(self.detach(starting).await);
+        }
         let spawning = || starting.spawn(&self.store, &self.versions, hold, (NAME, true));
         let spawned = until_answered(spawning).await;
         self.take_up_spawned(hold, spawned).await
@@ -86,7 +78,7 @@ impl Shared {
     }
 
     /// Starts an execution of its own for a node.
-    pub(super) async fn detach(&self, starting: &Starting) -> Result<Done, Failure> {
+    async fn detach(&self, starting: &Starting) -> Result<Done, Failure> {
         let most = self.settings.max_generations;
         let (done, ready) = until_answered(|| starting.detach(&self.store, &self.versions, most)).await?;
         if let (true, Some(tell)) = (ready, self.on_ready.get()) {

@@ -39,7 +39,7 @@ use crate::embedded::Shared;
 pub(super) struct Loop {
     /// What is done for each item.
     pub(super) action: Arc<Node>,
-    pub(super) mode: OnItemError,
+    mode: OnItemError,
     items: Vec<Value>,
 }
 
@@ -60,7 +60,7 @@ impl Frame {
 
 impl Shared {
     /// Reads a loop that was begun before.
-    pub(super) async fn reload(&self, execution: ExecutionId, key: &NodeKey) -> Brought {
+    async fn reload(&self, execution: ExecutionId, key: &NodeKey) -> Brought {
         match self.read_loop(execution, key).await {
             Ok(reloaded) => Brought::Loop(Box::new(reloaded)),
             Err(failure) => Brought::Result(Err(failure)),
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     /// Gathers what the items of a loop produced, or why it failed.
-    pub(super) async fn collect(
+    async fn collect(
         &self,
         hold: Hold,
         execution: ExecutionId,
@@ -95,6 +95,23 @@ impl Driver {
     pub(super) fn begin_loop(&mut self, at: At, attempt: u32, input: Value, config: Config) {
         self.running(at, attempt, Some(input), None);
         self.go_on_with_loop(at, config, &[]);
+    }
+
+    /// How the items of a loop stand that was begun before is read first.
+    pub(super) fn reload(&mut self, at: At, attempt: u32) {
+        self.running(at, attempt, None, None);
+        let frame = self.frame(at.frame);
+        let (execution, key) = (frame.execution(), frame.key(at).clone());
+        self.go(at, |shared, _| async move { shared.reload(execution, &key).await });
+    }
+
+    /// A loop is over: what its items produced is gathered, or why this one failed.
+    pub(super) fn collect(&mut self, at: At, failed: Option<Index>) {
+        let frame = self.frame(at.frame);
+        let (execution, key) = (frame.execution(), frame.key(at).clone());
+        let mode = frame.loops.get(&at.node).map(|each| each.mode).unwrap_or_default();
+        let modes = (mode, frame.version.looks_at_loop(&key));
+        self.go(at, |shared, hold| async move { shared.collect(hold, execution, &key, failed, modes).await });
     }
 
     /// A loop that was begun before goes on.

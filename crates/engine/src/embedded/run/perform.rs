@@ -13,61 +13,28 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::definition::{Kind, Node};
-use kernel::expression::Scope;
 use kernel::kind;
 use kernel::orchestration::Event;
-use kernel::run::each::Index;
 use kernel::run::failure::Failure;
 use kernel::run::node;
 use serde_json::Value;
 use store::run::NodeFact;
-use store::run::child::Place;
-use store::wait::Ask;
 use tokio::time::Instant;
-use tracing::Instrument as _;
 
 use super::Driver;
 use super::asks::Look;
 use super::children::Found;
+use super::flight::{Outgoing, Stage};
 use super::frame::At;
 use super::loops::Reloaded;
-use super::once::{Flight, Ready, Unsent};
+use super::once::Ready;
 use super::timers::Due;
 use crate::attempt::child::Starting;
 use crate::attempt::wait::wait;
 use crate::compute;
-use crate::embedded::permits::Permit;
-use crate::nodes::{self, Call, Done, Emit, Prepared, Work};
+use crate::nodes::call::Caller;
+use crate::nodes::{self, Done, Work};
 use crate::trace;
-
-/// A node that may take long to make ready, and what it sees.
-pub(super) struct Unready {
-    spec: Node,
-    scope: Scope,
-    attempt: u32,
-}
-
-/// What leaves this process for a node, once its start is recorded.
-pub(super) enum Outgoing {
-    /// Nothing leaves yet, and nothing is recorded: the node is made ready on a thread apart.
-    Compute(Box<Unready>),
-    Call(Box<Call>),
-    /// A call that may be made at most once, and waits to be sent.
-    Prepare(Box<Unsent>),
-    /// The same, to be sent now.
-    Send(Box<Prepared>, Permit),
-    Emit(Box<Emit>),
-    /// Another execution is to be made, or found.
-    Child(Box<Starting>),
-    /// One that was made is to be found, and none to be made.
-    Find(Box<Place>),
-    /// The items of a loop are to be read again.
-    Reload,
-    /// What a loop's items produced is to be gathered, or why this one failed.
-    Collect(Option<Index>),
-    /// Somebody outside is to be asked.
-    Ask(Box<Ask>),
-}
 
 /// What came back.
 pub(super) enum Brought {
@@ -98,28 +65,16 @@ impl Driver {
         if !nodes::may_take_long(spec) {
             return self.perform(at, attempt, None);
         }
-        let spec = spec.clone();
+        let (spec, workspace) = (spec.clone(), frame.begun.workspace);
         let scope = match at.target().index() {
             None => frame.version.view(at.node, &frame.scope).into_owned(),
             Some(index) => frame.item_scope(at.node, index),
         };
-        self.calls.push((at, Outgoing::Compute(Box::new(Unready { spec, scope, attempt }))));
-    }
-
-    /// How many nodes are being made ready in flight.
-    pub(super) fn computing(&self) -> usize {
-        let waiting = self.calls.iter().filter(|(_, outgoing)| matches!(outgoing, Outgoing::Compute(_)));
-        waiting.count() + self.handles.values().filter(|flight| flight.computes()).count()
-    }
-
-    /// A node came to its end while it was made ready: nobody needs that any more.
-    pub(super) fn stop_computing(&mut self, at: At) {
-        self.calls.retain(|(call, outgoing)| *call != at || !matches!(outgoing, Outgoing::Compute(_)));
-        if self.handles.get(&at).is_some_and(Flight::computes)
-            && let Some(flight) = self.handles.remove(&at)
-        {
-            flight.handle.abort();
-        }
+        let computing = async move {
+            let computed = compute::run(workspace, move || nodes::ready(&spec, &scope)).await;
+            Brought::Computed(attempt, Box::new(computed))
+        };
+        self.calls.push((at, Outgoing::new(Stage::Computes, computing)));
     }
 
     fn perform(&mut self, at: At, attempt: u32, computed: Option<Computed>) {
@@ -134,51 +89,56 @@ impl Driver {
         let span = self.begin(at, attempt);
         let (_within, frame) = (span.clone().entered(), self.frame(at.frame));
         let again = frame.machine.take_up(at.target());
-        if again && let Some(outgoing) = frame.sought(at, attempt, spec.kind) {
-            if spec.kind == Kind::ForEach {
-                self.running(at, attempt, None, None);
-            }
-            return self.calls.push((at, outgoing));
+        if again && spec.kind == Kind::ForEach {
+            return self.reload(at, attempt);
+        }
+        if again && spec.kind == Kind::Workflow && frame.machine.stop().is_some() {
+            let place = frame.place(at, attempt);
+            return self.go(at, |shared, hold| async move { shared.find(hold, &place).await });
         }
         let scope = match at.target().index() {
             None => version.view(at.node, &frame.scope),
             Some(index) => Cow::Owned(frame.item_scope(at.node, index)),
         };
         let (place, trace) = ((at.iteration, attempt), trace::of(&span).unwrap_or(frame.begun.trace));
-        match computed.unwrap_or_else(|| nodes::ready(spec, &scope)) {
-            Err(failure) => self.ended(at, Err(failure)),
-            Ok((_, Work::Done(done))) => self.ended(at, Ok(done)),
-            Ok((_, Work::Skip)) => self.skip(at, attempt),
-            Ok((input, Work::Delay(config))) => self.delay(at, attempt, input, &config),
-            Ok((input, Work::ForEach(config))) => self.begin_loop(at, attempt, input, config),
-            Ok((input, Work::HttpRequest(config))) if frame.is_once(at) => {
-                let call = Call::new(config, spec, &scope, &frame.begun, at.iteration, trace);
-                self.call_once(at, attempt, call, input);
-            }
-            Ok((input, work)) => {
-                let outgoing = match work {
-                    Work::HttpRequest(config) => {
-                        Outgoing::Call(Box::new(Call::new(config, spec, &scope, &frame.begun, at.iteration, trace)))
-                    }
-                    Work::EmitEvent(config) => {
-                        Outgoing::Emit(Box::new(Emit::new(config, spec, &frame.begun, at.iteration, trace)))
-                    }
-                    Work::Workflow(config) => {
-                        Outgoing::Child(Box::new(Starting::new(config, spec, &frame.begun, place, trace)))
-                    }
-                    other => match wait(other, spec, &input, &frame.begun, place) {
-                        Ok((ask, awaited)) => {
-                            frame.asks.insert(at.target(), awaited);
-                            Outgoing::Ask(Box::new(ask))
-                        }
-                        Err(failure) => return self.ended(at, Err(failure)),
-                    },
-                };
-                if !(again && spec.kind.is_patient()) {
-                    self.running(at, attempt, Some(input), None);
+        let (input, work) = match computed.unwrap_or_else(|| nodes::ready(spec, &scope)) {
+            Ok(ready) => ready,
+            Err(failure) => return self.ended(at, Err(failure)),
+        };
+        match work {
+            Work::Done(done) => self.ended(at, Ok(done)),
+            Work::Skip => self.skip(at, attempt),
+            Work::Delay(config) => self.delay(at, attempt, input, &config),
+            Work::ForEach(config) => self.begin_loop(at, attempt, input, config),
+            Work::Call(make) => {
+                let caller = Caller { spec, scope: &scope, begun: &frame.begun, iteration: at.iteration, trace };
+                let call = make.call(&caller);
+                if frame.is_once(at) {
+                    return self.call_once(at, attempt, call, input);
                 }
-                self.calls.push((at, outgoing));
+                self.running(at, attempt, Some(input), None);
+                self.call(at, call);
             }
+            Work::Workflow(config) => {
+                let starting = Starting::new(config, spec, &frame.begun, place, trace);
+                self.running_patiently(at, attempt, input, again);
+                self.go(at, |shared, hold| async move { shared.child(hold, &starting).await });
+            }
+            other => match wait(other, spec, &input, &frame.begun, place) {
+                Ok((ask, awaited)) => {
+                    frame.asks.insert(at.target(), awaited);
+                    self.running_patiently(at, attempt, input, again);
+                    self.go(at, |shared, hold| async move { shared.ask(hold, &ask).await });
+                }
+                Err(failure) => self.ended(at, Err(failure)),
+            },
+        }
+    }
+
+    /// What takes as long as somebody else takes is recorded as running once, whoever goes on with it.
+    fn running_patiently(&mut self, at: At, attempt: u32, input: Value, again: bool) {
+        if !again {
+            self.running(at, attempt, Some(input), None);
         }
     }
 
@@ -219,52 +179,6 @@ impl Driver {
         let frame = self.frame(at.frame);
         let (fact, once) = (frame.fact(at, node::Status::Running), frame.is_once(at));
         self.note(at.frame, NodeFact { attempt, input, next_in, once, ..fact });
-    }
-
-    pub(super) fn launch(&mut self, at: At, outgoing: Outgoing) {
-        let (shared, hold) = (Arc::clone(&self.shared), self.hold);
-        let span = self.spans.get(&at).map_or_else(tracing::Span::none, |(span, _)| span.clone());
-        let frame = self.frame(at.frame);
-        let (execution, key) = (frame.execution(), frame.key(at).clone());
-        let (workspace, looks) = (frame.begun.workspace, frame.version.looks_at_loop(&key));
-        let mode = frame.loops.get(&at.node).map(|each| each.mode).unwrap_or_default();
-        let flight = Flight::of(&outgoing);
-        let work = async move {
-            let _permit = match &outgoing {
-                Outgoing::Emit(_) => Some(shared.permits.acquire(workspace).await),
-                _ => None,
-            };
-            let mut started = Instant::now();
-            let brought = match outgoing {
-                Outgoing::Call(call) => {
-                    let permitted = shared.permitted(*call).await;
-                    started = Instant::now();
-                    Brought::Result(match permitted {
-                        Ok((prepared, _permit)) => prepared.send(&shared.outbound, &shared.pulse).await,
-                        Err(failure) => Err(failure),
-                    })
-                }
-                Outgoing::Compute(unready) => {
-                    let Unready { spec, scope, attempt } = *unready;
-                    let computed = compute::run(workspace, move || nodes::ready(&spec, &scope)).await;
-                    Brought::Computed(attempt, Box::new(computed))
-                }
-                Outgoing::Prepare(unsent) => shared.prepare(*unsent).await,
-                Outgoing::Send(prepared, _permit) => {
-                    Brought::Result(prepared.send(&shared.outbound, &shared.pulse).await)
-                }
-                Outgoing::Emit(emit) => Brought::Result(nodes::emit_event(&shared.store, &shared.pulse, *emit).await),
-                Outgoing::Child(starting) if starting.is_detached() => Brought::Result(shared.detach(&starting).await),
-                Outgoing::Child(starting) => shared.child(hold, &starting).await,
-                Outgoing::Find(place) => shared.find(hold, &place).await,
-                Outgoing::Reload => shared.reload(execution, &key).await,
-                Outgoing::Collect(failed) => shared.collect(hold, execution, &key, failed, (mode, looks)).await,
-                Outgoing::Ask(ask) => shared.ask(hold, &ask).await,
-            };
-            (at, brought, started.elapsed())
-        };
-        let handle = self.in_flight.spawn(work.instrument(span));
-        self.handles.insert(at, flight(handle));
     }
 
     /// Takes in what came back.

@@ -20,7 +20,7 @@ impl Driver {
     pub(super) fn abort(&mut self, at: At) {
         let frame = self.frame(at.frame);
         let makes_more = frame.kind(at).makes_more() && !(at.iteration == 0 && frame.loops.contains_key(&at.node));
-        if makes_more && self.handles.get(&at).is_some_and(|flight| !flight.computes()) {
+        if makes_more && self.handles.get(&at).is_some_and(|flight| !flight.stage.computes()) {
             return;
         }
         let flight = self.handles.remove(&at);
