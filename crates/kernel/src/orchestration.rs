@@ -26,11 +26,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::definition::Kind;
 use crate::definition::plan::{NodeIx, Plan};
-use crate::definition::{Kind, OnError};
 use crate::ids::{ExecutionId, Label, NodeKey};
+use crate::run::attempts::{Fact, Order};
 use crate::run::each::{self, Each, Index};
-use crate::run::failure::Failure;
 use crate::run::node::{End, Status};
 use crate::run::{self, Open, Outcome, Run, Stop};
 
@@ -57,29 +57,22 @@ impl Target {
     }
 }
 
-/// A fact about an execution. A target's fact says of which attempt, so that one that comes late is told from the next
-/// one's.
+/// A fact about an execution.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Its work is done; a branching node says which label it took.
-    Succeeded { at: Target, attempt: u32, took: Option<Label> },
-    /// One attempt at it failed.
-    Failed { at: Target, attempt: u32, failure: Failure },
-    /// Its own condition does not hold: it is not performed.
-    Skipped { at: Target, attempt: u32 },
-    /// The wait before this attempt is over.
-    RetryDue { at: Target, attempt: u32 },
-    /// It failed and is tried again after that wait, and that is stored: whoever performed it decided by its policy.
-    RetryStored { at: Target, attempt: u32, wait: Duration },
-    /// It settled so: whoever performed it kept its attempts itself.
-    Settled { at: Target, status: Status, label: Option<Label> },
-    /// It was stopped before it had a result. `begun`: something may have been done for it.
-    Aborted { at: Target, begun: bool },
+    Of(Target, Fact),
     /// The list of a loop is known and stored, and so is how the items stand that were begun before. `does`: what is
     /// done for each.
-    LoopOpened { node: NodeIx, shape: each::Shape, does: Kind, items: Vec<each::Stored> },
+    LoopOpened {
+        node: NodeIx,
+        shape: each::Shape,
+        does: Kind,
+        items: Vec<each::Stored>,
+    },
     /// The child of a node runs. How it ended is told as any other result.
-    ChildStarted { at: Target },
+    ChildStarted {
+        at: Target,
+    },
     /// The execution is to end early.
     Stopped(Stop),
 }
@@ -173,40 +166,16 @@ impl Orchestration {
         let inner = match event {
             Event::Stopped(stop) => {
                 self.stop = self.stop.or(Some(stop));
-                self.tell_run(match stop {
-                    Stop::Cancel => run::Event::CancelRequested,
-                    Stop::Deadline => run::Event::DeadlinePassed,
-                })
+                self.tell_run(run::Event::Stopped(stop))
             }
             Event::ChildStarted { at } => {
                 self.children.insert(at);
                 return Vec::new();
             }
             Event::LoopOpened { node, shape, does, items } => self.open_loop(node, shape, does, items),
-            Event::Succeeded { at, attempt, took } => match at.index() {
-                None => self.tell_run(run::Event::NodeSucceeded { node: at.node, attempt, took }),
-                Some(index) => self.tell_loop(at.node, each::Event::Succeeded { index, attempt }),
-            },
-            Event::Failed { at, attempt, failure } => match at.index() {
-                None => self.tell_run(run::Event::NodeFailed { node: at.node, attempt, failure }),
-                Some(index) => self.tell_loop(at.node, each::Event::Failed { index, attempt, failure }),
-            },
-            Event::Skipped { at, attempt } => match at.index() {
-                None => self.tell_run(run::Event::NodeSkipped { node: at.node, attempt }),
-                Some(index) => self.tell_loop(at.node, each::Event::Skipped { index, attempt }),
-            },
-            Event::RetryDue { at, attempt } => match at.index() {
-                None => self.tell_run(run::Event::RetryDue { node: at.node, attempt }),
-                Some(index) => self.tell_loop(at.node, each::Event::RetryDue { index, attempt }),
-            },
-            Event::RetryStored { at, attempt, wait } => match at.index() {
-                None => self.tell_run(run::Event::RetryStored { node: at.node, attempt, wait }),
-                Some(index) => self.tell_loop(at.node, each::Event::Retrying { index, attempt, wait }),
-            },
-            Event::Settled { at, status, label } => self.settled(at, status, label),
-            Event::Aborted { at, begun } => match at.index() {
-                None => self.tell_run(run::Event::NodeAborted { node: at.node, begun }),
-                Some(index) => self.tell_loop(at.node, each::Event::Aborted { index, begun }),
+            Event::Of(at, fact) => match at.index() {
+                None => self.tell_run(run::Event::Node(at.node, fact)),
+                Some(index) => self.tell_loop(at.node, |each| each.apply(index, fact)),
             },
         };
         self.translate(inner)
@@ -261,23 +230,13 @@ impl Orchestration {
         effects.into_iter().map(|effect| Inner::Each(node, effect)).collect()
     }
 
-    fn settled(&mut self, at: Target, status: Status, label: Option<Label>) -> Vec<Inner> {
-        if let Some(index) = at.index() {
-            return self.tell_loop(at.node, each::Event::Settled { index, status });
-        }
-        match End::stored(status, label, self.run.plan().node(at.node).on_error) {
-            Some(end) => self.tell_run(run::Event::NodeSettled { node: at.node, end }),
-            None => Vec::new(),
-        }
-    }
-
     fn tell_run(&mut self, event: run::Event) -> Vec<Inner> {
         self.run.apply(event).into_iter().map(Inner::Run).collect()
     }
 
-    fn tell_loop(&mut self, node: NodeIx, event: each::Event) -> Vec<Inner> {
+    fn tell_loop(&mut self, node: NodeIx, tell: impl FnOnce(&mut Each) -> Vec<each::Effect>) -> Vec<Inner> {
         let Some(open) = self.loops.get_mut(&node) else { return Vec::new() };
-        open.each.apply(event).into_iter().map(|effect| Inner::Each(node, effect)).collect()
+        tell(&mut open.each).into_iter().map(|effect| Inner::Each(node, effect)).collect()
     }
 
     /// Turns the orders of the machines within into the shell's, in the order in which they came: what follows from one
@@ -286,49 +245,40 @@ impl Orchestration {
         let mut queue: VecDeque<Inner> = inner.into_iter().collect();
         let mut effects = Vec::new();
         while let Some(next) = queue.pop_front() {
-            let more = match next {
-                Inner::Run(effect) => self.of_the_run(effect, &mut effects),
-                Inner::Each(node, effect) => self.of_a_loop(node, effect, &mut effects),
-            };
-            queue.extend(more);
+            match next {
+                Inner::Run(run::Effect::Node(node, Order::Abort)) if self.loops.contains_key(&node) => {
+                    queue.extend(self.tell_loop(node, Each::stop));
+                }
+                Inner::Run(run::Effect::Node(node, order)) => {
+                    if matches!(order, Order::Settle(_)) {
+                        self.loops.remove(&node);
+                    }
+                    effects.push(self.order(Target::node(node), order));
+                }
+                Inner::Run(run::Effect::Finish(outcome)) => effects.push(Effect::Finish(outcome)),
+                Inner::Each(node, each::Effect::Item(index, order)) => {
+                    effects.push(self.order(Target::item(node, index), order));
+                }
+                Inner::Each(node, each::Effect::Over(end)) => queue.extend(self.loop_over(node, end, &mut effects)),
+            }
         }
         effects
     }
 
-    fn of_the_run(&mut self, effect: run::Effect, effects: &mut Vec<Effect>) -> Vec<Inner> {
-        match effect {
-            run::Effect::Abort { node } if self.loops.contains_key(&node) => {
-                return self.tell_loop(node, each::Event::Stop);
+    fn order(&mut self, at: Target, order: Order) -> Effect {
+        match order {
+            Order::Settle(end) => {
+                self.begun.remove(&at);
+                self.children.remove(&at);
+                Effect::Settle { at, end }
             }
-            run::Effect::Abort { node } => effects.push(self.stop_one(Target::node(node))),
-            run::Effect::Settle { node, end } => {
-                self.loops.remove(&node);
-                self.settle(Target::node(node), end, effects);
+            Order::Perform { attempt } => Effect::Perform { at, attempt },
+            Order::Wait { attempt, wait } => {
+                self.children.remove(&at);
+                Effect::Wait { at, attempt, wait }
             }
-            run::Effect::Perform { node, attempt } => effects.push(Effect::Perform { at: Target::node(node), attempt }),
-            run::Effect::Wait { node, attempt, wait } => self.wait(Target::node(node), attempt, wait, effects),
-            run::Effect::Finish(outcome) => effects.push(Effect::Finish(outcome)),
+            Order::Abort => self.stop_one(at),
         }
-        Vec::new()
-    }
-
-    fn of_a_loop(&mut self, node: NodeIx, effect: each::Effect, effects: &mut Vec<Effect>) -> Vec<Inner> {
-        match effect {
-            each::Effect::Abort { index } => effects.push(self.stop_one(Target::item(node, index))),
-            each::Effect::Settle { index, status } => {
-                if let Some(end) = End::stored(status, None, OnError::Fail) {
-                    self.settle(Target::item(node, index), end, effects);
-                }
-            }
-            each::Effect::Perform { index, attempt } => {
-                effects.push(Effect::Perform { at: Target::item(node, index), attempt });
-            }
-            each::Effect::Wait { index, attempt, wait } => {
-                self.wait(Target::item(node, index), attempt, wait, effects);
-            }
-            each::Effect::Over(end) => return self.loop_over(node, end, effects),
-        }
-        Vec::new()
     }
 
     fn loop_over(&mut self, node: NodeIx, end: each::End, effects: &mut Vec<Effect>) -> Vec<Inner> {
@@ -336,8 +286,10 @@ impl Orchestration {
         let failed = match end {
             each::End::Completed => None,
             each::End::Failed { index } => Some(index),
-            each::End::Lost { .. } => return self.tell_run(run::Event::NodeSettled { node, end: End::Lost }),
-            each::End::Stopped => return self.tell_run(run::Event::NodeAborted { node, begun: false }),
+            each::End::Lost { .. } => {
+                return self.tell_run(run::Event::Node(node, Fact::Settled { status: Status::Unknown, label: None }));
+            }
+            each::End::Stopped => return self.tell_run(run::Event::Node(node, Fact::Aborted { begun: false })),
         };
         effects.push(Effect::Collect { node, failed });
         Vec::new()
@@ -355,16 +307,5 @@ impl Orchestration {
     fn kind(&self, at: Target) -> Kind {
         let own = self.run.plan().node(at.node).kind;
         if at.iteration == 0 { own } else { self.loops.get(&at.node).map_or(own, |open| open.does) }
-    }
-
-    fn wait(&mut self, at: Target, attempt: u32, wait: Duration, effects: &mut Vec<Effect>) {
-        self.children.remove(&at);
-        effects.push(Effect::Wait { at, attempt, wait });
-    }
-
-    fn settle(&mut self, at: Target, end: End, effects: &mut Vec<Effect>) {
-        self.begun.remove(&at);
-        self.children.remove(&at);
-        effects.push(Effect::Settle { at, end });
     }
 }

@@ -10,9 +10,10 @@
 //! - `Finish` comes once, last, and only when every node is settled.
 //! - Between two events a run is what its stored rows say: taken up again, it goes on the same way.
 //!
-//! Not here: storing, performing, keeping time (the shells), whether a failure is worth another
-//! try (`failure`), the graph's shape (`plan`).
+//! Not here: storing, performing, keeping time (the shells), what a fact means for one node (`attempts`), whether a
+//! failure is worth another try (`failure`), the graph's shape (`plan`).
 
+pub mod attempts;
 pub mod crash;
 pub mod each;
 pub mod failure;
@@ -20,50 +21,26 @@ pub mod node;
 pub mod reconcile;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::definition::plan::{NodeIx, Plan};
-use crate::definition::{Delivery, Join, OnError};
+use crate::definition::Join;
+use crate::definition::plan::{NodeIx, Plan, PlanNode};
 use crate::ids::{ExecutionId, Label, NodeKey};
-use crate::run::failure::Failure;
+use crate::run::attempts::{Fact, Order, State, States, Terms};
 
-/// A fact about a run, in the past tense. A node's fact says of which attempt, so that one that
-/// comes late or twice is told from news of the next.
+/// A fact about a run, in the past tense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The node's work is done; a branching node says which label it took.
-    NodeSucceeded { node: NodeIx, attempt: u32, took: Option<Label> },
-    /// One attempt at the node failed.
-    NodeFailed { node: NodeIx, attempt: u32, failure: Failure },
-    /// The node's own condition does not hold: it is not performed.
-    NodeSkipped { node: NodeIx, attempt: u32 },
-    /// The wait before this attempt at the node is over.
-    RetryDue { node: NodeIx, attempt: u32 },
-    /// It failed and is tried again after that wait, and that is stored: whoever performed it kept its attempts itself.
-    RetryStored { node: NodeIx, attempt: u32, wait: Duration },
-    /// The node settled so, and that is stored: whoever performed it kept its attempts itself.
-    NodeSettled { node: NodeIx, end: node::End },
-    /// A node in flight was stopped before it had a result. `begun`: something may have been done for it.
-    NodeAborted { node: NodeIx, begun: bool },
-    /// Somebody wants the execution to end early.
-    CancelRequested,
-    /// The execution may not run any longer.
-    DeadlinePassed,
+    Node(NodeIx, Fact),
+    /// The execution is to end early.
+    Stopped(Stop),
 }
 
 /// An order to the shell, in the imperative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Record the node's end.
-    Settle { node: NodeIx, end: node::End },
-    /// Do the node's work.
-    Perform { node: NodeIx, attempt: u32 },
-    /// Record that the node waits for this attempt, and say `RetryDue` when the wait is over.
-    Wait { node: NodeIx, attempt: u32, wait: Duration },
-    /// Stop the node's work, and say `NodeAborted` (or how it ended).
-    Abort { node: NodeIx },
+    Node(NodeIx, Order),
     /// The run is over.
     Finish(Outcome),
 }
@@ -109,24 +86,14 @@ pub enum Stop {
     Deadline,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
-    Pending,
-    Running { attempt: u32 },
-    Waiting { attempt: u32 },
-    Settled(node::End),
-}
-
 /// The machine of one execution.
 #[derive(Clone, Debug)]
 pub struct Run {
     plan: Arc<Plan>,
     execution: ExecutionId,
-    states: Vec<State>,
+    states: States,
     /// How many incoming edges of each node have an unsettled source.
     unsettled: Vec<usize>,
-    /// How many nodes are in flight or waiting for an attempt.
-    open: usize,
     first_failed: Option<NodeIx>,
     stop: Option<Stop>,
     finished: Option<Outcome>,
@@ -145,7 +112,7 @@ impl Run {
     ///
     /// A run that was told to stop must hear it here: by its nodes alone, one whose every node was
     /// canceled looks like one that completed. Nothing is performed again then; a node that was in
-    /// flight is to be aborted, and a shell that does not perform it says `NodeAborted` at once.
+    /// flight is to be aborted, and a shell that does not perform it says `Aborted` at once.
     pub fn resume(
         plan: Arc<Plan>,
         execution: ExecutionId,
@@ -153,36 +120,29 @@ impl Run {
         settled: impl IntoIterator<Item = (NodeIx, node::End)>,
         open: impl IntoIterator<Item = Open>,
     ) -> (Run, Vec<Effect>) {
-        let mut run = Run::blank(plan, execution);
+        let states = States::new(plan.nodes().len());
+        let unsettled = plan.nodes().iter().map(|node| node.incoming.len()).collect();
+        let mut run = Run { plan, execution, states, unsettled, first_failed: None, stop: None, finished: None };
+        let mut effects = Vec::new();
         for (node, end) in settled {
-            if !matches!(run.states[node], State::Settled(_)) {
-                run.mark(node, end);
+            if !matches!(run.state(node), State::Settled(_)) {
+                run.order(node, Order::Settle(end), &mut Vec::new());
             }
         }
-        let mut effects = Vec::new();
         for Open { node, attempt, waiting } in open {
-            if run.states[node] != State::Pending {
+            if *run.state(node) != State::Pending {
                 continue;
             }
-            run.open += 1;
-            if waiting {
-                run.states[node] = State::Waiting { attempt };
-                continue;
-            }
-            run.states[node] = State::Running { attempt };
-            if run.plan.node(node).delivery == Delivery::AtMostOnce {
-                effects.push(Effect::Settle { node, end: node::End::Lost });
-                run.mark(node, node::End::Lost);
-                continue;
-            }
-            if stop.is_none() {
-                effects.push(Effect::Perform { node, attempt });
+            run.states.set(node, if waiting { State::Waiting { attempt } } else { State::Running { attempt } });
+            let terms = Terms { stopped: stop.is_some(), ..run.terms(node) };
+            if let Some(order) = Some(terms).filter(|_| !waiting).and_then(|terms| terms.take_up(attempt)) {
+                run.order(node, order, &mut effects);
             }
         }
         if let Some(stop) = stop {
             run.stop(stop, &mut effects);
         }
-        let ready: Vec<NodeIx> = (0..run.states.len()).filter(|node| run.is_due(*node)).collect();
+        let ready: Vec<NodeIx> = (0..run.states.all().len()).filter(|node| run.is_due(*node)).collect();
         run.advance(ready, &mut effects);
         run.finish_if_done(&mut effects);
         (run, effects)
@@ -195,32 +155,16 @@ impl Run {
             return effects;
         }
         match event {
-            Event::NodeSucceeded { node, attempt, took } if self.is_in(node, attempt) => {
-                self.settle(node, node::End::Completed { took }, &mut effects);
+            Event::Node(node, fact) => {
+                let Some(order) = self.terms(node).order(self.state(node), fact) else { return effects };
+                let settles = matches!(order, Order::Settle(_));
+                self.order(node, order, &mut effects);
+                if settles {
+                    let next = self.plan.node(node).successors.clone();
+                    self.advance(next, &mut effects);
+                }
             }
-            Event::NodeFailed { node, attempt, failure } if self.is_in(node, attempt) => {
-                self.failed(node, attempt, &failure, &mut effects);
-            }
-            Event::NodeSkipped { node, attempt } if self.is_in(node, attempt) => {
-                self.settle(node, node::End::Skipped, &mut effects);
-            }
-            Event::RetryStored { node, attempt, wait } if self.is_open(node) => {
-                self.retry(node, attempt, Some(wait), &mut effects);
-            }
-            Event::NodeSettled { node, end } if self.is_open(node) => self.settle(node, end, &mut effects),
-            Event::NodeAborted { node, begun } if self.stop.is_some() && self.is_running(node) => {
-                let once = self.plan.node(node).delivery == Delivery::AtMostOnce;
-                let end = if begun && once { node::End::Lost } else { node::End::Canceled };
-                self.settle(node, end, &mut effects);
-            }
-            Event::RetryDue { node, attempt } if self.states[node] == (State::Waiting { attempt }) => {
-                self.states[node] = State::Running { attempt };
-                effects.push(Effect::Perform { node, attempt });
-            }
-            Event::CancelRequested => self.stop(Stop::Cancel, &mut effects),
-            Event::DeadlinePassed => self.stop(Stop::Deadline, &mut effects),
-            // Old news.
-            _ => {}
+            Event::Stopped(stop) => self.stop(stop, &mut effects),
         }
         self.finish_if_done(&mut effects);
         effects
@@ -242,7 +186,7 @@ impl Run {
 
     /// The node's end, if it has settled.
     pub fn end(&self, node: NodeIx) -> Option<&node::End> {
-        match &self.states[node] {
+        match self.state(node) {
             State::Settled(end) => Some(end),
             _ => None,
         }
@@ -250,54 +194,28 @@ impl Run {
 
     /// Is it not known of one of its nodes whether it took effect?
     pub fn has_lost(&self) -> bool {
-        self.states.contains(&State::Settled(node::End::Lost))
+        self.states.all().contains(&State::Settled(node::End::Lost))
     }
 
     /// Is the node's work being done?
     pub fn is_running(&self, node: NodeIx) -> bool {
-        matches!(self.states[node], State::Running { .. })
+        matches!(self.state(node), State::Running { .. })
     }
 
     /// Does the node wait for its next attempt, rather than being in one?
     pub fn is_waiting(&self, node: NodeIx) -> bool {
-        matches!(self.states[node], State::Waiting { .. })
+        matches!(self.state(node), State::Waiting { .. })
     }
 
-    fn is_in(&self, node: NodeIx, attempt: u32) -> bool {
-        self.states[node] == (State::Running { attempt })
+    fn state(&self, node: NodeIx) -> &State {
+        &self.states.all()[node]
     }
 
-    fn is_open(&self, node: NodeIx) -> bool {
-        matches!(self.states[node], State::Running { .. } | State::Waiting { .. })
-    }
-
-    fn blank(plan: Arc<Plan>, execution: ExecutionId) -> Run {
-        let states = vec![State::Pending; plan.nodes().len()];
-        let unsettled = plan.nodes().iter().map(|node| node.incoming.len()).collect();
-        Run { plan, execution, states, unsettled, open: 0, first_failed: None, stop: None, finished: None }
-    }
-
-    fn failed(&mut self, node: NodeIx, attempt: u32, failure: &Failure, effects: &mut Vec<Effect>) {
-        if failure.leaves() == node::Status::Unknown {
-            return self.settle(node, node::End::Lost, effects);
-        }
-        let this = self.plan.node(node);
-        let wait = this.retry.wait_after(failure, attempt, self.execution, &this.key);
-        self.retry(node, attempt + 1, wait, effects);
-    }
-
-    /// A node that failed waits for its next attempt, if it has one and the run goes on.
-    fn retry(&mut self, node: NodeIx, attempt: u32, wait: Option<Duration>, effects: &mut Vec<Effect>) {
-        match wait.filter(|_| self.stop.is_none()) {
-            Some(wait) => {
-                self.states[node] = State::Waiting { attempt };
-                effects.push(Effect::Wait { node, attempt, wait });
-            }
-            None => {
-                let continues = self.plan.node(node).on_error == OnError::Continue;
-                self.settle(node, node::End::Failed { continues }, effects);
-            }
-        }
+    fn terms(&self, node: NodeIx) -> Terms<'_> {
+        let PlanNode { key, retry, delivery, on_error, .. } = self.plan.node(node);
+        let (execution, stopped) = (self.execution, self.stop.is_some());
+        let (retry, delivery, on_error) = (*retry, *delivery, *on_error);
+        Terms { execution, key, iteration: 0, retry, delivery, on_error, stopped, ending: stopped }
     }
 
     fn stop(&mut self, stop: Stop, effects: &mut Vec<Effect>) {
@@ -305,23 +223,14 @@ impl Run {
             return;
         }
         self.stop = Some(stop);
-        for node in 0..self.states.len() {
-            match self.states[node] {
-                State::Pending | State::Waiting { .. } => {
-                    effects.push(Effect::Settle { node, end: node::End::Canceled });
-                    self.mark(node, node::End::Canceled);
-                }
-                State::Running { .. } => effects.push(Effect::Abort { node }),
-                State::Settled(_) => {}
-            }
+        for node in 0..self.states.all().len() {
+            let order = match self.state(node) {
+                State::Pending | State::Waiting { .. } => Order::Settle(node::End::Canceled),
+                State::Running { .. } => Order::Abort,
+                State::Settled(_) => continue,
+            };
+            self.order(node, order, effects);
         }
-    }
-
-    fn settle(&mut self, node: NodeIx, end: node::End, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Settle { node, end: end.clone() });
-        self.mark(node, end);
-        let next = self.plan.node(node).successors.clone();
-        self.advance(next, effects);
     }
 
     /// Starts or skips every candidate whose incoming edges are all settled; skips spread.
@@ -332,34 +241,29 @@ impl Run {
                 continue;
             }
             if self.may_start(node) {
-                self.open += 1;
-                self.states[node] = State::Running { attempt: 1 };
-                effects.push(Effect::Perform { node, attempt: 1 });
+                self.order(node, Order::Perform { attempt: 1 }, effects);
             } else {
-                effects.push(Effect::Settle { node, end: node::End::Skipped });
-                self.mark(node, node::End::Skipped);
+                self.order(node, Order::Settle(node::End::Skipped), effects);
                 candidates.extend(self.plan.node(node).successors.iter().copied());
             }
         }
     }
 
-    fn mark(&mut self, node: NodeIx, end: node::End) {
-        if self.is_open(node) {
-            self.open -= 1;
+    fn order(&mut self, node: NodeIx, order: Order, effects: &mut Vec<Effect>) {
+        self.states.follow(node, &order);
+        if let Order::Settle(end) = &order {
+            let fails = matches!(end, node::End::Failed { continues: false } | node::End::Lost);
+            self.first_failed = self.first_failed.or(fails.then_some(node));
+            let plan = Arc::clone(&self.plan);
+            for &to in &plan.node(node).successors {
+                self.unsettled[to] -= plan.node(to).incoming.iter().filter(|edge| edge.from == node).count();
+            }
         }
-        let fails = matches!(end, node::End::Failed { continues: false } | node::End::Lost);
-        if fails && self.first_failed.is_none() {
-            self.first_failed = Some(node);
-        }
-        self.states[node] = State::Settled(end);
-        let plan = Arc::clone(&self.plan);
-        for &to in &plan.node(node).successors {
-            self.unsettled[to] -= plan.node(to).incoming.iter().filter(|edge| edge.from == node).count();
-        }
+        effects.push(Effect::Node(node, order));
     }
 
     fn is_due(&self, node: NodeIx) -> bool {
-        self.stop.is_none() && self.states[node] == State::Pending && self.unsettled[node] == 0
+        self.stop.is_none() && *self.state(node) == State::Pending && self.unsettled[node] == 0
     }
 
     fn may_start(&self, node: NodeIx) -> bool {
@@ -380,10 +284,10 @@ impl Run {
     }
 
     fn finish_if_done(&mut self, effects: &mut Vec<Effect>) {
-        if self.finished.is_some() || self.open > 0 {
+        if self.finished.is_some() || self.states.open > 0 {
             return;
         }
-        let settled = self.states.iter().all(|state| matches!(state, State::Settled(_)));
+        let settled = self.states.all().iter().all(|state| matches!(state, State::Settled(_)));
         let outcome = match (self.stop, self.first_failed) {
             _ if !settled => Outcome::Stalled,
             (Some(Stop::Cancel), _) => Outcome::Canceled,

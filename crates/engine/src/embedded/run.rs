@@ -41,6 +41,7 @@ use std::time::Duration;
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::orchestration::room::{Load, Needs};
 use kernel::orchestration::{Effect, Event, Orchestration, Row};
+use kernel::run::attempts::Fact;
 use kernel::run::failure::Failure;
 use kernel::run::{Stop, node};
 use store::queue::claim::Begun;
@@ -290,8 +291,8 @@ impl Driver {
         let frame = self.frame(at.frame);
         let attempt = frame.attempt(at).unwrap_or(1);
         let event = match &result {
-            Ok(done) => Event::Succeeded { at: at.target(), attempt, took: done.took.clone() },
-            Err(failure) => Event::Failed { at: at.target(), attempt, failure: failure.clone() },
+            Ok(done) => Event::Of(at.target(), Fact::Succeeded { attempt, took: done.took.clone() }),
+            Err(failure) => Event::Of(at.target(), Fact::Failed { attempt, failure: failure.clone() }),
         };
         frame.results.insert(at.target(), result);
         self.apply(at.frame, event);

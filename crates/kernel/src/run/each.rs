@@ -6,15 +6,15 @@
 //! - `Over` comes once, last, when nothing is open.
 //! - It knows how items ended, never what they produced: it is rebuilt from the statuses of stored rows.
 //!
-//! Not here: the list and the outputs (the shells and `kind::for_each`), the graph around it (`run`).
+//! Not here: the list and the outputs (the shells and `kind::for_each`), what a fact means for one item (`attempts`),
+//! the graph around it (`run`).
 
-use std::time::Duration;
-
-use crate::definition::{Delivery, Node};
+use crate::definition::{Delivery, Node, OnError};
 use crate::ids::{ExecutionId, NodeKey};
 use crate::kind::for_each::OnItemError;
-use crate::run::failure::{Failure, Policy};
-use crate::run::node::Status;
+use crate::run::attempts::{Fact, Order, State, States, Terms};
+use crate::run::failure::Policy;
+use crate::run::node::{self, Status};
 
 /// An item's place in the list, from 0. Its row has the iteration after it.
 pub type Index = usize;
@@ -29,69 +29,10 @@ pub fn index(iteration: i32) -> Option<Index> {
     usize::try_from(iteration).ok()?.checked_sub(1)
 }
 
-/// A fact about an item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    Succeeded {
-        index: Index,
-        attempt: u32,
-    },
-    Failed {
-        index: Index,
-        attempt: u32,
-        failure: Failure,
-    },
-    /// Its own condition does not hold.
-    Skipped {
-        index: Index,
-        attempt: u32,
-    },
-    /// The wait before this attempt is over.
-    RetryDue {
-        index: Index,
-        attempt: u32,
-    },
-    /// It failed and is worth this attempt after that wait, and that is stored: whoever performed it asked.
-    Retrying {
-        index: Index,
-        attempt: u32,
-        wait: Duration,
-    },
-    /// It settled so, and that is stored: whoever performed it kept its attempts itself.
-    Settled {
-        index: Index,
-        status: Status,
-    },
-    /// It was stopped before it had a result. `begun`: something may have been done for it.
-    Aborted {
-        index: Index,
-        begun: bool,
-    },
-    /// The loop is to end early.
-    Stop,
-}
-
 /// An order to the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    Perform {
-        index: Index,
-        attempt: u32,
-    },
-    /// Record that it waits for this attempt, and say `RetryDue` when the wait is over.
-    Wait {
-        index: Index,
-        attempt: u32,
-        wait: Duration,
-    },
-    Settle {
-        index: Index,
-        status: Status,
-    },
-    /// Stop its work, and say `Aborted`.
-    Abort {
-        index: Index,
-    },
+    Item(Index, Order),
     Over(End),
 }
 
@@ -108,14 +49,6 @@ pub enum End {
         index: Index,
     },
     Stopped,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Pending,
-    Running(u32),
-    Waiting(u32),
-    Settled(Status),
 }
 
 /// A stored item: how it stood, and in which attempt.
@@ -163,10 +96,9 @@ impl Shape {
 #[derive(Clone, Debug)]
 pub struct Each {
     shape: Shape,
-    states: Vec<State>,
+    states: States,
     /// Nothing before this is pending.
     next: Index,
-    open: usize,
     first_failed: Option<Index>,
     lost: Option<Index>,
     stopped: bool,
@@ -178,164 +110,102 @@ impl Each {
     /// the same attempt, unless it may be performed at most once; one that waits gives no effect. `stopped`: it is to
     /// end early, so that nothing is performed again, and what was in flight is to be aborted.
     pub fn resume(shape: Shape, stored: impl IntoIterator<Item = Stored>, stopped: bool) -> (Each, Vec<Effect>) {
-        let states = vec![State::Pending; shape.count];
-        let (mut effects, mut open) = (Vec::new(), 0);
-        let mut each =
-            Each { shape, states, next: 0, open: 0, first_failed: None, lost: None, stopped: false, over: false };
+        let states = States::new(shape.count);
+        let mut each = Each { shape, states, next: 0, first_failed: None, lost: None, stopped: false, over: false };
+        let mut effects = Vec::new();
         for Stored { index, status, attempt } in stored {
-            if each.states.get(index) != Some(&State::Pending) {
+            let attempt = attempt.max(1);
+            if each.states.all().get(index) != Some(&State::Pending) || status == Status::Pending {
                 continue;
             }
-            match status {
-                Status::Pending => continue,
-                Status::Retrying => each.states[index] = State::Waiting(attempt.max(1)),
-                Status::Running if each.shape.delivery == Delivery::AtMostOnce => {
-                    each.mark(index, Status::Unknown);
-                    effects.push(Effect::Settle { index, status: Status::Unknown });
-                    continue;
-                }
-                Status::Running => {
-                    each.states[index] = State::Running(attempt.max(1));
-                    if !stopped {
-                        effects.push(Effect::Perform { index, attempt: attempt.max(1) });
-                    }
-                }
-                settled => {
-                    each.mark(index, settled);
-                    continue;
-                }
+            if let Some(end) = node::End::stored(status, None, OnError::Fail) {
+                each.states.set(index, State::Settled(end));
+                each.mark(index, status);
+            } else if status == Status::Retrying {
+                each.states.set(index, State::Waiting { attempt });
+            } else {
+                each.states.set(index, State::Running { attempt });
+                let order = Terms { stopped, ..each.terms(index) }.take_up(attempt);
+                order.into_iter().for_each(|order| each.order(index, order, &mut effects));
             }
-            open += 1;
         }
-        each.open = open;
         if stopped {
-            each.stop(&mut effects);
+            each.stop_items(&mut effects);
         }
         each.go_on(&mut effects);
         (each, effects)
     }
 
-    /// Takes a fact in and says what to do about it.
-    pub fn apply(&mut self, event: Event) -> Vec<Effect> {
+    /// Takes a fact about an item in and says what to do about it.
+    pub fn apply(&mut self, index: Index, fact: Fact) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if self.over {
-            return effects;
+        let state = self.states.all().get(index).filter(|_| !self.over);
+        if let Some(order) = state.and_then(|state| self.terms(index).order(state, fact)) {
+            let fails = order == Order::Settle(node::End::Failed { continues: false });
+            self.order(index, order, &mut effects);
+            if fails && self.shape.on_item_error == OnItemError::Fail {
+                self.give_up_waits(&mut effects);
+            }
+            self.go_on(&mut effects);
         }
-        match event {
-            Event::Succeeded { index, attempt } => {
-                if self.is(index, State::Running(attempt)) {
-                    self.settle(index, Status::Completed, &mut effects);
-                }
-            }
-            Event::Skipped { index, attempt } => {
-                if self.is(index, State::Running(attempt)) {
-                    self.settle(index, Status::Skipped, &mut effects);
-                }
-            }
-            Event::Failed { index, attempt, failure } => {
-                if self.is(index, State::Running(attempt)) {
-                    self.failed(index, attempt, &failure, &mut effects);
-                }
-            }
-            Event::RetryDue { index, attempt } => {
-                if self.is(index, State::Waiting(attempt)) {
-                    self.states[index] = State::Running(attempt);
-                    effects.push(Effect::Perform { index, attempt });
-                }
-            }
-            Event::Retrying { index, attempt, wait } => {
-                if self.is_open(index) {
-                    self.retry(index, attempt, Some(wait), &mut effects);
-                }
-            }
-            Event::Settled { index, status } => {
-                if status.is_settled() && self.is_open(index) {
-                    self.settle(index, status, &mut effects);
-                }
-            }
-            Event::Aborted { index, begun } => {
-                if self.stopped && self.is_open(index) {
-                    let lost = begun && self.shape.delivery == Delivery::AtMostOnce;
-                    self.settle(index, if lost { Status::Unknown } else { Status::Canceled }, &mut effects);
-                }
-            }
-            Event::Stop => self.stop(&mut effects),
+        effects
+    }
+
+    /// The loop is to end early.
+    pub fn stop(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if !self.over && !self.stopped {
+            self.stop_items(&mut effects);
+            self.go_on(&mut effects);
         }
-        self.go_on(&mut effects);
         effects
     }
 
     /// Does it wait for its next attempt, rather than being in one?
     pub fn is_waiting(&self, index: Index) -> bool {
-        matches!(self.states.get(index), Some(State::Waiting(_)))
+        matches!(self.states.all().get(index), Some(State::Waiting { .. }))
     }
 
-    fn is(&self, index: Index, state: State) -> bool {
-        self.states.get(index) == Some(&state)
-    }
-
-    fn is_open(&self, index: Index) -> bool {
-        matches!(self.states.get(index), Some(State::Running(_) | State::Waiting(_)))
-    }
-
-    fn failed(&mut self, index: Index, attempt: u32, failure: &Failure, effects: &mut Vec<Effect>) {
-        let Shape { execution, key, retry, .. } = &self.shape;
+    fn terms(&self, index: Index) -> Terms<'_> {
+        let Shape { execution, key, retry, delivery, .. } = &self.shape;
         let iteration = u32::try_from(index + 1).unwrap_or(u32::MAX);
-        let wait = retry.wait_after_item(failure, attempt, *execution, key, iteration);
-        match failure.leaves() {
-            Status::Failed => self.retry(index, attempt + 1, wait, effects),
-            status => self.settle(index, status, effects),
-        }
+        let (execution, retry, delivery, on_error) = (*execution, *retry, *delivery, OnError::Fail);
+        let (stopped, ending) = (self.stopped, self.is_ending());
+        Terms { execution, key, iteration, retry, delivery, on_error, stopped, ending }
     }
 
-    /// An item that failed waits for its next attempt, if it has one and the loop goes on.
-    fn retry(&mut self, index: Index, attempt: u32, wait: Option<Duration>, effects: &mut Vec<Effect>) {
-        match wait.filter(|_| !self.is_ending()) {
-            Some(wait) => {
-                self.states[index] = State::Waiting(attempt);
-                effects.push(Effect::Wait { index, attempt, wait });
-            }
-            None => self.settle(index, Status::Failed, effects),
+    fn order(&mut self, index: Index, order: Order, effects: &mut Vec<Effect>) {
+        self.states.follow(index, &order);
+        if let Order::Settle(end) = &order {
+            self.mark(index, end.status());
         }
+        effects.push(Effect::Item(index, order));
     }
 
-    fn settle(&mut self, index: Index, status: Status, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Settle { index, status });
-        self.open -= 1;
-        self.mark(index, status);
-        if status == Status::Failed && self.shape.on_item_error == OnItemError::Fail {
-            self.give_up_waits(effects);
-        }
-    }
-
+    /// The first, by its place, that failed; and the first that was lost.
     fn mark(&mut self, index: Index, status: Status) {
-        self.states[index] = State::Settled(status);
-        if status == Status::Failed {
-            self.first_failed = Some(self.first_failed.map_or(index, |first| first.min(index)));
-        }
-        if status == Status::Unknown {
-            self.lost = Some(self.lost.map_or(index, |first| first.min(index)));
-        }
+        let first = match status {
+            Status::Failed => &mut self.first_failed,
+            Status::Unknown => &mut self.lost,
+            _ => return,
+        };
+        *first = Some(first.map_or(index, |first| first.min(index)));
     }
 
     /// A loop that fails does not wait for other attempts.
     fn give_up_waits(&mut self, effects: &mut Vec<Effect>) {
-        for index in 0..self.states.len() {
-            if matches!(self.states[index], State::Waiting(_)) {
-                effects.push(Effect::Settle { index, status: Status::Canceled });
-                self.open -= 1;
-                self.states[index] = State::Settled(Status::Canceled);
+        for index in 0..self.states.all().len() {
+            if self.is_waiting(index) {
+                self.order(index, Order::Settle(node::End::Canceled), effects);
             }
         }
     }
 
-    fn stop(&mut self, effects: &mut Vec<Effect>) {
-        if std::mem::replace(&mut self.stopped, true) {
-            return;
-        }
+    fn stop_items(&mut self, effects: &mut Vec<Effect>) {
+        self.stopped = true;
         self.give_up_waits(effects);
-        let running = |(index, state): (Index, &State)| matches!(state, State::Running(_)).then_some(index);
-        effects.extend(self.states.iter().enumerate().filter_map(running).map(|index| Effect::Abort { index }));
+        let running = self.states.all().iter().enumerate().filter(|(_, state)| state.is_open());
+        effects.extend(running.map(|(index, _)| Effect::Item(index, Order::Abort)));
     }
 
     /// Nothing more is begun.
@@ -345,16 +215,14 @@ impl Each {
     }
 
     fn go_on(&mut self, effects: &mut Vec<Effect>) {
-        while !self.is_ending() && self.open < self.shape.parallel && self.next < self.states.len() {
+        while !self.is_ending() && self.states.open < self.shape.parallel && self.next < self.shape.count {
             let index = self.next;
             self.next += 1;
-            if self.states[index] == State::Pending {
-                self.open += 1;
-                self.states[index] = State::Running(1);
-                effects.push(Effect::Perform { index, attempt: 1 });
+            if self.states.all()[index] == State::Pending {
+                self.order(index, Order::Perform { attempt: 1 }, effects);
             }
         }
-        let done = self.open == 0 && (self.is_ending() || self.next >= self.states.len());
+        let done = self.states.open == 0 && (self.is_ending() || self.next >= self.shape.count);
         if done && !std::mem::replace(&mut self.over, true) {
             let fails = self.first_failed.filter(|_| self.shape.on_item_error == OnItemError::Fail);
             effects.push(Effect::Over(match (self.stopped, self.lost, fails) {

@@ -17,6 +17,7 @@ use kernel::definition::{Delivery, Kind};
 use kernel::ids::NodeKey;
 use kernel::kind::for_each::OnItemError;
 use kernel::orchestration::{Effect, Event, Orchestration, Row, Target};
+use kernel::run::attempts::Fact;
 use kernel::run::each;
 use kernel::run::failure::{Class, Failure, Policy};
 use kernel::run::node::{End, Status};
@@ -49,19 +50,19 @@ fn event(plan: &Plan, text: &str) -> Event {
     let node = || plan.index_of(&NodeKey::new(name).expect("a name")).expect("a node of the graph");
     let at =
         || index.map_or_else(|| Target::node(node()), |index| Target::item(node(), index.parse().expect("a number")));
-    let failed = |class| Event::Failed { at: at(), attempt, failure: Failure::new(class, "no") };
+    let failed = |class| Event::Of(at(), Fact::Failed { attempt, failure: Failure::new(class, "no") });
     match (name, what) {
         ("cancel", "") => Event::Stopped(Stop::Cancel),
         ("deadline", "") => Event::Stopped(Stop::Deadline),
-        (_, "ok") => Event::Succeeded { at: at(), attempt, took: None },
-        (_, "skips") => Event::Skipped { at: at(), attempt },
+        (_, "ok") => Event::Of(at(), Fact::Succeeded { attempt, took: None }),
+        (_, "skips") => Event::Of(at(), Fact::Skipped { attempt }),
         (_, "fails") => failed(Class::ValidationError),
         (_, "times out") => failed(Class::Timeout),
         (_, "unknown") => failed(Class::ResultUnknown),
-        (_, "due") => Event::RetryDue { at: at(), attempt },
-        (_, "retries") => Event::RetryStored { at: at(), attempt, wait: Duration::from_secs(1) },
-        (_, "settles") => Event::Settled { at: at(), status: Status::Completed, label: None },
-        (_, "aborted") => Event::Aborted { at: at(), begun: true },
+        (_, "due") => Event::Of(at(), Fact::RetryDue { attempt }),
+        (_, "retries") => Event::Of(at(), Fact::RetryStored { attempt, wait: Duration::from_secs(1) }),
+        (_, "settles") => Event::Of(at(), Fact::Settled { status: Status::Completed, label: None }),
+        (_, "aborted") => Event::Of(at(), Fact::Aborted { begun: true }),
         (_, "starts") => Event::ChildStarted { at: at() },
         (_, opens) => opened(plan, node(), opens),
     }

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use kernel::definition::plan::Plan;
-use kernel::run::node;
+use kernel::run::attempts::Fact;
+use kernel::run::node::Status;
 use kernel::run::{Effect, Event, Run};
 
 use rows::{Rows, execution};
@@ -262,12 +263,16 @@ fn all_done_is_skipped_only_if_all_its_sources_are() {
 fn a_node_that_settled_elsewhere_is_taken_as_it_is_and_once() {
     let plan = Arc::new(graph::plan("a -> b"));
     let (mut run, _) = Run::start(Arc::clone(&plan), execution());
-    let failed = Event::NodeSettled { node: 0, end: node::End::Failed { continues: false } };
+    let failed = Event::Node(0, Fact::Settled { status: Status::Failed, label: None });
     let effects = run.apply(failed.clone());
     assert_eq!(line(&plan, "a failed", &effects), "a failed: skip b, finish failed at a\n");
     assert_eq!(run.apply(failed), []);
     let (mut run, _) = Run::start(Arc::clone(&plan), execution());
-    assert_eq!(run.apply(Event::NodeSettled { node: 1, end: node::End::Skipped }), [], "it has not begun");
-    let effects = run.apply(Event::NodeSettled { node: 0, end: node::End::Completed { took: None } });
+    assert_eq!(
+        run.apply(Event::Node(1, Fact::Settled { status: Status::Skipped, label: None })),
+        [],
+        "it has not begun"
+    );
+    let effects = run.apply(Event::Node(0, Fact::Settled { status: Status::Completed, label: None }));
     assert_eq!(line(&plan, "a ok", &effects), "a ok: perform b\n");
 }

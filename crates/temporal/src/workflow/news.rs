@@ -15,6 +15,7 @@ use kernel::definition::{Delivery, Manner};
 use kernel::ids::Label;
 use kernel::orchestration::{Event, Target};
 use kernel::run::Stop;
+use kernel::run::attempts::Fact;
 use kernel::run::each;
 use kernel::run::failure::Policy;
 use kernel::run::node::Status;
@@ -83,7 +84,7 @@ impl<'a> Driver<'a> {
             }
             News::Due(at, attempt) => {
                 self.gone(at);
-                self.apply(Event::RetryDue { at, attempt });
+                self.apply(Event::Of(at, Fact::RetryDue { attempt }));
             }
             News::Unperformed(at) => {
                 self.gone(at);
@@ -119,7 +120,7 @@ impl<'a> Driver<'a> {
                 self.ready.push_front(at);
             }
             Ended::Again { attempt, ms } => {
-                self.apply(Event::RetryStored { at, attempt, wait: Duration::from_millis(ms) });
+                self.apply(Event::Of(at, Fact::RetryStored { attempt, wait: Duration::from_millis(ms) }));
             }
             Ended::Asked { expires_ms } => self.asked(at, expires_ms.map(Duration::from_millis)),
             Ended::Looping(looping) => self.open_loop(at.node, *looping),
@@ -136,7 +137,7 @@ impl<'a> Driver<'a> {
     fn settled(&mut self, at: Target, status: Status, label: Option<Label>) {
         #[cfg(feature = "testing")]
         let (status, label) = testing::bent(status, label);
-        self.apply(Event::Settled { at, status, label });
+        self.apply(Event::Of(at, Fact::Settled { status, label }));
     }
 
     /// A loop begins, or goes on where its rows say. Its list stays in its row.
@@ -211,6 +212,6 @@ impl<'a> Driver<'a> {
 
     /// What may be performed at most once, and was begun, is settled by its row (`begin::once`): this is of the rest.
     fn tell_abort(&mut self, at: Target) {
-        self.apply(Event::Aborted { at, begun: false });
+        self.apply(Event::Of(at, Fact::Aborted { begun: false }));
     }
 }

@@ -4,6 +4,7 @@
 
 use kernel::orchestration::Event;
 use kernel::run::Stop;
+use kernel::run::attempts::Fact;
 use tokio::time::Instant;
 
 use super::frame::At;
@@ -36,7 +37,7 @@ impl Driver {
             return self.ask_due(at);
         }
         if frame.machine.is_waiting(at.target()) {
-            return self.apply(at.frame, Event::RetryDue { at: at.target(), attempt });
+            return self.apply(at.frame, Event::Of(at.target(), Fact::RetryDue { attempt }));
         }
         self.stop_computing(at);
         self.ended(at, Ok(Done::waited()));

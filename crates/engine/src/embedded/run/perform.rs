@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use kernel::definition::{Kind, Node};
 use kernel::kind;
 use kernel::orchestration::Event;
+use kernel::run::attempts::Fact;
 use kernel::run::failure::Failure;
 use kernel::run::node;
 use serde_json::Value;
@@ -156,7 +157,7 @@ impl Driver {
         self.tell(at, "skipped", None);
         self.leave(at);
         self.frame(at.frame).forget(at);
-        self.apply(at.frame, Event::Skipped { at: at.target(), attempt });
+        self.apply(at.frame, Event::Of(at.target(), Fact::Skipped { attempt }));
     }
 
     /// A delay is a time on the node's row; after a crash the stored time stands.

@@ -10,6 +10,7 @@
 
 use kernel::orchestration::Event;
 use kernel::run::Stop;
+use kernel::run::attempts::Fact;
 
 use super::Driver;
 use super::frame::At;
@@ -55,7 +56,7 @@ impl Driver {
     /// Nothing is done for a node any more that was to be stopped; `begun`: something had been.
     pub(super) fn aborted(&mut self, at: At, begun: bool) {
         self.leave(at);
-        self.apply(at.frame, Event::Aborted { at: at.target(), begun });
+        self.apply(at.frame, Event::Of(at.target(), Fact::Aborted { begun }));
     }
 
     /// A node has no child any more, and may make room for another's.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::run::failure::Class;
+use crate::run::failure::{Class, Failure};
 
 fn shape(count: usize, parallel: usize, on_item_error: OnItemError) -> Shape {
     Shape {
@@ -24,16 +24,20 @@ fn begin(shape: Shape) -> (Each, Vec<Effect>) {
     Each::resume(shape, [], false)
 }
 
-fn failed(index: Index, attempt: u32, class: Class) -> Event {
-    Event::Failed { index, attempt, failure: Failure::new(class, "no") }
+fn failed(index: Index, attempt: u32, class: Class) -> (Index, Fact) {
+    (index, Fact::Failed { attempt, failure: Failure::new(class, "no") })
+}
+
+fn apply(each: &mut Each, (index, fact): (Index, Fact)) -> Vec<Effect> {
+    each.apply(index, fact)
 }
 
 fn told(effects: &[Effect]) -> String {
     let tell = |effect: &Effect| match effect {
-        Effect::Perform { index, attempt } => format!("perform {index}#{attempt}"),
-        Effect::Wait { index, attempt, .. } => format!("wait {index}#{attempt}"),
-        Effect::Settle { index, status } => format!("{index} {}", status.name()),
-        Effect::Abort { index } => format!("abort {index}"),
+        Effect::Item(index, Order::Perform { attempt }) => format!("perform {index}#{attempt}"),
+        Effect::Item(index, Order::Wait { attempt, .. }) => format!("wait {index}#{attempt}"),
+        Effect::Item(index, Order::Settle(end)) => format!("{index} {}", end.status().name()),
+        Effect::Item(index, Order::Abort) => format!("abort {index}"),
         Effect::Over(end) => format!("over {end:?}"),
     };
     effects.iter().map(tell).collect::<Vec<_>>().join(", ")
@@ -48,37 +52,37 @@ fn an_empty_list_is_over_at_once() {
 fn items_begin_in_order_as_there_is_room() {
     let (mut each, effects) = begin(shape(4, 2, OnItemError::Fail));
     assert_eq!(told(&effects), "perform 0#1, perform 1#1");
-    assert_eq!(told(&each.apply(Event::Succeeded { index: 1, attempt: 1 })), "1 COMPLETED, perform 2#1");
-    assert_eq!(told(&each.apply(Event::Succeeded { index: 1, attempt: 1 })), "", "old news");
-    assert_eq!(told(&each.apply(Event::Skipped { index: 0, attempt: 1 })), "0 SKIPPED, perform 3#1");
-    assert_eq!(told(&each.apply(Event::Succeeded { index: 3, attempt: 1 })), "3 COMPLETED");
-    assert_eq!(told(&each.apply(Event::Succeeded { index: 2, attempt: 1 })), "2 COMPLETED, over Completed");
+    assert_eq!(told(&each.apply(1, Fact::Succeeded { attempt: 1, took: None })), "1 COMPLETED, perform 2#1");
+    assert_eq!(told(&each.apply(1, Fact::Succeeded { attempt: 1, took: None })), "", "old news");
+    assert_eq!(told(&each.apply(0, Fact::Skipped { attempt: 1 })), "0 SKIPPED, perform 3#1");
+    assert_eq!(told(&each.apply(3, Fact::Succeeded { attempt: 1, took: None })), "3 COMPLETED");
+    assert_eq!(told(&each.apply(2, Fact::Succeeded { attempt: 1, took: None })), "2 COMPLETED, over Completed");
 }
 
 #[test]
 fn an_item_is_tried_again_and_keeps_its_place_among_the_open() {
     let (mut each, _) = begin(shape(2, 1, OnItemError::Continue));
-    assert_eq!(told(&each.apply(failed(0, 1, Class::Timeout))), "wait 0#2");
-    assert_eq!(told(&each.apply(Event::RetryDue { index: 0, attempt: 2 })), "perform 0#2");
-    assert_eq!(told(&each.apply(failed(0, 2, Class::Timeout))), "0 FAILED, perform 1#1");
-    assert_eq!(told(&each.apply(Event::Succeeded { index: 1, attempt: 1 })), "1 COMPLETED, over Completed");
+    assert_eq!(told(&apply(&mut each, failed(0, 1, Class::Timeout))), "wait 0#2");
+    assert_eq!(told(&each.apply(0, Fact::RetryDue { attempt: 2 })), "perform 0#2");
+    assert_eq!(told(&apply(&mut each, failed(0, 2, Class::Timeout))), "0 FAILED, perform 1#1");
+    assert_eq!(told(&each.apply(1, Fact::Succeeded { attempt: 1, took: None })), "1 COMPLETED, over Completed");
 }
 
 #[test]
 fn a_failure_begins_nothing_more_and_waits_for_what_is_in_flight() {
     let (mut each, _) = begin(shape(9, 3, OnItemError::Fail));
-    each.apply(failed(2, 1, Class::Timeout));
-    assert_eq!(told(&each.apply(failed(1, 1, Class::ValidationError))), "1 FAILED, 2 CANCELED");
-    assert_eq!(told(&each.apply(failed(0, 1, Class::Timeout))), "0 FAILED, over Failed { index: 0 }");
+    apply(&mut each, failed(2, 1, Class::Timeout));
+    assert_eq!(told(&apply(&mut each, failed(1, 1, Class::ValidationError))), "1 FAILED, 2 CANCELED");
+    assert_eq!(told(&apply(&mut each, failed(0, 1, Class::Timeout))), "0 FAILED, over Failed { index: 0 }");
 }
 
 #[test]
 fn a_stop_aborts_what_is_in_flight() {
     let (mut each, _) = begin(shape(9, 2, OnItemError::Collect));
-    each.apply(failed(0, 1, Class::Timeout));
-    assert_eq!(told(&each.apply(Event::Stop)), "0 CANCELED, abort 1");
-    assert_eq!(told(&each.apply(Event::Stop)), "");
-    assert_eq!(told(&each.apply(Event::Aborted { index: 1, begun: true })), "1 CANCELED, over Stopped");
+    apply(&mut each, failed(0, 1, Class::Timeout));
+    assert_eq!(told(&each.stop()), "0 CANCELED, abort 1");
+    assert_eq!(told(&each.stop()), "");
+    assert_eq!(told(&each.apply(1, Fact::Aborted { begun: true })), "1 CANCELED, over Stopped");
 }
 
 #[test]
@@ -95,16 +99,16 @@ fn what_may_be_performed_once_is_lost_in_a_crash_and_fails_the_loop_whatever_its
 #[test]
 fn a_stop_loses_what_may_be_performed_once_and_had_begun() {
     let (mut each, _) = begin(Shape { delivery: Delivery::AtMostOnce, ..shape(9, 2, OnItemError::Collect) });
-    assert_eq!(told(&each.apply(Event::Stop)), "abort 0, abort 1");
-    assert_eq!(told(&each.apply(Event::Aborted { index: 0, begun: true })), "0 UNKNOWN");
-    assert_eq!(told(&each.apply(Event::Aborted { index: 1, begun: false })), "1 CANCELED, over Lost { index: 0 }");
+    assert_eq!(told(&each.stop()), "abort 0, abort 1");
+    assert_eq!(told(&each.apply(0, Fact::Aborted { begun: true })), "0 UNKNOWN");
+    assert_eq!(told(&each.apply(1, Fact::Aborted { begun: false })), "1 CANCELED, over Lost { index: 0 }");
 }
 
 #[test]
 fn an_item_whose_child_is_not_known_is_not_known_and_ends_the_loop() {
     let (mut each, _) = begin(shape(9, 2, OnItemError::Continue));
-    assert_eq!(told(&each.apply(failed(1, 1, Class::ResultUnknown))), "1 UNKNOWN");
-    assert_eq!(told(&each.apply(Event::Succeeded { index: 0, attempt: 1 })), "0 COMPLETED, over Lost { index: 1 }");
+    assert_eq!(told(&apply(&mut each, failed(1, 1, Class::ResultUnknown))), "1 UNKNOWN");
+    assert_eq!(told(&each.apply(0, Fact::Succeeded { attempt: 1, took: None })), "0 COMPLETED, over Lost { index: 1 }");
 }
 
 #[test]
@@ -119,7 +123,7 @@ fn a_loop_that_is_taken_up_to_be_stopped_performs_nothing() {
     };
     let (mut each, effects) = Each::resume(shape(9, 3, OnItemError::Fail), stored(Status::Running), true);
     assert_eq!(told(&effects), "2 CANCELED, abort 1");
-    assert_eq!(told(&each.apply(Event::Aborted { index: 1, begun: true })), "1 CANCELED, over Stopped");
+    assert_eq!(told(&each.apply(1, Fact::Aborted { begun: true })), "1 CANCELED, over Stopped");
     let once = Shape { delivery: Delivery::AtMostOnce, ..shape(9, 3, OnItemError::Fail) };
     let (_, effects) = Each::resume(once, stored(Status::Running), true);
     assert_eq!(told(&effects), "1 UNKNOWN, 2 CANCELED, over Lost { index: 1 }");
@@ -145,13 +149,13 @@ proptest! {
                 world.over = None;
                 world.take(effects)?;
             } else if let Some(event) = world.event(pick, what) {
-                world.take(each.apply(event))?;
+                world.take(apply(&mut each, event))?;
             }
             prop_assert!(world.running.len() + world.waiting.len() <= parallel);
         }
         for _ in 0..100 {
             let Some(event) = world.event(0, 0) else { break };
-            world.take(each.apply(event))?;
+            world.take(apply(&mut each, event))?;
         }
         let end = world.over;
         prop_assert!(end.is_some());
@@ -175,22 +179,22 @@ impl World {
         for effect in effects {
             prop_assert!(self.over.is_none());
             match effect {
-                Effect::Perform { index, attempt } => {
+                Effect::Item(index, Order::Perform { attempt }) => {
                     prop_assert!(!self.settled.contains_key(&index));
                     self.waiting.remove(&index);
                     self.running.insert(index, attempt);
                 }
-                Effect::Wait { index, attempt, .. } => {
+                Effect::Item(index, Order::Wait { attempt, .. }) => {
                     self.running.remove(&index);
                     self.waiting.insert(index, attempt);
                 }
-                Effect::Settle { index, status } => {
+                Effect::Item(index, Order::Settle(end)) => {
                     prop_assert!(self.once.insert(index));
                     self.running.remove(&index);
                     self.waiting.remove(&index);
-                    self.settled.insert(index, status);
+                    self.settled.insert(index, end.status());
                 }
-                Effect::Abort { .. } => {}
+                Effect::Item(_, Order::Abort) => {}
                 Effect::Over(end) => {
                     prop_assert!(self.running.is_empty() && self.waiting.is_empty());
                     self.over = Some(end);
@@ -200,7 +204,7 @@ impl World {
         Ok(())
     }
 
-    fn event(&self, pick: usize, what: u8) -> Option<Event> {
+    fn event(&self, pick: usize, what: u8) -> Option<(Index, Fact)> {
         let open: Vec<(Index, u32, bool)> = self
             .running
             .iter()
@@ -209,11 +213,11 @@ impl World {
             .collect();
         let (index, attempt, waits) = *open.get(pick % open.len().max(1))?;
         Some(match what {
-            _ if waits => Event::RetryDue { index, attempt },
-            0 | 1 => Event::Succeeded { index, attempt },
+            _ if waits => (index, Fact::RetryDue { attempt }),
+            0 | 1 => (index, Fact::Succeeded { attempt, took: None }),
             2 => failed(index, attempt, Class::Timeout),
             3 => failed(index, attempt, Class::ValidationError),
-            _ => Event::Skipped { index, attempt },
+            _ => (index, Fact::Skipped { attempt }),
         })
     }
 

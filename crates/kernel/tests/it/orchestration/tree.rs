@@ -19,6 +19,7 @@ use kernel::definition::{Definition, Delivery, Edge, Kind, Node, OnError};
 use kernel::ids::NodeKey;
 use kernel::kind::for_each::OnItemError;
 use kernel::orchestration::{Effect, Event, Orchestration, Row, Target};
+use kernel::run::attempts::Fact;
 use kernel::run::each;
 use kernel::run::failure::{Class, Failure, Policy};
 use kernel::run::node::{End, Status, Step};
@@ -296,11 +297,11 @@ impl World {
             Effect::Abort { at } => {
                 let begun = self.work.iter().any(|work| (work.frame, work.at, work.stage) == (ix, at, Stage::Calling));
                 self.forget(ix, at);
-                return self.apply(ix, Event::Aborted { at, begun });
+                return self.apply(ix, Event::Of(at, Fact::Aborted { begun }));
             }
             Effect::Find { at } if self.mutant == Some(Mutant::FindsNothing) => {
                 self.forget(ix, at);
-                return self.apply(ix, Event::Aborted { at, begun: false });
+                return self.apply(ix, Event::Of(at, Fact::Aborted { begun: false }));
             }
             Effect::Find { at } => {
                 self.forget(ix, at);
@@ -308,7 +309,7 @@ impl World {
                 self.work.push(ready(at, attempt, Stage::Ready));
             }
             Effect::StopChild { at, .. } if self.mutant == Some(Mutant::LeavesChild) => {
-                return self.apply(ix, Event::Aborted { at, begun: false });
+                return self.apply(ix, Event::Of(at, Fact::Aborted { begun: false }));
             }
             Effect::StopChild { at, stop } => {
                 let child = self.child_of(ix, at).ok_or("a child that is not there is to stop")?;
@@ -332,9 +333,10 @@ impl World {
     fn child_ended(&mut self, ix: usize, at: Target, attempt: u32, outcome: &Outcome) -> Checked {
         let stopped = self.machines.get(&ix).is_some_and(|machine| machine.stop().is_some());
         match outcome {
-            Outcome::Completed => self.apply(ix, Event::Succeeded { at, attempt, took: None }),
-            _ if stopped => self.apply(ix, Event::Aborted { at, begun: false }),
-            _ => self.apply(ix, Event::Failed { at, attempt, failure: Failure::new(Class::ExecutionError, "no") }),
+            Outcome::Completed => self.apply(ix, Event::Of(at, Fact::Succeeded { attempt, took: None })),
+            _ if stopped => self.apply(ix, Event::Of(at, Fact::Aborted { begun: false })),
+            _ => self
+                .apply(ix, Event::Of(at, Fact::Failed { attempt, failure: Failure::new(Class::ExecutionError, "no") })),
         }
     }
 
@@ -342,8 +344,8 @@ impl World {
     fn do_work(&mut self, work: Work) -> Checked {
         let Work { frame: ix, at, attempt, stage } = work;
         match stage {
-            Stage::RetryIn => return self.apply(ix, Event::RetryDue { at, attempt }),
-            Stage::Collecting(None) => return self.apply(ix, Event::Succeeded { at, attempt, took: None }),
+            Stage::RetryIn => return self.apply(ix, Event::Of(at, Fact::RetryDue { attempt })),
+            Stage::Collecting(None) => return self.apply(ix, Event::Of(at, Fact::Succeeded { attempt, took: None })),
             Stage::Collecting(Some(_)) => return self.apply(ix, failed(at, attempt, Class::ValidationError)),
             Stage::Calling => return self.answered(ix, at, attempt),
             Stage::Ready => {}
@@ -353,7 +355,7 @@ impl World {
         let stopped = machine.stop().is_some();
         let kind = kind_of(&self.frames[ix].plan, at);
         if !stopped && !again && attempt == 1 && self.random.one_in(12) {
-            return self.apply(ix, Event::Skipped { at, attempt });
+            return self.apply(ix, Event::Of(at, Fact::Skipped { attempt }));
         }
         if stopped && !(again && kind.makes_more()) {
             return Err(format!("{at:?} is begun after a stop"));
@@ -373,7 +375,7 @@ impl World {
         let event = match self.random.below(8) {
             0 => failed(at, attempt, Class::ValidationError),
             1 | 2 => failed(at, attempt, Class::Timeout),
-            _ => Event::Succeeded { at, attempt, took: None },
+            _ => Event::Of(at, Fact::Succeeded { attempt, took: None }),
         };
         self.apply(ix, event)
     }
@@ -409,7 +411,7 @@ impl World {
         let known = self.frames.iter().position(|frame| frame.parent == Some((ix, at, attempt)));
         let child = match (known, stop) {
             (Some(child), _) => child,
-            (None, Some(_)) => return self.apply(ix, Event::Aborted { at, begun: false }),
+            (None, Some(_)) => return self.apply(ix, Event::Of(at, Fact::Aborted { begun: false })),
             (None, None) => self.make(self.frames[ix].depth + 1, Some((ix, at, attempt))),
         };
         if let Some(outcome) = self.frames[child].outcome.clone() {
@@ -505,7 +507,7 @@ fn way(effect: &Effect) -> String {
 }
 
 fn failed(at: Target, attempt: u32, class: Class) -> Event {
-    Event::Failed { at, attempt, failure: Failure::new(class, "no") }
+    Event::Of(at, Fact::Failed { attempt, failure: Failure::new(class, "no") })
 }
 
 /// What is done there; the name of a loop says what it does for an item.

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use kernel::definition::plan::{NodeIx, Plan};
 use kernel::definition::{Definition, Edge, Join, Kind, Node, OnError};
 use kernel::ids::{Label, NodeKey};
+use kernel::run::attempts::{Fact, Order};
 use kernel::run::failure::{Class, Failure, Policy};
 use kernel::run::node::End;
-use kernel::run::{Effect, Event, Outcome, Run};
+use kernel::run::{Effect, Event, Outcome, Run, Stop};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
@@ -144,7 +145,7 @@ impl Drive {
         assert_eq!(self.settled.len(), self.plan.nodes().len(), "every node is settled at the end");
         assert_eq!(self.run.outcome(), self.finished.as_ref());
         for node in 0..self.plan.nodes().len() {
-            let again = Event::NodeSucceeded { node, attempt: self.rows.attempt(node), took: None };
+            let again = Event::Node(node, Fact::Succeeded { attempt: self.rows.attempt(node), took: None });
             assert_eq!(self.run.apply(again), [], "the end is the end");
         }
     }
@@ -160,7 +161,7 @@ impl Drive {
 
     fn next_event(&mut self, stops: bool) -> Event {
         if stops && self.random.one_in(20) {
-            return if self.random.one_in(2) { Event::CancelRequested } else { Event::DeadlinePassed };
+            return if self.random.one_in(2) { Event::Stopped(Stop::Cancel) } else { Event::Stopped(Stop::Deadline) };
         }
         if self.random.one_in(10) {
             return self.old_news();
@@ -169,17 +170,20 @@ impl Drive {
         let open = open[self.random.below(open.len())];
         let (node, attempt) = (open.node, open.attempt);
         if open.waiting {
-            return Event::RetryDue { node, attempt };
+            return Event::Node(node, Fact::RetryDue { attempt });
         }
         match self.random.below(8) {
-            0 => Event::NodeFailed { node, attempt, failure: Failure::new(Class::ValidationError, "no") },
-            1 | 2 => Event::NodeFailed { node, attempt, failure: Failure::new(Class::Timeout, "slow") },
-            3 => Event::NodeAborted { node, begun: true },
-            4 if attempt == 1 => Event::NodeSkipped { node, attempt },
+            0 => Event::Node(node, Fact::Failed { attempt, failure: Failure::new(Class::ValidationError, "no") }),
+            1 | 2 => Event::Node(node, Fact::Failed { attempt, failure: Failure::new(Class::Timeout, "slow") }),
+            3 => Event::Node(node, Fact::Aborted { begun: true }),
+            4 if attempt == 1 => Event::Node(node, Fact::Skipped { attempt }),
             _ => {
                 let labels = kernel::kind::labels(self.plan.node(node).kind, &serde_json::Value::Null);
                 let label = (!labels.is_empty()).then(|| labels[self.random.below(labels.len())].as_str());
-                Event::NodeSucceeded { node, attempt, took: label.map(|label| Label::new(label).expect("a label")) }
+                Event::Node(
+                    node,
+                    Fact::Succeeded { attempt, took: label.map(|label| Label::new(label).expect("a label")) },
+                )
             }
         }
     }
@@ -190,18 +194,18 @@ impl Drive {
         let latest = self.rows.attempt(node);
         let attempt = if self.rows.open().any(|open| open.node == node) { latest - 1 } else { latest };
         match self.random.below(4) {
-            0 => Event::NodeSucceeded { node, attempt, took: None },
-            1 => Event::NodeFailed { node, attempt, failure: Failure::new(Class::Timeout, "late") },
-            2 => Event::RetryDue { node, attempt },
-            _ => Event::NodeAborted { node, begun: true },
+            0 => Event::Node(node, Fact::Succeeded { attempt, took: None }),
+            1 => Event::Node(node, Fact::Failed { attempt, failure: Failure::new(Class::Timeout, "late") }),
+            2 => Event::Node(node, Fact::RetryDue { attempt }),
+            _ => Event::Node(node, Fact::Aborted { begun: true }),
         }
     }
 
     fn is_old_news(&self, event: &Event) -> bool {
         let (node, attempt) = match event {
-            Event::NodeSucceeded { node, attempt, .. }
-            | Event::NodeFailed { node, attempt, .. }
-            | Event::RetryDue { node, attempt } => (*node, *attempt),
+            Event::Node(node, Fact::Succeeded { attempt, .. })
+            | Event::Node(node, Fact::Failed { attempt, .. })
+            | Event::Node(node, Fact::RetryDue { attempt }) => (*node, *attempt),
             _ => return false,
         };
         self.rows.open().all(|open| (open.node, open.attempt) != (node, attempt))
@@ -211,18 +215,18 @@ impl Drive {
         for effect in effects {
             assert_eq!(self.finished, None, "finish comes last: {effects:?}");
             match effect {
-                Effect::Settle { node, end } => {
+                Effect::Node(node, Order::Settle(end)) => {
                     assert!(self.settled.insert(*node), "{node} settles once: {effects:?}");
                     if *end == End::Skipped {
                         self.sources_settled(*node);
                     }
                 }
-                Effect::Perform { node, attempt } => {
+                Effect::Node(node, Order::Perform { attempt }) => {
                     assert!(!self.settled.contains(node), "{node} was settled: {effects:?}");
                     assert!(*attempt <= self.plan.node(*node).retry.max_attempts, "{effects:?}");
                     self.sources_settled(*node);
                 }
-                Effect::Wait { node, .. } | Effect::Abort { node } => {
+                Effect::Node(node, Order::Wait { .. } | Order::Abort) => {
                     assert!(!self.settled.contains(node), "{node} was settled: {effects:?}");
                 }
                 Effect::Finish(outcome) => {

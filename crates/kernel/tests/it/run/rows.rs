@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use kernel::definition::plan::{NodeIx, Plan};
 use kernel::ids::ExecutionId;
+use kernel::run::attempts::Order;
 use kernel::run::node::{End, Status, Step};
 use kernel::run::{Effect, Event, Open, Run, Stop};
 use uuid::Uuid;
@@ -28,9 +29,8 @@ impl Rows {
     /// Notes what the execution's own row is told.
     pub(crate) fn hear(&mut self, event: &Event) {
         let stop = match event {
-            Event::CancelRequested => Stop::Cancel,
-            Event::DeadlinePassed => Stop::Deadline,
-            _ => return,
+            Event::Stopped(stop) => *stop,
+            Event::Node(..) => return,
         };
         self.stop.get_or_insert(stop);
     }
@@ -39,7 +39,7 @@ impl Rows {
     pub(crate) fn store(&mut self, effects: &[Effect]) {
         for effect in effects {
             match effect {
-                Effect::Settle { node, end } => {
+                Effect::Node(node, Order::Settle(end)) => {
                     let step = match end {
                         End::Completed { .. } => Step::Succeed,
                         End::Failed { .. } => Step::Fail,
@@ -51,17 +51,17 @@ impl Rows {
                     self.open.remove(node);
                     self.settled.push((*node, end.clone()));
                 }
-                Effect::Perform { node, attempt } => {
+                Effect::Node(node, Order::Perform { attempt }) => {
                     self.step(*node, Step::Perform);
                     self.attempts.insert(*node, *attempt);
                     self.open.insert(*node, Open { node: *node, attempt: *attempt, waiting: false });
                 }
-                Effect::Wait { node, attempt, .. } => {
+                Effect::Node(node, Order::Wait { attempt, .. }) => {
                     self.step(*node, Step::Wait);
                     self.attempts.insert(*node, *attempt);
                     self.open.insert(*node, Open { node: *node, attempt: *attempt, waiting: true });
                 }
-                Effect::Abort { .. } | Effect::Finish(_) => {}
+                Effect::Node(_, Order::Abort) | Effect::Finish(_) => {}
             }
         }
     }
@@ -89,8 +89,8 @@ impl Rows {
     pub(crate) fn expected_again(&self) -> Vec<Effect> {
         let in_flight = self.open.values().filter(|open| !open.waiting);
         let again = |open: &Open| match self.stop {
-            None => Effect::Perform { node: open.node, attempt: open.attempt },
-            Some(_) => Effect::Abort { node: open.node },
+            None => Effect::Node(open.node, Order::Perform { attempt: open.attempt }),
+            Some(_) => Effect::Node(open.node, Order::Abort),
         };
         in_flight.map(again).collect()
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use kernel::definition::Kind;
 use kernel::execution::Status;
 use kernel::queue;
+use kernel::run::attempts::{Fact, Order};
 use kernel::run::node::End;
 use kernel::run::{Effect, Event, Outcome, Run};
 
@@ -94,14 +95,16 @@ fn undisturbed(world: &World, ix: Ix) -> Run {
     let (mut run, mut effects) = Run::start(Arc::clone(plan), execution_id(ix));
     while let Some(effect) = effects.pop() {
         let event = match effect {
-            Effect::Perform { node, attempt } if plan.node(node).kind == Kind::Delay => {
-                Event::NodeSucceeded { node, attempt, took: None }
+            Effect::Node(node, Order::Perform { attempt }) if plan.node(node).kind == Kind::Delay => {
+                Event::Node(node, Fact::Succeeded { attempt, took: None })
             }
-            Effect::Perform { node, attempt } => match world.receiver.would_answer(plan, ix, node, attempt) {
-                Answer::Done(took) => Event::NodeSucceeded { node, attempt, took },
-                Answer::Failed(failure) => Event::NodeFailed { node, attempt, failure },
-            },
-            Effect::Wait { node, attempt, .. } => Event::RetryDue { node, attempt },
+            Effect::Node(node, Order::Perform { attempt }) => {
+                match world.receiver.would_answer(plan, ix, node, attempt) {
+                    Answer::Done(took) => Event::Node(node, Fact::Succeeded { attempt, took }),
+                    Answer::Failed(failure) => Event::Node(node, Fact::Failed { attempt, failure }),
+                }
+            }
+            Effect::Node(node, Order::Wait { attempt, .. }) => Event::Node(node, Fact::RetryDue { attempt }),
             _ => continue,
         };
         effects.extend(run.apply(event));

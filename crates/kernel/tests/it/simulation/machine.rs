@@ -18,13 +18,14 @@ use kernel::definition::Kind;
 use kernel::definition::plan::NodeIx;
 use kernel::execution;
 use kernel::orchestration::{Effect, Event, Orchestration, Row, Target};
+use kernel::run::attempts::Fact;
 use kernel::run::node::{self, End};
 use kernel::run::{Open, Outcome, Stop};
 
 use super::mutant::Mutant;
 use super::random::{Random, mix};
 use super::receiver::Receiver;
-use super::store::{Fact, Fence, Fetched, Guard, Ix, Store, Why, execution_id};
+use super::store::{Change, Fence, Fetched, Guard, Ix, Store, Why, execution_id};
 use work::{Stage, Work};
 
 /// A run whose next wake is further away needs no process until then.
@@ -95,7 +96,7 @@ impl Machine {
         };
         if stop.is_none() {
             for Open { node, attempt, .. } in waiting {
-                machine.wait(store, node, Event::RetryDue { at: Target::node(node), attempt });
+                machine.wait(store, node, Event::Of(Target::node(node), Fact::RetryDue { attempt }));
             }
         }
         machine
@@ -154,7 +155,7 @@ impl Machine {
     }
 
     fn save(&mut self, hands: &mut Hands<'_>, effects: Vec<Effect>) -> After {
-        let facts: Vec<Fact> = effects.iter().filter_map(|effect| self.fact(hands.store, effect)).collect();
+        let facts: Vec<Change> = effects.iter().filter_map(|effect| self.fact(hands.store, effect)).collect();
         if !facts.is_empty() {
             if !hands.store.record(self.ix, self.fence, &facts) {
                 return After::Lost;
@@ -171,8 +172,8 @@ impl Machine {
         After::Going
     }
 
-    fn fact(&self, store: &Store, effect: &Effect) -> Option<Fact> {
-        let bare = |node, step| Fact { node, step, attempt: None, next_at: None, end: None };
+    fn fact(&self, store: &Store, effect: &Effect) -> Option<Change> {
+        let bare = |node, step| Change { node, step, attempt: None, next_at: None, end: None };
         Some(match effect {
             Effect::Settle { at, end } => {
                 let step = match end {
@@ -182,18 +183,18 @@ impl Machine {
                     End::Canceled => node::Step::Cancel,
                     End::Lost => node::Step::Lose,
                 };
-                Fact { end: Some(end.clone()), ..bare(at.node, step) }
+                Change { end: Some(end.clone()), ..bare(at.node, step) }
             }
             Effect::Perform { at, attempt } => {
                 let is_delay = self.run.run().plan().node(at.node).kind == Kind::Delay;
                 let delay = 1_000 + mix(self.ix as u64 * 64 + at.node as u64) % 12_000;
                 let next_at = is_delay.then_some(store.now + delay);
-                Fact { attempt: Some(*attempt), next_at, ..bare(at.node, node::Step::Perform) }
+                Change { attempt: Some(*attempt), next_at, ..bare(at.node, node::Step::Perform) }
             }
             Effect::Wait { at, attempt, wait } => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 let next_at = Some(store.now + wait);
-                Fact { attempt: Some(*attempt), next_at, ..bare(at.node, node::Step::Wait) }
+                Change { attempt: Some(*attempt), next_at, ..bare(at.node, node::Step::Wait) }
             }
             _ => return None,
         })
@@ -204,12 +205,14 @@ impl Machine {
             Effect::Settle { at, .. } => self.forget(hands.receiver, at.node),
             Effect::Perform { at, attempt } => {
                 if self.run.run().plan().node(at.node).kind == Kind::Delay {
-                    self.wait(hands.store, at.node, Event::Succeeded { at, attempt, took: None });
+                    self.wait(hands.store, at.node, Event::Of(at, Fact::Succeeded { attempt, took: None }));
                 } else {
                     self.work.push(Work::new(at.node, attempt, Stage::Ready));
                 }
             }
-            Effect::Wait { at, attempt, .. } => self.wait(hands.store, at.node, Event::RetryDue { at, attempt }),
+            Effect::Wait { at, attempt, .. } => {
+                self.wait(hands.store, at.node, Event::Of(at, Fact::RetryDue { attempt }))
+            }
             Effect::Abort { at } => {
                 self.forget(hands.receiver, at.node);
                 let event = self.aborted(hands.store, at.node);
@@ -237,9 +240,9 @@ impl Machine {
         {
             store.judge.saw("abort of a node that has settled");
             let attempt = store.executions[self.ix].nodes[node].attempt;
-            return Event::Succeeded { at: Target::node(node), attempt, took };
+            return Event::Of(Target::node(node), Fact::Succeeded { attempt, took });
         }
-        Event::Aborted { at: Target::node(node), begun: true }
+        Event::Of(Target::node(node), Fact::Aborted { begun: true })
     }
 
     fn close(&mut self, hands: &mut Hands<'_>, step: execution::Step) -> After {
@@ -286,9 +289,9 @@ impl Machine {
 
     /// The event as if it were of the attempt that is open now: what a mutant makes of it.
     fn as_news(&self, store: &Store, mut event: Event) -> Event {
-        if let Event::Succeeded { at, attempt, .. }
-        | Event::Failed { at, attempt, .. }
-        | Event::RetryDue { at, attempt } = &mut event
+        if let Event::Of(at, Fact::Succeeded { attempt, .. })
+        | Event::Of(at, Fact::Failed { attempt, .. })
+        | Event::Of(at, Fact::RetryDue { attempt }) = &mut event
         {
             *attempt = store.executions[self.ix].nodes[at.node].attempt;
         }

@@ -20,7 +20,7 @@ use kernel::run::crash::{self, Deaths, Verdict};
 use kernel::run::node;
 use uuid::Uuid;
 
-pub(crate) use facts::{Fact, Fence, Fetched, Guard};
+pub(crate) use facts::{Change, Fence, Fetched, Guard};
 
 use super::judge::{Judge, Promise};
 use super::mutant::Mutant;

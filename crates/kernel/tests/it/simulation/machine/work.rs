@@ -10,6 +10,7 @@
 
 use kernel::definition::plan::NodeIx;
 use kernel::orchestration::{Event, Target};
+use kernel::run::attempts::Fact;
 use kernel::run::node::End;
 
 use super::{After, Hands, Machine};
@@ -92,8 +93,10 @@ impl Machine {
                 Fence::Run(run) => match hands.store.fetch(ix, run, node) {
                     Fetched::Gone => return After::Lost,
                     Fetched::Already(End::Completed { took }) => {
-                        return self
-                            .tell(hands, Event::Succeeded { at: Target::node(node), attempt: work.attempt, took });
+                        return self.tell(
+                            hands,
+                            Event::Of(Target::node(node), Fact::Succeeded { attempt: work.attempt, took }),
+                        );
                     }
                     Fetched::Already(_) => return After::Going,
                     Fetched::Go(fence) => work.stage = Stage::Fetched { fence, until: now + ACTIVITY_LEASE },
@@ -131,9 +134,11 @@ impl Machine {
                 self.work.push(work);
                 After::Going
             }
-            Some(Answer::Done(took)) => self.tell(hands, Event::Succeeded { at: Target::node(node), attempt, took }),
+            Some(Answer::Done(took)) => {
+                self.tell(hands, Event::Of(Target::node(node), Fact::Succeeded { attempt, took }))
+            }
             Some(Answer::Failed(failure)) if !work.stale => {
-                self.tell(hands, Event::Failed { at: Target::node(node), attempt, failure })
+                self.tell(hands, Event::Of(Target::node(node), Fact::Failed { attempt, failure }))
             }
             _ => After::Going,
         }
@@ -151,7 +156,7 @@ impl Machine {
             return After::Going;
         }
         let End::Completed { took } = end else { return After::Going };
-        self.tell(hands, Event::Succeeded { at: Target::node(node), attempt: work.attempt, took })
+        self.tell(hands, Event::Of(Target::node(node), Fact::Succeeded { attempt: work.attempt, took }))
     }
 
     pub(super) fn forget(&mut self, receiver: &mut Receiver, node: NodeIx) {

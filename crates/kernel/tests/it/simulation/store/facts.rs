@@ -39,7 +39,7 @@ pub(crate) enum Guard {
 
 /// A change of one node's row.
 #[derive(Clone, Debug)]
-pub(crate) struct Fact {
+pub(crate) struct Change {
     pub(crate) node: NodeIx,
     pub(crate) step: node::Step,
     pub(crate) attempt: Option<u32>,
@@ -87,7 +87,7 @@ impl Store {
     }
 
     /// Stores node facts, all or none. False: fenced out.
-    pub(crate) fn record(&mut self, ix: Ix, fence: Fence, facts: &[Fact]) -> bool {
+    pub(crate) fn record(&mut self, ix: Ix, fence: Fence, facts: &[Change]) -> bool {
         let admitted = self.admits(ix, fence);
         self.note(|| format!("{fence:?} records e{ix} {}: {admitted}", words(facts)));
         if !admitted {
@@ -126,7 +126,7 @@ impl Store {
         }
         self.note(|| format!("activity {shown} of run {run} settles e{ix} n{node}: {admitted}"));
         if admitted {
-            let fact = Fact { node, step: node::Step::Succeed, attempt: None, next_at: None, end: Some(end) };
+            let fact = Change { node, step: node::Step::Succeed, attempt: None, next_at: None, end: Some(end) };
             // Its own write is never repeated: after a lost answer a new attempt reads the row.
             self.change(ix, &fact, 0);
             self.executions[ix].nodes[node].writer = run;
@@ -304,7 +304,7 @@ impl Store {
         shown && self.executions[ix].status == Status::Running
     }
 
-    fn change(&mut self, ix: Ix, fact: &Fact, writer: u64) {
+    fn change(&mut self, ix: Ix, fact: &Change, writer: u64) {
         let execution = &mut self.executions[ix];
         let row = &mut execution.nodes[fact.node];
         let attempt = fact.attempt.unwrap_or(row.attempt);
@@ -335,6 +335,6 @@ impl Store {
     }
 }
 
-fn words(facts: &[Fact]) -> String {
+fn words(facts: &[Change]) -> String {
     facts.iter().map(|fact| format!("{:?} n{}", fact.step, fact.node)).collect::<Vec<_>>().join(", ")
 }
