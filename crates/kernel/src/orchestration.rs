@@ -16,11 +16,12 @@
 //!   earlier owner made is found first.
 //! - Between two events it is what the stored rows say: resumed, it goes on the same way.
 //!
-//! Not here: the graph's rules (`run`), a loop's (`run::each`), how much may be in flight (`room`), when a Temporal
-//! history is continued (`history`), doing any of it (the shells).
+//! Not here: the graph's rules (`run`), a loop's (`run::each`), how much may be in flight (`room`), what holds for
+//! a whole tree (`tree`), when a Temporal history is continued (`history`), doing any of it (the shells).
 
 pub mod history;
 pub mod room;
+pub mod tree;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

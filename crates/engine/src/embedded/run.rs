@@ -16,8 +16,7 @@
 //!
 //! Not here: one execution's state (`frame`), starting nodes (`perform`), stopping them (`stops`), children
 //! (`children`), loops (`loops`), what is asked outside (`asks`), calls made at most once (`once`), what is in flight
-//! (`flight`), who may have a
-//! child (`turns`), spans and durations (`spans`), what is stored and remembered (`record`), writing (`writer`),
+//! (`flight`), spans and durations (`spans`), what is stored and remembered (`record`), writing (`writer`),
 //! who may run (`server`), rules of any kind (`kernel`).
 
 mod asks;
@@ -32,7 +31,6 @@ mod record;
 mod spans;
 mod stops;
 mod timers;
-mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -40,6 +38,7 @@ use std::time::Duration;
 
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::orchestration::room::{Load, Needs};
+use kernel::orchestration::tree::{self, Children};
 use kernel::orchestration::{Effect, Event, Orchestration, Row};
 use kernel::run::attempts::Fact;
 use kernel::run::failure::Failure;
@@ -59,10 +58,7 @@ use flight::{Flight, Outgoing};
 use frame::{At, Frame, FrameIx, ROOT};
 use perform::Brought;
 use timers::{Due, Timers};
-use turns::Turns;
 
-/// A run is given up by its process when nothing happens for longer than this.
-const PARK_AFTER: Duration = Duration::from_secs(5);
 /// About the most bytes of one record; what comes after goes into the next.
 const RECORD_BYTES: usize = 8 << 20;
 /// The most facts that are gathered for one commit.
@@ -106,7 +102,7 @@ pub(super) struct Driver {
     in_flight: JoinSet<Ended>,
     handles: BTreeMap<At, Flight>,
     timers: Timers,
-    turns: Turns,
+    turns: Children<At>,
     /// Attempts under way: their spans, and since when.
     spans: BTreeMap<At, (tracing::Span, Instant)>,
     draining: bool,
@@ -153,7 +149,7 @@ impl Driver {
             in_flight: JoinSet::new(),
             handles: BTreeMap::new(),
             timers: Timers::default(),
-            turns: Turns::default(),
+            turns: Children::default(),
             spans: BTreeMap::new(),
             draining: false,
             doomed: BTreeSet::new(),
@@ -298,13 +294,11 @@ impl Driver {
         self.apply(at.frame, event);
     }
 
-    /// For how long nothing of the tree needs a process, if that is worth leaving it: nothing is in flight, and the
-    /// next thing that happens by itself is far enough away.
+    /// For how long nothing of the tree needs a process, if that is worth leaving it.
     fn may_park(&self) -> Option<Duration> {
-        let idle =
-            self.in_flight.is_empty() && self.calls.is_empty() && self.ready.is_empty() && self.orders.is_empty();
-        let left = self.next().saturating_duration_since(Instant::now());
-        (idle && !self.look && left > PARK_AFTER).then_some(left)
+        let begun = self.in_flight.len() + self.calls.len();
+        let busy = begun + self.ready.len() + self.orders.len() + usize::from(self.look);
+        tree::may_park(busy, self.next().saturating_duration_since(Instant::now()))
     }
 
     /// When the next thing happens by itself.

@@ -212,7 +212,7 @@ impl Driver {
             self.spans.remove(&at);
         }
         self.timers.forget(ix);
-        let next = self.turns.forget(ix);
+        let next = self.turns.forget(of(ix));
         self.ready.extend(next);
         self.ready.retain(|(at, _)| at.frame != ix);
         self.calls.retain(|(at, _)| at.frame != ix);

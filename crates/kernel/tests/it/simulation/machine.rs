@@ -13,10 +13,12 @@ mod work;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kernel::definition::Kind;
 use kernel::definition::plan::NodeIx;
 use kernel::execution;
+use kernel::orchestration::tree;
 use kernel::orchestration::{Effect, Event, Orchestration, Row, Target};
 use kernel::run::attempts::Fact;
 use kernel::run::node::{self, End};
@@ -27,9 +29,6 @@ use super::random::{Random, mix};
 use super::receiver::Receiver;
 use super::store::{Change, Fence, Fetched, Guard, Ix, Store, Why, execution_id};
 use work::{Stage, Work};
-
-/// A run whose next wake is further away needs no process until then.
-const PARK_BEYOND: u64 = 5_000;
 
 /// What a step may touch.
 #[derive(Debug)]
@@ -269,7 +268,11 @@ impl Machine {
             Stage::Until(at, _) => Some(at),
             _ => None,
         });
-        times.collect::<Option<Vec<u64>>>()?.into_iter().min().filter(|at| *at > now + PARK_BEYOND)
+        times
+            .collect::<Option<Vec<u64>>>()?
+            .into_iter()
+            .min()
+            .filter(|at| tree::may_park(0, Duration::from_millis(at.saturating_sub(now))).is_some())
     }
 
     /// Hands an event in; sometimes it comes once more, later.
