@@ -70,6 +70,14 @@ pub struct Record {
     pub park: Option<Duration>,
 }
 
+impl Record {
+    /// A record of this execution, under the hold of its tree's root, that says nothing yet.
+    pub fn new(execution: ExecutionId, root: attempt::Hold) -> Record {
+        let (holder, epoch) = (root.execution, root.epoch);
+        Record { execution, holder, epoch, facts: Vec::new(), end: None, park: None }
+    }
+}
+
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {

@@ -275,15 +275,8 @@ impl Kit {
     /// Ends the execution; none if it is no longer this run's to end.
     async fn end(&self, hold: Hold, end: End) -> Result<Option<Completed>, ActivityError> {
         let (status, class) = (end.outcome, end.error.as_ref().map(|error| error.class));
-        let record = |end| Record {
-            execution: hold.execution,
-            holder: hold.execution,
-            epoch: hold.epoch,
-            facts: Vec::new(),
-            end: Some(end),
-            park: None,
-        };
-        let recorded = match self.record(hold.owner, record(end)).await? {
+        let record = Record { end: Some(end), ..Record::new(hold.execution, hold) };
+        let recorded = match self.record(hold.owner, record).await? {
             Fate::Done(recorded) => recorded,
             Fate::Refused(_) => {
                 let unstorable = Failure::new(Class::UnstorableOutput, "the database cannot hold the outputs");

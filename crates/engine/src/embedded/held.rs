@@ -9,19 +9,18 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use kernel::execution;
 use kernel::ids::{ExecutionId, ProcessId};
 use kernel::run::failure::{Class, Failure};
 use kernel::signals::{metrics, spans};
 use store::queue::claim::Begun;
+use store::run::attempt::Hold;
 use store::run::{End, Record, StoredNode};
 use tokio::sync::mpsc;
 
 use super::run::{Driver, Message};
 use super::writer::Told;
 use super::{Left, Shared};
-use crate::ending::counted;
-use crate::{trace, versions};
+use crate::{ending, trace, versions};
 
 impl Shared {
     /// Runs it until it leaves; a panic is its own.
@@ -63,23 +62,16 @@ impl Shared {
 
     pub(super) async fn give_up(&self, process: ProcessId, begun: &Begun, class: Class, reason: String) -> Left {
         tracing::warn!(execution_id = %begun.execution, workspace_id = %begun.workspace, reason, "An execution cannot be run");
-        let end = End { outcome: execution::Status::Failed, output: None, error: Some(Failure::new(class, reason)) };
-        self.end(process, begun, end).await
+        self.end(process, begun, ending::failed(Failure::new(class, reason))).await
     }
 
     pub(super) async fn end(&self, process: ProcessId, begun: &Begun, end: End) -> Left {
         let (outcome, class) = (end.outcome, end.error.as_ref().map(|error| error.class));
-        let record = Record {
-            execution: begun.execution,
-            holder: begun.execution,
-            epoch: begun.epoch,
-            facts: Vec::new(),
-            end: Some(end),
-            park: None,
-        };
+        let hold = Hold { execution: begun.execution, owner: process, epoch: begun.epoch };
+        let record = Record { end: Some(end), ..Record::new(begun.execution, hold) };
         match self.writer.record(process, record).await {
             Some(Told::Recorded(recorded)) if recorded.held => {
-                counted(outcome, class);
+                ending::counted(outcome, class);
                 Left::Ended { freed: recorded.freed }
             }
             _ => Left::Lost,

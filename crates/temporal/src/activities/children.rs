@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use engine::attempt::child::Starting;
+use engine::ending;
 use engine::nodes::Done;
 use kernel::execution;
 use kernel::kind::workflow::{self, Config};
@@ -140,8 +141,7 @@ impl Kit {
             Closed::Stopped => End { outcome: execution::Status::Canceled, output: None, error: None },
             Closed::ByItself => {
                 let why = "its workflow was ended in Temporal, and nothing was recorded";
-                let error = Some(Failure::new(Class::EngineLost, why));
-                End { outcome: execution::Status::Failed, output: None, error }
+                ending::failed(Failure::new(Class::EngineLost, why))
             }
         };
         // It may have come to an end of its own meanwhile, which stands.

@@ -100,14 +100,7 @@ impl Kit {
         if facts.is_empty() {
             return Ok(Stepped::Done(ended));
         }
-        let record = |facts| Record {
-            execution: hold.execution,
-            holder: hold.execution,
-            epoch: hold.epoch,
-            facts,
-            end: None,
-            park: None,
-        };
+        let record = |facts| Record { facts, ..Record::new(hold.execution, hold) };
         match self.record(hold.owner, record(facts.clone())).await? {
             Fate::Done(recorded) if recorded.held => Ok(Stepped::Done(ended)),
             Fate::Done(_) => Ok(Stepped::Lost),

@@ -14,7 +14,6 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use kernel::definition::plan::NodeIx;
-use kernel::execution;
 use kernel::ids::ExecutionId;
 use kernel::kind::workflow;
 use kernel::orchestration::Event;
@@ -33,6 +32,7 @@ use super::timers::Due;
 use crate::attempt::child::{Starting, readable};
 use crate::attempt::until_answered;
 use crate::embedded::{LONGEST_SLEEP, NAME, Shared};
+use crate::ending;
 use crate::nodes::Done;
 use crate::versions::Version;
 
@@ -129,15 +129,8 @@ impl Shared {
     /// Ends a child that cannot be run.
     async fn give_child_up(&self, hold: Hold, begun: &Begun, failure: Failure) -> Option<Found> {
         tracing::warn!(execution_id = %begun.execution, reason = failure.message, "A child cannot be run");
-        let end = End { outcome: execution::Status::Failed, output: None, error: Some(failure) };
-        let record = Record {
-            execution: begun.execution,
-            holder: hold.execution,
-            epoch: hold.epoch,
-            facts: Vec::new(),
-            end: Some(end.clone()),
-            park: None,
-        };
+        let end = ending::failed(failure);
+        let record = Record { end: Some(end.clone()), ..Record::new(begun.execution, hold) };
         match self.writer.record(hold.owner, record).await {
             Some(crate::embedded::writer::Told::Recorded(told)) if told.held => {
                 Some(Found::Ended { execution: begun.execution, end, unknown: false })

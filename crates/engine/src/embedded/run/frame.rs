@@ -185,6 +185,6 @@ impl Frame {
             return None;
         }
         let (facts, end) = (std::mem::take(&mut self.facts), self.end.take());
-        Some(Record { execution: self.execution(), holder: hold.execution, epoch: hold.epoch, facts, end, park: None })
+        Some(Record { facts, end, ..Record::new(self.execution(), hold) })
     }
 }

@@ -11,7 +11,6 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use kernel::execution;
 use kernel::run::Outcome;
 use kernel::run::failure::{Class, Failure};
 use kernel::run::node;
@@ -131,9 +130,7 @@ impl Driver {
     /// Records what the root did last, and that nobody needs to hold it.
     async fn park(&mut self, mut records: Vec<(FrameIx, Record)>, park: Duration) -> Option<Left> {
         if records.is_empty() {
-            let (execution, epoch) = (self.hold.execution, self.hold.epoch);
-            let record = Record { execution, holder: execution, epoch, facts: Vec::new(), end: None, park: None };
-            records.push((ROOT, record));
+            records.push((ROOT, Record::new(self.hold.execution, self.hold)));
         }
         for (_, record) in &mut records {
             record.park = Some(park);
@@ -213,6 +210,5 @@ fn unstorable(record: Record) -> Record {
         let error = if lost { Some(failure().at(fact.node.clone())) } else { fact.error };
         NodeFact { status, error, input: None, output: None, ..fact }
     });
-    let end = End { outcome: execution::Status::Failed, output: None, error: Some(failure()) };
-    Record { facts: facts.collect(), end: Some(end), park: None, ..record }
+    Record { facts: facts.collect(), end: Some(ending::failed(failure())), park: None, ..record }
 }
