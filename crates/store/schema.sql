@@ -3953,7 +3953,9 @@ CREATE TABLE forebay.protocol (
 
 CREATE TABLE forebay.release (
     number integer NOT NULL,
-    made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    made_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    functions text DEFAULT ''::text NOT NULL,
+    shared_functions text DEFAULT ''::text NOT NULL
 );
 
 CREATE TABLE forebay.retired_execution (

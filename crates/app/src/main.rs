@@ -79,7 +79,7 @@ enum Command {
 }
 
 /// What `serve` logs unless told otherwise: libraries speak up only when something is wrong.
-const SERVE_LOGS: &str = "info,refinery_core=warn,tokio_postgres=warn,temporalio_client=warn,temporalio_common=warn,\
+const SERVE_LOGS: &str = "info,tokio_postgres=warn,temporalio_client=warn,temporalio_common=warn,\
 temporalio_sdk=warn,temporalio_sdk_core=warn";
 
 fn main() -> ExitCode {
@@ -126,7 +126,14 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             telemetry.stop();
             ended.map(done)
         }
-        Command::Migrate(args) => runtime.block_on(args.run()).map(done),
+        Command::Migrate(args) => {
+            let settings = args.settings()?;
+            // Whom it waits for is told as it waits.
+            let telemetry = Telemetry::start(&settings.log, "warn")?;
+            let ended = runtime.block_on(args.run(settings));
+            telemetry.stop();
+            ended.map(done)
+        }
         Command::Config(args) => args.run().map(done),
         Command::Secrets(command) => runtime.block_on(command.run()).map(done),
         Command::RootKey => output::line(store::access::key::Secret::generate()?.expose()).map(done),

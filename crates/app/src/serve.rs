@@ -132,13 +132,16 @@ pub(crate) fn start_error(error: StartError) -> anyhow::Error {
 }
 
 impl MigrateArgs {
-    pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let settings = self.sources.load(&self.database, &Service::default())?.settings;
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        Ok(self.sources.load(&self.database, &Service::default())?.settings)
+    }
+
+    pub(crate) async fn run(self, settings: Settings) -> anyhow::Result<()> {
         if settings.database.url.is_empty() {
             return Err(start_error(StartError::NoDatabase));
         }
         let target = Target::new(settings.direct_url()).map_err(|error| start_error(error.into()))?;
-        let report = store::migrate::migrate(&target).await?;
+        let report = store::migrate::migrate_again(&target).await?;
         match report.applied.as_slice() {
             [] => output::line("the database is up to date")?,
             applied => output::line(format!("applied {}", applied.join(", ")))?,

@@ -316,7 +316,11 @@ CREATE SEQUENCE forebay.backlog_arrivals;
 CREATE TABLE forebay.release (
     number int PRIMARY KEY,
     -- When its functions were put in place last.
-    made_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- Digests of what it put in place: its own functions, and those of this schema. The newest release's are in place,
+    -- and a process that finds its own digests changes nothing.
+    functions text NOT NULL DEFAULT '',
+    shared_functions text NOT NULL DEFAULT ''
 );
 
 -- The number of the claim's rules: locks, stages, and what is counted; one row. A claim that brings another number is

@@ -60,7 +60,7 @@ pub struct Standing {
 /// A process announces itself, on the connection that carries its heartbeat.
 pub async fn register(client: &Client, registration: &Registration) -> Result<(), Error> {
     let Registration { id, host, pid, roles, version } = registration;
-    client.execute(sql!("process/register"), &[&id.0, host, pid, roles, version, &release::NUMBER]).await?;
+    client.execute(sql!("process/register"), &[&id.0, host, pid, roles, version, &release::number()]).await?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 /// The text of `sql/<table>/<verb>.sql`.
 macro_rules! sql {
     ($path:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sql"))
+        crate::release::text(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sql")))
     };
 }
 pub(crate) use sql;

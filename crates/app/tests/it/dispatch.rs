@@ -96,7 +96,7 @@ async fn five_processes_that_start_at_once_on_an_empty_database_all_become_ready
     for server in &mut servers {
         server.ready().await;
     }
-    let sql = "SELECT count(*) FROM refinery_schema_history";
+    let sql = "SELECT count(*) FROM migration";
     let applied: i64 = database.client().await.query_one(sql, &[]).await.expect("a history").get(0);
     let all = crate::support::migrations().len();
     assert_eq!(usize::try_from(applied).ok(), Some(all), "each migration was applied once");

@@ -30,7 +30,6 @@ const PURE: &[&str] = &["kernel", "supabase"];
 const KEPT_TO: &[(&str, &[&str])] = &[
     ("tokio-postgres", &["store", "private-postgres"]),
     ("deadpool-postgres", &["store"]),
-    ("refinery", &["store"]),
     ("axum", &["server"]),
     ("tower-http", &["server"]),
     ("temporalio-client", &["temporal"]),

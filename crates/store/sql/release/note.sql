@@ -1,3 +1,3 @@
--- The functions of a release are in place.
-INSERT INTO forebay.release (number) VALUES ($1::int)
-ON CONFLICT (number) DO UPDATE SET made_at = excluded.made_at
+-- The functions of a release are in place: $2 is their digest.
+INSERT INTO forebay.release (number, functions) VALUES ($1::int, $2::text)
+ON CONFLICT (number) DO UPDATE SET made_at = excluded.made_at, functions = excluded.functions

@@ -145,7 +145,7 @@ impl Store {
         let rows = self
             .query(
                 sql!("execution_queue/claim"),
-                &[&workspaces, &wanted, &claim.0, &process.0, &engine, &kernel::SEMANTICS, &release::PROTOCOL],
+                &[&workspaces, &wanted, &claim.0, &process.0, &engine, &kernel::SEMANTICS, &release::protocol()],
             )
             .await?;
         let mut claims = Claims::default();

@@ -28,6 +28,7 @@ mod leases;
 mod letters;
 mod lists;
 mod migrations;
+mod online;
 mod orphans;
 mod pages;
 mod parking;

@@ -29,26 +29,56 @@ async fn a_second_run_applies_nothing_and_leaves_the_data() {
 }
 
 #[tokio::test]
-async fn functions_are_applied_again_by_every_run() {
+async fn the_command_puts_functions_in_place_again_and_a_start_of_the_same_build_touches_none() {
     let world = World::new().await;
-    world.client.batch_execute("DROP FUNCTION forebay.enqueue").await.expect("a function to drop");
+    let functions = "SELECT string_agg(own.xmin::text, ' ' ORDER BY own.oid) FROM pg_proc own
+        WHERE own.pronamespace IN (to_regnamespace('forebay'), to_regnamespace('forebay_r1'))";
+    let before: String = world.get(functions, &[]).await;
     migrate(&world.database.target).await.expect("a migration");
+    assert_eq!(world.get::<String>(functions, &[]).await, before, "every function is the one that was there");
+    world.client.batch_execute("DROP FUNCTION forebay.enqueue").await.expect("a function to drop");
+    store::migrate::migrate_again(&world.database.target).await.expect("a migration");
     assert_eq!(world.count("pg_proc WHERE proname = 'enqueue'").await, 1);
 }
 
 #[tokio::test]
-async fn a_build_older_than_the_database_runs_on_it() {
+async fn a_build_whose_functions_differ_from_those_in_place_replaces_them() {
     let world = World::new().await;
-    let newer = "INSERT INTO refinery_schema_history SELECT 999, 'of a newer build', applied_on, checksum FROM refinery_schema_history WHERE version = 1";
-    world.run_sql(newer, &[]).await;
+    world.run_sql("UPDATE release SET functions = 'other', shared_functions = 'other'", &[]).await;
     world.client.batch_execute("DROP FUNCTION forebay.enqueue").await.expect("a function to drop");
-    assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });
-    assert_eq!(world.count("pg_proc WHERE proname = 'enqueue'").await, 0, "the newer build's functions stay");
-    let own = format!("pg_proc WHERE pronamespace = to_regnamespace('{}')", store::release::SCHEMA);
-    let functions = world.count(&own).await;
-    world.client.batch_execute(&format!("DROP SCHEMA {} CASCADE", store::release::SCHEMA)).await.expect("a schema");
-    assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });
-    assert_eq!(world.count(&own).await, functions, "it has its own");
+    migrate(&world.database.target).await.expect("a migration");
+    assert_eq!(world.count("pg_proc WHERE proname = 'enqueue'").await, 1);
+    assert_eq!(world.count("release WHERE functions = 'other' OR shared_functions = 'other'").await, 0);
+}
+
+/// What marks a database as a newer release's: a migration that this build does not know, or only its functions.
+const NEWER: [&str; 2] = [
+    "INSERT INTO migration (version, name, checksum) VALUES (999, 'of a newer build', '')",
+    "INSERT INTO release (number) VALUES (999)",
+];
+
+#[tokio::test]
+async fn a_build_older_than_the_database_runs_on_it() {
+    for newer in NEWER {
+        let world = World::new().await;
+        world.run_sql(newer, &[]).await;
+        world.client.batch_execute("DROP FUNCTION forebay.enqueue").await.expect("a function to drop");
+        assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });
+        assert_eq!(world.count("pg_proc WHERE proname = 'enqueue'").await, 0, "the newer build's functions stay");
+        let own = format!("pg_proc WHERE pronamespace = to_regnamespace('{}')", store::release::SCHEMA);
+        let functions = world.count(&own).await;
+        world.client.batch_execute(&format!("DROP SCHEMA {} CASCADE", store::release::SCHEMA)).await.expect("a schema");
+        assert_eq!(migrate(&world.database.target).await.expect("a migration"), Report { applied: vec![] });
+        assert_eq!(world.count(&own).await, functions, "it has its own");
+    }
+}
+
+#[tokio::test]
+async fn a_migration_with_another_text_than_the_one_applied_is_refused() {
+    let world = World::new().await;
+    world.run_sql("UPDATE migration SET checksum = 'another' WHERE version = 1", &[]).await;
+    let error = migrate(&world.database.target).await.expect_err("another build's");
+    assert!(matches!(&error, MigrateError::Diverged(name) if name == "V1__baseline"), "{error:?}");
 }
 
 #[tokio::test]
@@ -80,6 +110,18 @@ async fn a_database_from_before_the_first_release_is_refused_and_left_as_it_is()
         assert!(matches!(error, MigrateError::BeforeRelease), "{error:?}");
         assert!(error.to_string().contains("Create another database"), "{error}");
     }
+    let row = client.query_one("SELECT to_regnamespace('forebay') IS NULL", &[]).await.expect("a catalogue");
+    assert!(row.get::<_, bool>(0), "nothing was made");
+}
+
+#[tokio::test]
+async fn a_database_in_which_something_else_has_our_public_names_is_refused_and_left_as_it_is() {
+    let database = Database::empty().await;
+    let client = database.client().await;
+    client.batch_execute("CREATE TABLE public.domain_events (id int)").await.expect("their table");
+    let error = migrate(&database.target).await.expect_err("two cannot share it");
+    assert!(matches!(error, MigrateError::Taken { .. }), "{error:?}");
+    assert!(error.to_string().starts_with("there is domain_events in the schema public"), "{error}");
     let row = client.query_one("SELECT to_regnamespace('forebay') IS NULL", &[]).await.expect("a catalogue");
     assert!(row.get::<_, bool>(0), "nothing was made");
 }
@@ -163,13 +205,7 @@ async fn a_database_that_cannot_be_reached_is_unavailable() {
 async fn the_written_down_schema_is_what_the_migrations_make() {
     let database = Database::new().await;
     let dumped = Command::new(pg_dump())
-        .args([
-            "--schema-only",
-            "--no-owner",
-            "--no-privileges",
-            "--exclude-table=forebay.refinery_schema_history",
-            "--dbname",
-        ])
+        .args(["--schema-only", "--no-owner", "--no-privileges", "--exclude-table=forebay.migration", "--dbname"])
         .arg(&database.url)
         .output()
         .expect("pg_dump runs");
