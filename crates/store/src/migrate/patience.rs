@@ -85,10 +85,13 @@ impl Session {
     /// Waits for its turn to migrate. Asked for again and again: a session that waits for an advisory lock holds a
     /// snapshot all the while, which an index that another session builds would wait for.
     pub(super) async fn lock(&self, lock: &str) -> Result<(), Error> {
-        let mut waiting = Waiting::new("another process, which migrates the database");
+        let mut waiting = Waiting::new("the lock of those who migrate");
         let ask = format!("SELECT pg_try_advisory_lock({lock})");
         while !self.client.query_one(&ask, &[]).await?.try_get::<_, bool>(0)? {
-            waiting.say(&[]);
+            if waiting.is_due() {
+                let holders = self.watcher.query(sql!("pg_locks/migrating"), &[]).await?;
+                waiting.say(&holders.iter().map(Blocker::read).collect::<Result<Vec<_>, _>>()?);
+            }
             tokio::time::sleep(LOCK_EVERY).await;
         }
         Ok(())
@@ -219,8 +222,12 @@ impl<'a> Waiting<'a> {
         pause
     }
 
+    fn is_due(&self) -> bool {
+        self.said_at.is_none_or(|at| at.elapsed() >= SAY_EVERY)
+    }
+
     fn say(&mut self, blockers: &[Blocker]) {
-        if self.said_at.is_some_and(|at| at.elapsed() < SAY_EVERY) {
+        if !self.is_due() {
             return;
         }
         self.said_at = Some(Instant::now());
