@@ -80,6 +80,7 @@ use crate::definition::inputs::{InputRules, Turn};
 use crate::execution::waiters::Waiters;
 use crate::feed::Feed;
 use crate::process::hints::Hints;
+use crate::process::protocol::Rules;
 use crate::process::wakes::Wakes;
 use crate::queue::breaker::Breaker;
 use crate::queue::strays::Foreign;
@@ -135,6 +136,7 @@ pub(crate) struct EngineParts {
     pub(crate) breaker: Breaker,
     pub(crate) findings: Findings,
     pub(crate) foreign: Foreign,
+    pub(crate) rules: Rules,
     /// How many questions about single runs an engine elsewhere is asked at once.
     pub(crate) asked: Semaphore,
 }

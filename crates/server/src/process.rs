@@ -8,5 +8,6 @@ pub(crate) mod heartbeat;
 pub(crate) mod hints;
 pub(crate) mod lease;
 pub(crate) mod pass;
+pub(crate) mod protocol;
 pub(crate) mod role;
 pub(crate) mod wakes;

@@ -105,6 +105,8 @@ impl Server {
         let mut parts = Parts::new(settings, Targets { pooled: target, direct }, work, duties)?;
         recorder::recorder();
         parts.shared.tasks.spawn(recorder::fold(parts.shared.stop.clone()));
+        // Before the first heartbeat: a process that may not claim takes no shards.
+        parts.protocols().pass().await?;
         let heartbeat = parts.heartbeat(&options).map_err(StartError::Thread)?;
         let first = parts.first_beat().await;
         if options.alone {

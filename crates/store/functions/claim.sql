@@ -64,9 +64,9 @@ BEGIN
     END IF;
     -- Read under the lock: whoever raises it holds every shard's.
     IF p_protocol <> (SELECT number FROM forebay.protocol) THEN
-        RAISE EXCEPTION 'a claim by rules % is refused: the claims of this database go by rules %', p_protocol,
+        RAISE EXCEPTION 'a claim by protocol % is refused: the claims of this database go by protocol %', p_protocol,
             (SELECT number FROM forebay.protocol)
-            USING HINT = 'Replace this process by one of the release that the others run.';
+            USING ERRCODE = 'FB001', HINT = 'Replace this process by one of the release that the others run.';
     END IF;
     -- All items of one claim get the same time; their ids keep the order.
     v_now := clock_timestamp();

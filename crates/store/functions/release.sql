@@ -36,3 +36,47 @@ BEGIN
         END;
     END LOOP;
 END $fn$;
+
+-- What a release changes in the rows when its protocol comes into force, with every shard locked and no claim under way:
+-- its place is here. This release changes nothing.
+CREATE OR REPLACE FUNCTION forebay_r1.change_rows_for_protocol(p_protocol int) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $fn$
+BEGIN
+    NULL;
+END $fn$;
+
+-- The living processes of releases before p_release, for people; null if there are none.
+CREATE OR REPLACE FUNCTION forebay_r1.older_processes(p_release int, p_dead_after_s float8) RETURNS text
+LANGUAGE sql VOLATILE AS $fn$
+    SELECT string_agg(format('%s (pid %s, release %s)', older.host, older.pid, older.release), ', ' ORDER BY older.started_at)
+      FROM forebay.process older
+     WHERE older.release < p_release AND older.ended_at IS NULL
+       AND older.seen_at > clock_timestamp() - make_interval(secs => p_dead_after_s)
+$fn$;
+
+-- Raises the protocol to p_protocol when no process of a release before p_release lives; null once it is that high, else
+-- who lives. Every shard's lock is held, so that no claim is under way. Each is waited for at most 100 ms, and all
+-- together at most 500 ms: whoever cannot have them has lock_not_available, holds nothing, and asks again later.
+CREATE OR REPLACE FUNCTION forebay_r1.raise_protocol(p_protocol int, p_release int, p_dead_after_s float8) RETURNS text
+LANGUAGE plpgsql VOLATILE SET lock_timeout = '100ms' AS $fn$
+DECLARE
+    v_give_up_at CONSTANT timestamptz := clock_timestamp() + interval '500 milliseconds';
+    v_older text := forebay_r1.older_processes(p_release, p_dead_after_s);
+BEGIN
+    IF v_older IS NOT NULL THEN
+        RETURN v_older;
+    END IF;
+    FOR v_shard IN 0..63 LOOP
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shard);
+        IF clock_timestamp() > v_give_up_at THEN
+            RAISE lock_not_available USING MESSAGE = 'the locks of all shards were not to be had in time';
+        END IF;
+    END LOOP;
+    -- Again, because one may have started meanwhile. One that starts after this is refused by its own claims.
+    v_older := forebay_r1.older_processes(p_release, p_dead_after_s);
+    IF v_older IS NULL AND (SELECT number FROM forebay.protocol) < p_protocol THEN
+        PERFORM forebay_r1.change_rows_for_protocol(p_protocol);
+        UPDATE forebay.protocol SET number = p_protocol WHERE number < p_protocol;
+    END IF;
+    RETURN v_older;
+END $fn$;

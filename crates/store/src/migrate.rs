@@ -26,7 +26,7 @@ use tokio_postgres::Client;
 use crate::Error;
 use crate::connect::Target;
 use crate::process::lease;
-use crate::release;
+use crate::release::{self, Protocol};
 use crate::sql::sql;
 use patience::Session;
 use step::{HISTORY, History, Kind, digest};
@@ -114,6 +114,11 @@ pub enum MigrateError {
          them. Everything is left as it is. Create another database, and name it in database.url"
     )]
     Taken { found: String },
+    #[error(
+        "a newer release has raised the database's protocol to {theirs}, and this one claims by protocol {ours}: its \
+         claims would be refused, so it does not start. Everything is left as it is. Start the newer release instead"
+    )]
+    Protocol { ours: i32, theirs: i32 },
     #[error("the migration {name} failed")]
     Failed {
         name: String,
@@ -183,7 +188,7 @@ pub async fn check(target: &Target) -> Result<(), MigrateError> {
     let history = History::read(&client).await?;
     match history.pending().is_empty() {
         _ if history.is_empty() && is_before_release(&client).await? => Err(MigrateError::BeforeRelease),
-        true => Ok(()),
+        true => refuse_newer_protocol(&client).await,
         false => Err(MigrateError::Behind),
     }
 }
@@ -210,6 +215,8 @@ async fn apply(session: &Session, functions: Functions) -> Result<Report, Migrat
             return Err(MigrateError::BeforeRelease);
         }
         refuse_to_share(client).await?;
+    } else {
+        refuse_newer_protocol(client).await?;
     }
     // Two releases run side by side during an upgrade.
     let in_place = InPlace::read(client, &history).await?;
@@ -238,6 +245,15 @@ async fn apply(session: &Session, functions: Functions) -> Result<Report, Migrat
 async fn refuse_to_share(client: &Client) -> Result<(), MigrateError> {
     let found: Option<String> = client.query_one(sql!("release/taken_names"), &[]).await.map_err(Error::from)?.get(0);
     found.map_or(Ok(()), |found| Err(MigrateError::Taken { found }))
+}
+
+/// Refuses a database whose claims go by rules that this release does not know.
+async fn refuse_newer_protocol(client: &Client) -> Result<(), MigrateError> {
+    let theirs = client.query_one(sql!("release/protocol"), &[]).await.map_err(Error::from)?.get(0);
+    match release::compared(release::protocol(), theirs) {
+        Protocol::Behind { ours, theirs } => Err(MigrateError::Protocol { ours, theirs }),
+        Protocol::Same | Protocol::Ahead { .. } => Ok(()),
+    }
 }
 
 async fn apply_migrations(session: &Session, history: &History) -> Result<Vec<String>, MigrateError> {

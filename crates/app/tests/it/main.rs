@@ -53,4 +53,5 @@ mod temporal_lost;
 mod temporal_tls;
 mod tidy;
 mod trees;
+mod upgrade;
 mod webhooks;

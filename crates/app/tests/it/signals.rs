@@ -219,6 +219,21 @@ impl Watched {
         }
     }
 
+    /// A newer release has raised the protocol, until somebody takes it back.
+    async fn other_protocol(&self) {
+        let claims = async || {
+            let ready = self.world.server.anonymous().get("/readyz").await;
+            assert_eq!(ready.status, 200, "it answers all the same");
+            ready.body["checks"]["claims"].as_str().map(str::to_owned)
+        };
+        self.world.run_sql("UPDATE protocol SET number = number + 1").await;
+        self.says(&events::CLAIMS_NOTHING).await;
+        let told = until("it says why", async || claims().await.filter(|told| told.contains("protocol 1"))).await;
+        assert!(told.contains("replace this process by one of the newer release"), "{told}");
+        self.world.run_sql("UPDATE protocol SET number = number - 1").await;
+        until("it claims again", async || claims().await.is_none().then_some(())).await;
+    }
+
     /// Processes that die with work in their hands, and this one stopped for too long.
     async fn deaths(&self) {
         let (tenant, claimed) = self.waiting().await;
@@ -259,6 +274,7 @@ async fn every_signal_of_the_table_is_told_by_a_running_service() {
     watched.asks().await;
     watched.world.server.anonymous().get("workspaces").await.problem(401);
     watched.schedules().await;
+    watched.other_protocol().await;
     watched.missing_parts().await;
     watched.deaths().await;
     for event in events::ALL {

@@ -51,6 +51,10 @@ pub(crate) async fn ready(State(api): State<Api>) -> Response {
         let found = api.engine.findings.trouble().unwrap_or_else(|| "ok".to_owned());
         checks.insert("reconciler".to_owned(), found);
     }
+    // Others claim meanwhile, and this process answers: it is told of, and does not make it unready.
+    if let Some(trouble) = api.engine.rules.trouble() {
+        checks.insert("claims".to_owned(), trouble);
+    }
     if let Some(trouble) = api.engine.foreign.trouble() {
         checks.insert("other engine".to_owned(), trouble);
     }

@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Process, ms};
 use crate::process::pass::keep;
+use crate::process::protocol::Rules;
 
 /// What the rest of the process knows of itself.
 #[derive(Clone, Debug)]
@@ -62,6 +63,8 @@ pub(crate) struct Heartbeat {
     pub(crate) settings: Process,
     pub(crate) registration: Registration,
     pub(crate) dispatches: bool,
+    /// A process that may not claim takes no share of the shards.
+    pub(crate) rules: Rules,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) engine: Option<Arc<dyn Engine>>,
     /// The engine, if this process itself is the one that runs.
@@ -171,7 +174,7 @@ impl Heartbeat {
 
     fn standing(&self) -> Standing {
         Standing {
-            dispatches: self.dispatches && self.engine.is_some(),
+            dispatches: self.dispatches && self.engine.is_some() && self.rules.may_claim(),
             has_room: self.engine.as_ref().is_some_and(|engine| engine.capacity() > 0),
             waiting: self.waiting.load(Ordering::Relaxed),
         }

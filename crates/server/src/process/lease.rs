@@ -9,6 +9,7 @@
 //!   from when it was sent, by the monotonic clock.
 //! - A holder is named by its process id, so that others may take the lease as soon as that process is known to be
 //!   dead. One that comes back under a new id holds nothing.
+//! - A process that may not claim (`protocol`) neither takes nor keeps it: others would wait for it in vain.
 //! - Nothing that must be exact relies on it: two who believe to hold it do no harm, only work twice.
 //!
 //! Not here: the table (`store::process::lease`).
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::process::heartbeat::Alive;
+use crate::process::protocol::Rules;
 
 /// Handing waiting items to the engine, as the source documents name and time it.
 pub(crate) const DISPATCH: Lease =
@@ -87,6 +89,7 @@ pub(crate) struct Holder {
     /// A process that was silent for this long is dead.
     pub(crate) dead_after: Duration,
     pub(crate) alive: watch::Receiver<Option<Alive>>,
+    pub(crate) rules: Rules,
     pub(crate) stop: CancellationToken,
 }
 
@@ -100,8 +103,14 @@ impl Holder {
                 self.turn.set(None);
                 held_as = None;
             }
+            if let Some(process) = held_as.filter(|_| !self.rules.may_claim()) {
+                self.give_back(&self.name(process)).await;
+                self.turn.set(None);
+                held_as = None;
+            }
             let pause = match &alive {
                 None => self.poll,
+                Some(_) if !self.rules.may_claim() => self.poll,
                 Some(alive) if self.turn.is_held() => self.extend(&self.name(alive.process)).await,
                 Some(alive) => self.lock(&self.name(alive.process), alive).await,
             };
@@ -122,12 +131,13 @@ impl Holder {
     /// Waits that long, or until something is to be done sooner: this process has another id, or the lease's holder
     /// died. That some other process ended is no reason to ask: what is refused counts as a failure.
     async fn wait(&mut self, pause: Duration, process: Option<ProcessId>) {
-        let sleep = tokio::time::sleep(pause);
+        let (sleep, mut rules) = (tokio::time::sleep(pause), self.rules.changes());
         tokio::pin!(sleep);
         loop {
             tokio::select! {
                 () = &mut sleep => return,
                 () = self.stop.cancelled() => return,
+                _ = rules.changed() => return,
                 changed = self.alive.changed() => {
                     let (now, somebody_died) = {
                         let alive = self.alive.borrow_and_update();

@@ -6,8 +6,9 @@
 //! Invariants
 //! - Everything the engine needs is committed before the engine is called, and no call is made
 //!   inside a transaction.
-//! - No more is claimed than the engine can hold; a full engine is busy, not unavailable. While the
-//!   engine is unavailable nothing is (`breaker`), and room that dead processes' runs wait for is theirs (`reach`).
+//! - No more is claimed than the engine can hold; a full engine is busy, not unavailable. While the engine is
+//!   unavailable nothing is (`breaker`), nor by another protocol than the database's (`process::protocol`), and room
+//!   that dead processes' runs wait for is theirs (`reach`).
 //! - While a claim is under way the next turn gathers behind it: the busier the process, the fewer
 //!   commits an item costs. Only one that a slow claim kept waiting goes beside it; or, when turns are
 //!   as large as they may be, the other half of the ring.
@@ -148,6 +149,7 @@ impl Dispatcher {
         let mut sweeps = Sweeps::new(ms(self.starter.settings.poll_interval_ms));
         let stop = self.stop.clone();
         let (mut breaker, mut ours) = (self.starter.breaker.changes(), self.ours.changes());
+        let mut rules = self.starter.rules.changes();
         let mut hints = Vec::new();
         while !stop.is_cancelled() {
             while self.turn() {
@@ -166,6 +168,7 @@ impl Dispatcher {
                 },
                 _ = breaker.changed() => {}
                 _ = ours.changed() => {}
+                _ = rules.changed() => {}
                 () = stop.cancelled() => break,
             }
             for hint in hints.drain(..) {
@@ -249,7 +252,8 @@ impl Dispatcher {
     fn turn(&mut self) -> bool {
         let room = self.room();
         let on_its_way = self.next.keys().all(|shard| self.claiming.contains(shard));
-        let free = self.may_claim() && self.alive.borrow().is_some() && self.ours.is_held();
+        let free =
+            self.may_claim() && self.starter.rules.may_claim() && self.alive.borrow().is_some() && self.ours.is_held();
         if !on_its_way || !free || self.ring.is_empty() || room <= 0 {
             return false;
         }
@@ -294,6 +298,10 @@ impl Dispatcher {
                         self.count(&planned, &claims);
                         self.took_again(&claims);
                         self.note(&claims);
+                    }
+                    Err(error) if store::release::is_other_protocol(&error) => {
+                        self.count(&planned, &Claims::default());
+                        self.starter.rules.refused();
                     }
                     Err(error) => {
                         self.count(&planned, &Claims::default());

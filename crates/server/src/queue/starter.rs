@@ -36,6 +36,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::config::{Dispatch, ms};
 use crate::process::hints::Hints;
+use crate::process::protocol::Rules;
 use crate::queue::breaker::{Breaker, Pass};
 pub(crate) use line::Line;
 use line::Place;
@@ -51,6 +52,7 @@ pub(crate) struct Starter {
     pub(crate) settings: Dispatch,
     pub(crate) hints: Hints,
     pub(crate) breaker: Breaker,
+    pub(crate) rules: Rules,
     pub(crate) line: Line,
     /// No start is sent any more.
     pub(crate) stop: CancellationToken,

@@ -24,6 +24,7 @@ use crate::job::projector::Projector;
 use crate::job::recovery::Recovery;
 use crate::process::dead::Processes;
 use crate::process::pass::{Loop, keep};
+use crate::process::protocol::Protocols;
 use crate::process::{hints, lease};
 use crate::queue::breaker::Breaker;
 use crate::queue::dispatch::Dispatcher;
@@ -130,11 +131,22 @@ impl Parts {
         vec![
             every!(poll, all, "deadlines", Deadlines { store: store() }),
             every!(poll, all, "processes", processes),
+            every!(poll, all, "protocol", self.protocols()),
             every!(ms(settings.signals.sample_interval_ms), all, "sampler", Sampler { store: store(), alive: alive() }),
             every!(statistics::EVERY, all, "statistics", Statistics { store: store(), alive: alive() }),
             every!(feed::PRUNE_EVERY, all, "change log", Pruner { store: store() }),
             every!(retention::EVERY, all, "retention", retention),
         ]
+    }
+
+    /// Whether the database goes by the rules that this process claims by.
+    pub(super) fn protocols(&self) -> Protocols {
+        Protocols {
+            store: self.shared.store.clone(),
+            settings: self.shared.settings.process.clone(),
+            rules: self.engine_state.rules.clone(),
+            beat: Arc::clone(&self.shared.wakes.heartbeat),
+        }
     }
 
     /// From events and times to executions, and from their ends to whoever wants to know.
@@ -273,6 +285,7 @@ impl Parts {
             settings,
             hints: self.shared.hints.clone(),
             breaker: self.engine_state.breaker.clone(),
+            rules: self.engine_state.rules.clone(),
             stop: self.shared.stop.clone(),
             tasks: self.starts.clone(),
         }
@@ -308,6 +321,7 @@ impl Parts {
             poll: self.poll(),
             dead_after: ms(settings.process.claims_after_ms),
             alive: self.shared.alive.clone(),
+            rules: self.engine_state.rules.clone(),
             stop: self.shared.stop.clone(),
         };
         // With the starts: it is given back before the goodbye.

@@ -22,6 +22,7 @@ use crate::config::{Settings, ms};
 use crate::execution::waiters::Waiters;
 use crate::process::heartbeat::{Alive, Heartbeat};
 use crate::process::hints::{self, Hint, Hints};
+use crate::process::protocol::Rules;
 use crate::process::role::Role;
 use crate::process::wakes::Wakes;
 use crate::queue::breaker::Breaker;
@@ -59,6 +60,8 @@ pub(super) struct EngineState {
     pub(super) breaker: Breaker,
     pub(super) findings: Findings,
     pub(super) foreign: Foreign,
+    /// Whether the database goes by the rules that this process claims by.
+    pub(super) rules: Rules,
 }
 
 /// What one part sends and another receives; each is received once.
@@ -119,7 +122,12 @@ impl Parts {
             targets,
             duties,
             engines,
-            engine_state: EngineState { breaker: Breaker::new(), findings: Findings::default(), foreign },
+            engine_state: EngineState {
+                breaker: Breaker::new(),
+                findings: Findings::default(),
+                foreign,
+                rules: Rules::default(),
+            },
             channels: Channels {
                 to_dispatcher,
                 dispatcher: Some(dispatcher),
@@ -154,6 +162,7 @@ impl Parts {
             settings: self.shared.settings.process.clone(),
             registration,
             dispatches: self.duties.dispatches,
+            rules: self.engine_state.rules.clone(),
             pulse: Arc::clone(&self.shared.pulse),
             engine: self.engines.engine.clone(),
             embedded: self.engines.embedded.clone(),

@@ -1,7 +1,7 @@
-//! Lets one binary play the next release, so that a test can upgrade to it: its number, the schema of its functions, its
-//! protocol, and what it brings (`tests/next`). Not in a build that ships.
+//! Lets one binary play the next release, so that a test can upgrade to it: its number, the schema of its functions,
+//! its protocol, and what it brings (`tests/next`). Not in a build that ships.
 //!
-//! Not here: who says which release is played (`app`, or a test).
+//! Not here: what the next release brings (`migrate`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -9,7 +9,13 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use super::SCHEMA;
 
-static NUMBER: AtomicI32 = AtomicI32::new(super::NUMBER);
+/// Says which release a process plays from its start.
+const PLAYED: &str = "FOREBAY_TEST_RELEASE";
+
+static NUMBER: LazyLock<AtomicI32> = LazyLock::new(|| {
+    let given = std::env::var(PLAYED).ok().and_then(|number| number.parse().ok());
+    AtomicI32::new(given.unwrap_or(super::NUMBER))
+});
 
 /// The texts of the release that is played, by the address of this release's own and the number.
 static TEXTS: LazyLock<Mutex<HashMap<(usize, i32), &'static str>>> = LazyLock::new(Mutex::default);

@@ -317,7 +317,7 @@ async fn what_a_claim_puts_back_behind_its_key_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn a_claim_by_other_rules_is_refused_and_says_why() {
+async fn a_claim_by_another_protocol_is_refused_and_says_why() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
     world.accept_many(workspace, definition, 1).await;
@@ -325,8 +325,9 @@ async fn a_claim_by_other_rules_is_refused_and_says_why() {
         world.run_sql("UPDATE protocol SET number = $1", &[&number]).await;
         let asks = [Ask { workspace, want: 1 }];
         let claim = ClaimId(new_id());
-        let refused = world.store.claim(&asks, claim, world.me, None).await.expect_err("other rules");
-        assert!(format!("{refused:?}").contains(&format!("go by rules {number}")), "{refused:?}");
+        let refused = world.store.claim(&asks, claim, world.me, None).await.expect_err("another protocol");
+        assert!(store::release::is_other_protocol(&refused) && !refused.is_answer(), "{refused:?}");
+        assert!(format!("{refused:?}").contains(&format!("go by protocol {number}")), "{refused:?}");
     }
     assert_eq!(world.stages(workspace).await, "ready 1");
     world.run_sql("UPDATE protocol SET number = $1", &[&store::release::PROTOCOL]).await;

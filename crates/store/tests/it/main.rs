@@ -34,6 +34,7 @@ mod pages;
 mod parking;
 mod plans;
 mod process;
+mod protocol;
 mod record;
 mod rest;
 mod retention;

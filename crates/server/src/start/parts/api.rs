@@ -91,6 +91,7 @@ impl Parts {
                 breaker: self.engine_state.breaker.clone(),
                 findings: self.engine_state.findings.clone(),
                 foreign: self.engine_state.foreign.clone(),
+                rules: self.engine_state.rules.clone(),
                 asked: Semaphore::new(ASKED_AT_ONCE),
             },
             pulse: Arc::clone(&shared.pulse),

@@ -1,0 +1,71 @@
+//! Two releases side by side: the newer waits for a dump and for the older, and nothing is lost on the way.
+//!
+//! Not here: an upgrade of a million executions under load (`./dev/chaos upgrade`).
+
+use nix::sys::signal::Signal;
+use store::access::key::Secret;
+use store::testing::Database;
+
+use crate::support::{Server, Tenant, until};
+
+/// As a process of the synthetic next release (`store::release`).
+fn next() -> [(&'static str, String); 1] {
+    [("FOREBAY_TEST_RELEASE", "2".to_owned())]
+}
+
+/// What a process says of its claims.
+async fn claims(server: &Server) -> String {
+    let ready = server.anonymous().get("/readyz").await;
+    assert_eq!(ready.status, 200, "it answers: {:?}", ready.body);
+    ready.body["checks"]["claims"].as_str().unwrap_or("ok").to_owned()
+}
+
+#[tokio::test]
+async fn a_newer_release_waits_for_the_older_one_takes_over_and_refuses_it_from_then_on() {
+    upgraded(&[]).await;
+}
+
+#[tokio::test]
+async fn where_one_process_dispatches_a_newer_release_leaves_that_to_the_older_one_while_it_lives() {
+    upgraded(&["dispatch.exclusive=true".to_owned()]).await;
+}
+
+/// Two processes of each release, a dump that is open when the newer ones start, and a start after each step.
+async fn upgraded(settings: &[String]) {
+    let database = Database::new().await;
+    let key = Secret::generate().expect("randomness");
+    let mut first = Server::start_with(&database.url, &key, settings).await;
+    let mut second = Server::start_with(&database.url, &key, settings).await;
+    let tenant = Tenant::new(second.api(), "PRO").await;
+    let definition = tenant.light().await;
+    let dump = database.client().await;
+    let open = "SET application_name = 'a dump'; BEGIN ISOLATION LEVEL REPEATABLE READ;
+        SELECT count(*) FROM workflow_execution";
+    dump.batch_execute(open).await.expect("a snapshot");
+    let mut new = Server::spawn_in(&database.url, &key, settings, &next());
+    let told = until("it says whom it waits for", async || {
+        new.process.stderr.all().into_iter().find(|line| line.contains("The migration waits"))
+    });
+    let told = told.await;
+    assert!(told.contains("a dump") && told.contains("V2__a_column"), "{told}");
+    tenant.completed(&tenant.start(&definition).await).await;
+    dump.batch_execute("COMMIT").await.expect("the dump ends");
+    new.ready().await;
+    let told =
+        until("it waits for the older ones", async || Some(claims(&new).await).filter(|told| told != "ok")).await;
+    assert!(told.contains("claims by protocol 2") && told.contains("release 1"), "{told}");
+    let at_new = tenant.at(&new.base);
+    for old in [&mut first, &mut second] {
+        // What the newer one accepts, an older one runs.
+        at_new.completed(&at_new.start(&definition).await).await;
+        old.process.signal(Signal::SIGTERM);
+        assert!(old.process.ended().await.success());
+    }
+    at_new.completed(&at_new.start(&definition).await).await;
+    assert_eq!(claims(&new).await, "ok");
+    let mut late = Server::spawn(&database.url, &key, settings);
+    assert!(!late.process.ended().await.success());
+    let told = late.process.stderr.all().join("\n");
+    assert!(told.contains("has raised the database's protocol to 2"), "{told}");
+    at_new.completed(&at_new.start(&definition).await).await;
+}

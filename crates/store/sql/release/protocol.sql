@@ -1,0 +1,2 @@
+-- By which rules the claims of this database go.
+SELECT number FROM forebay.protocol
