@@ -30,6 +30,7 @@ pub mod strangers;
 pub mod strays;
 pub mod strict;
 pub mod temporal;
+pub mod upgrade;
 mod zombies;
 
 use std::path::PathBuf;

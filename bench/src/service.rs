@@ -26,6 +26,9 @@ use tokio::process::{Child, Command};
 /// How long a process may take to be ready; far more than it needs.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long a process may take to stop.
+const STOPS_WITHIN: Duration = Duration::from_secs(60);
+
 /// How often it is looked whether a process has fallen.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -99,6 +102,8 @@ pub struct Spec {
     pub settings: Vec<String>,
     /// What one that is not the service reads on its standard input, with its name as `worker`.
     pub order: Value,
+    /// More of its environment.
+    pub environment: Vec<(String, String)>,
     /// Where logs go.
     pub logs: PathBuf,
 }
@@ -147,7 +152,7 @@ struct Running {
     pid: u32,
     paused: bool,
     /// Killed when dropped.
-    _child: Child,
+    child: Child,
 }
 
 impl Fleet {
@@ -194,6 +199,15 @@ impl Fleet {
         }
         history.kills.push(kill.clone());
         Some(kill)
+    }
+
+    /// Asks the process at a place to stop, and waits until it has: no fault, and not noted as one.
+    pub async fn terminate(&self, place: usize) -> anyhow::Result<()> {
+        let Some(mut gone) = lock(&self.places[place]).running.take() else { return Ok(()) };
+        signal(gone.pid, Signal::SIGTERM);
+        let ended = tokio::time::timeout(STOPS_WITHIN, gone.child.wait()).await.context("it did not stop in time")?;
+        ensure!(ended.context("wait for it")?.success(), "{} did not stop well", gone.name);
+        Ok(())
     }
 
     /// Stops the process at a place in its tracks; answers its name, or none if it is not running.
@@ -320,7 +334,7 @@ async fn launch(spec: &Spec, name: &str) -> anyhow::Result<Running> {
         bail!("it ended before it was ready; its log is {}", spec.logs.join(format!("{name}.log")).display())
     };
     let base = tokio::time::timeout(READY_WITHIN, ready).await.context("it was not ready in time")??;
-    Ok(Running { name: name.to_owned(), base, pid, paused: false, _child: child })
+    Ok(Running { name: name.to_owned(), base, pid, paused: false, child })
 }
 
 fn command(spec: &Spec, name: &str) -> Command {
@@ -337,6 +351,7 @@ fn command(spec: &Spec, name: &str) -> Command {
         .env("FOREBAY_AUTH_ROOT_KEY", &spec.root_key)
         .env("FOREBAY_LOG", std::env::var("FOREBAY_LOG").unwrap_or_else(|_| "warn".to_owned()))
         .env_remove("FOREBAY_DATABASE_URL")
+        .envs(spec.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null());
     command
 }

@@ -9,6 +9,7 @@ use anyhow::Context;
 use bench::chaos::mutant::Mutant;
 use bench::chaos::{
     Outcome, Request, crowded, durable, long, mixed, outage, poison, short, soak, strangers, strays, strict, temporal,
+    upgrade,
 };
 use bench::cluster;
 use bench::report::{figures, say};
@@ -69,6 +70,8 @@ enum Name {
     Strays,
     /// Clients that mean no good: others are served as before, and no border is crossed.
     Strangers,
+    /// The next release takes over a database with a long history, under load and beside a dump: nobody notices.
+    Upgrade,
     /// A short form of each, and of each mutant.
     Short,
     /// One of the workers that `mixed-workers` starts.
@@ -91,6 +94,7 @@ impl Name {
             Name::Crowded => &Mutant::OF_CROWDED,
             Name::Strays => &Mutant::OF_STRAYS,
             Name::Strangers => &Mutant::OF_STRANGERS,
+            Name::Upgrade => &Mutant::OF_UPGRADE,
             Name::Durable | Name::Poison | Name::Soak | Name::Short | Name::JobWorker | Name::TaskWorker => &[],
         }
     }
@@ -141,6 +145,7 @@ fn run(args: Args) -> anyhow::Result<Outcome> {
             Name::Crowded => crowded::run(&request, args.mutant).await,
             Name::Strays => strays::run(&request, args.mutant).await,
             Name::Strangers => strangers::run(&request, args.mutant).await,
+            Name::Upgrade => upgrade::run(&request, args.mutant).await,
             Name::JobWorker | Name::TaskWorker => anyhow::bail!("a worker is no run"),
         }
     })?;

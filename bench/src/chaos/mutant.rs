@@ -61,6 +61,8 @@ pub enum Mutant {
     TroubleIsAnswer,
     /// Workflows may call an address that is closed to them.
     OpenOutbound,
+    /// A migration waits for its lock, and everybody behind it.
+    MigrateWaits,
 }
 
 impl Mutant {
@@ -90,6 +92,8 @@ impl Mutant {
     pub const OF_STRAYS: [Mutant; 1] = [Mutant::TroubleIsAnswer];
     /// Those that `strangers` must find.
     pub const OF_STRANGERS: [Mutant; 1] = [Mutant::OpenOutbound];
+    /// Those that `upgrade` must find.
+    pub const OF_UPGRADE: [Mutant; 1] = [Mutant::MigrateWaits];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -113,6 +117,7 @@ impl Mutant {
             Mutant::FullLetsGo => "full-lets-go",
             Mutant::TroubleIsAnswer => "trouble-is-answer",
             Mutant::OpenOutbound => "open-outbound",
+            Mutant::MigrateWaits => "migrate-waits",
         }
     }
 
@@ -147,9 +152,11 @@ impl Mutant {
             }
             Mutant::FullLetsGo => replaced("beat", &[DISPATCHES, TAKES_SHARDS])?,
             // The database knows nothing of it.
-            Mutant::RefusalOnOutage | Mutant::AllowDuplicates | Mutant::TroubleIsAnswer | Mutant::OpenOutbound => {
-                String::new()
-            }
+            Mutant::RefusalOnOutage
+            | Mutant::AllowDuplicates
+            | Mutant::TroubleIsAnswer
+            | Mutant::OpenOutbound
+            | Mutant::MigrateWaits => String::new(),
         };
         client.batch_execute(&text).await.with_context(|| format!("apply the mutant {}", self.name()))
     }

@@ -63,6 +63,8 @@ pub(super) struct Stage {
     pub(super) processes: usize,
     /// So many more that only work; then the others do not.
     pub(super) workers: usize,
+    /// So many more are started later.
+    pub(super) later: usize,
     pub(super) leases: Leases,
     pub(super) policy: Policy,
     /// The judge's triggers note every change of a slot and of an owner.
@@ -84,6 +86,7 @@ impl Stage {
         Stage {
             processes,
             workers: 0,
+            later: 0,
             leases,
             policy,
             noted: true,
@@ -99,7 +102,8 @@ impl Stage {
 impl Setup {
     pub(super) async fn start(request: &Request, stage: Stage) -> anyhow::Result<Setup> {
         let Stage { processes, workers, leases, policy, .. } = stage;
-        let most = u32::try_from(processes + workers).context("count processes")? * (2 * CONNECTIONS + 4) + 40;
+        let most =
+            u32::try_from(processes + workers + stage.later).context("count processes")? * (2 * CONNECTIONS + 4) + 40;
         let cluster = Cluster::start(&request.forebay, stage.commits, most).await?;
         let client = cluster.target()?.connect().await?;
         if stage.noted {
@@ -137,6 +141,7 @@ impl Setup {
             root_key: root_key.clone(),
             settings,
             order: Value::Null,
+            environment: Vec::new(),
             logs,
         };
         let workers = Arc::new(Fleet::start(Spec { part: Part::Work, ..spec.clone() }, workers).await?);

@@ -20,10 +20,11 @@ use crate::report::{machine, say};
 const LANES: usize = 3;
 
 /// The runs without a mutant. Those that take longest come first.
-const WHOLE: [&[&str]; 11] = [
+const WHOLE: [&[&str]; 12] = [
     &["strangers"],
     &["temporal"],
     &["outage"],
+    &["upgrade"],
     &["soak", "--minutes", "0.3"],
     &["crowded"],
     &["strict"],
@@ -34,10 +35,11 @@ const WHOLE: [&[&str]; 11] = [
     &["strays"],
 ];
 
-const MUTANTS: [(&str, &[Mutant]); 8] = [
+const MUTANTS: [(&str, &[Mutant]); 9] = [
     ("strangers", &Mutant::OF_STRANGERS),
     ("temporal", &Mutant::OF_TEMPORAL),
     ("outage", &Mutant::OF_OUTAGE),
+    ("upgrade", &Mutant::OF_UPGRADE),
     ("crowded", &Mutant::OF_CROWDED),
     ("strict", &Mutant::OF_STRICT),
     ("mixed-workers", &Mutant::OF_MIXED),
