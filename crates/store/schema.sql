@@ -17,10 +17,14 @@ DECLARE
     known record;
 BEGIN
     -- Before anything is read: what arrives later is counted by those who come later.
-    SELECT min(n.n), max(n.n) INTO v_first, v_last
-      FROM (SELECT nextval('forebay.backlog_arrivals') AS n FROM generate_series(1, p_arriving)) n;
-    SELECT b.counted, b.arrivals, b.counted_at INTO known FROM forebay.backlog b WHERE b.workspace_id = p_workspace;
-    IF known.counted_at > clock_timestamp() - interval '1 minute' AND known.counted + v_last - known.arrivals <= p_limit THEN
+    SELECT min(drawn.number), max(drawn.number) INTO v_first, v_last
+      FROM (SELECT nextval('forebay.backlog_arrivals') AS number FROM generate_series(1, p_arriving)) drawn;
+    SELECT backlog.counted, backlog.arrivals, backlog.counted_at
+      INTO known
+      FROM forebay.backlog
+     WHERE backlog.workspace_id = p_workspace;
+    IF known.counted_at > clock_timestamp() - interval '1 minute'
+       AND known.counted + v_last - known.arrivals <= p_limit THEN
         RETURN p_arriving;
     ELSIF known.counted >= p_limit
           AND known.counted_at > clock_timestamp() - make_interval(secs => 0.05 + p_limit / 200000.0) THEN
@@ -28,28 +32,40 @@ BEGIN
     END IF;
     IF p_keep AND p_limit > 10000 THEN
         -- One counts a long line; the others go by what is known, so that it costs no more than one.
-        PERFORM 1 FROM forebay.backlog b WHERE b.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
+        PERFORM 1 FROM forebay.backlog WHERE backlog.workspace_id = p_workspace FOR UPDATE SKIP LOCKED;
         IF NOT FOUND AND known.counted IS NOT NULL THEN
             RETURN CASE WHEN known.counted < p_limit THEN p_arriving ELSE 0 END;
         END IF;
     END IF;
     SELECT count(*) INTO v_counted FROM (
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_ready()
+        SELECT 1
+          FROM forebay.execution_queue item
+         WHERE item.shard = v_shard AND item.workspace_id = p_workspace AND item.stage = forebay.stage_ready()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_delayed()
+        SELECT 1
+          FROM forebay.execution_queue item
+         WHERE item.shard = v_shard AND item.workspace_id = p_workspace AND item.stage = forebay.stage_delayed()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_waits_for_key()
+        SELECT 1
+          FROM forebay.execution_queue item
+         WHERE item.shard = v_shard AND item.workspace_id = p_workspace AND item.stage = forebay.stage_waits_for_key()
         UNION ALL
-        SELECT 1 FROM forebay.execution_queue q WHERE q.shard = v_shard AND q.workspace_id = p_workspace AND q.stage = forebay.stage_waits_for_definition()
+        SELECT 1
+          FROM forebay.execution_queue item
+         WHERE item.shard = v_shard AND item.workspace_id = p_workspace
+           AND item.stage = forebay.stage_waits_for_definition()
         LIMIT p_limit) waiting;
     IF p_keep THEN
         -- This call's own are not among the counted yet. Where less than a thousandth of the limit
         -- is left, that thousandth may arrive all the same before the next count.
-        UPDATE forebay.backlog b
+        UPDATE forebay.backlog
            SET counted = v_counted, counted_at = clock_timestamp(),
                arrivals = v_first - 1
                  + CASE WHEN v_counted < p_limit THEN greatest(p_limit / 1000 - (p_limit - v_counted), 0) ELSE 0 END
-         WHERE b.ctid = (SELECT l.ctid FROM forebay.backlog l WHERE l.workspace_id = p_workspace FOR UPDATE SKIP LOCKED);
+         WHERE backlog.ctid = (SELECT backlog.ctid
+                                 FROM forebay.backlog
+                                WHERE backlog.workspace_id = p_workspace
+                                FOR UPDATE SKIP LOCKED);
     END IF;
     RETURN least(greatest(p_limit - v_counted, 0), p_arriving);
 END $$;
@@ -57,18 +73,20 @@ END $$;
 CREATE FUNCTION forebay.binding_of(p_type text, p_workspace uuid) RETURNS uuid
     LANGUAGE sql STABLE
     AS $$
-    SELECT b.id FROM forebay.event_binding b
-     WHERE b.event_type = ANY (forebay.types_of_event(p_type))
-       AND (b.workspace_id IS NULL
-            OR b.workspace_id = p_workspace
-               AND EXISTS (SELECT 1 FROM forebay.workspace w WHERE w.id = b.workspace_id AND w.deleted_at IS NULL))
-     ORDER BY b.workspace_id IS NULL, b.event_type <> p_type, length(b.event_type) DESC LIMIT 1
+    SELECT binding.id FROM forebay.event_binding binding
+     WHERE binding.event_type = ANY (forebay.types_of_event(p_type))
+       AND (binding.workspace_id IS NULL
+            OR binding.workspace_id = p_workspace
+               AND EXISTS (SELECT 1
+                             FROM forebay.workspace
+                            WHERE workspace.id = binding.workspace_id AND workspace.deleted_at IS NULL))
+     ORDER BY binding.workspace_id IS NULL, binding.event_type <> p_type, length(binding.event_type) DESC LIMIT 1
 $$;
 
 CREATE FUNCTION forebay.built_in_bindings() RETURNS TABLE(id uuid, event_type text, lease_s integer)
     LANGUAGE sql IMMUTABLE
     AS $$
-    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', 900
+    SELECT '00000000-0000-0000-0000-000000000001'::uuid, 'organization.bootstrap.initiated', forebay.usual_job_lease_s()
 $$;
 
 CREATE FUNCTION forebay.caller() RETURNS text
@@ -269,7 +287,8 @@ BEGIN
             IF forebay.is_transient(SQLSTATE) THEN
                 RAISE;
             END IF;
-            UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+            UPDATE public.domain_events
+               SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
              WHERE sequence = NEW.sequence;
     END;
     RETURN NULL;
@@ -316,7 +335,8 @@ CREATE FUNCTION forebay.event_of(p_id uuid, p_workspace uuid, p_stream uuid, p_s
     SELECT event.* FROM public.domain_events event
      WHERE event.id = p_id AND (p_workspace IS NULL OR event.workspace_id = p_workspace)
      ORDER BY event.workspace_id IS DISTINCT FROM p_workspace,
-              (event.stream_id, event.stream_type, event.event_type) IS DISTINCT FROM (p_stream, p_stream_type, p_type), event.sequence
+              (event.stream_id, event.stream_type, event.event_type) IS DISTINCT FROM (p_stream, p_stream_type, p_type),
+              event.sequence
      LIMIT 1
 $$;
 
@@ -329,8 +349,8 @@ BEGIN
     -- Whoever sees the waits of the moment at which its transaction began cannot tell: the event is noted, and judged
     -- for those of then.
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') OR EXISTS (
-        SELECT 1 FROM forebay.workflow_execution_ask a
-         WHERE a.workspace_id = NEW.workspace_id AND a.event_type = NEW.event_type AND a.status = 'OPEN') THEN
+        SELECT 1 FROM forebay.workflow_execution_ask wait
+         WHERE wait.workspace_id = NEW.workspace_id AND wait.event_type = NEW.event_type AND wait.status = 'OPEN') THEN
         INSERT INTO forebay.workflow_execution_candidate (workspace_id, event_id) VALUES (NEW.workspace_id, NEW.id);
         PERFORM forebay.notify_change();
     END IF;
@@ -343,7 +363,8 @@ CREATE FUNCTION forebay.fact_guard() RETURNS trigger
     AS $$
 BEGIN
     IF pg_trigger_depth() < 2
-       OR NOT pg_has_role(current_user, (SELECT own.relowner FROM pg_catalog.pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
+       OR NOT pg_has_role(
+           current_user, (SELECT own.relowner FROM pg_catalog.pg_class own WHERE own.oid = TG_RELID), 'MEMBER') THEN
         RAISE EXCEPTION 'the stream type workflow_queue is the queue''s own: choose another'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'own_stream';
     END IF;
@@ -359,7 +380,8 @@ BEGIN
     ELSIF TG_TABLE_NAME = 'workflow_definition' THEN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), forebay.shard_of(OLD.workspace_id));
     ELSE
-        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), shard) FROM generate_series(0, 63) AS shard;
+        PERFORM pg_advisory_xact_lock(forebay.lock_shard(), shard)
+          FROM generate_series(0, forebay.shards() - 1) AS shard;
     END IF;
     RETURN NEW;
 END $$;
@@ -367,7 +389,8 @@ END $$;
 CREATE FUNCTION forebay.is_bound(p_type text, p_workspace uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT forebay.binding_of(p_type, p_workspace) IS NOT NULL OR EXISTS (SELECT 1 FROM forebay.built_in_bindings() built WHERE built.event_type = p_type)
+    SELECT forebay.binding_of(p_type, p_workspace) IS NOT NULL
+           OR EXISTS (SELECT 1 FROM forebay.built_in_bindings() built WHERE built.event_type = p_type)
 $$;
 
 CREATE FUNCTION forebay.is_ours() RETURNS boolean
@@ -434,24 +457,31 @@ DECLARE
     v_job forebay.workflow_queue_job;
 BEGIN
     IF p_new.status = 'processing' THEN
-        UPDATE forebay.workflow_queue_job j
-           SET version = j.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(j.held, 'sql'),
-               lease_until = CASE WHEN coalesce(j.held, 'sql') = 'sql'
-                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => j.lease_s)
-                                  ELSE j.lease_until END
-         WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1, pending_since = NULL, due_at = NULL, held = coalesce(job.held, 'sql'),
+               lease_until = CASE WHEN coalesce(job.held, 'sql') = 'sql'
+                                  THEN greatest(p_new.claimed_at, p_new.updated_at) + make_interval(secs => job.lease_s)
+                                  ELSE job.lease_until END
+         WHERE job.id = p_new.id RETURNING * INTO v_job;
     ELSIF p_new.status = p_old.status THEN
-        UPDATE forebay.workflow_queue_job j SET version = j.version + 1 WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1
+         WHERE job.id = p_new.id
+        RETURNING * INTO v_job;
     ELSIF p_new.status = 'pending' THEN
-        UPDATE forebay.workflow_queue_job j
-           SET version = j.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL, retry_from = NULL,
-               due_at = (SELECT now() FROM forebay.event_binding b WHERE b.id = j.binding_id AND b.workflow_definition_id IS NOT NULL)
-         WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1, pending_since = now(), held = NULL, claim_id = NULL, lease_until = NULL,
+               retry_from = NULL,
+               due_at = (SELECT now()
+                           FROM forebay.event_binding binding
+                          WHERE binding.id = job.binding_id AND binding.workflow_definition_id IS NOT NULL)
+         WHERE job.id = p_new.id RETURNING * INTO v_job;
     ELSE
-        UPDATE forebay.workflow_queue_job j
-           SET version = j.version + 1, held = NULL, lease_until = NULL,
-               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < forebay.max_job_failures() THEN p_new.failed_at END
-         WHERE j.id = p_new.id RETURNING * INTO v_job;
+        UPDATE forebay.workflow_queue_job job
+           SET version = job.version + 1, held = NULL, lease_until = NULL,
+               retry_from = CASE WHEN p_new.status = 'failed' AND p_new.retry_count < forebay.max_job_failures()
+                                 THEN p_new.failed_at END
+         WHERE job.id = p_new.id RETURNING * INTO v_job;
     END IF;
     RETURN v_job;
 END $$;
@@ -460,12 +490,14 @@ CREATE FUNCTION forebay.job_fact(p_row public.workflow_queue_projection, p_fact 
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
+    INSERT INTO public.domain_events (workspace_id, stream_id, stream_type, stream_version, event_type, event_data,
+                                      event_metadata)
     SELECT p_job.workspace_id, p_row.id, 'workflow_queue', p_job.version, 'workflow.queue.' || p_fact,
            CASE WHEN p_job.version > 1
                 THEN to_jsonb(p_row) - '{id,event_id,event_type,event_data,stream_id,stream_type,created_at}'::text[]
-                WHEN EXISTS (SELECT 1 FROM public.domain_events e
-                              WHERE e.id = p_row.event_id AND e.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
+                WHEN EXISTS (SELECT 1 FROM public.domain_events event
+                              WHERE event.id = p_row.event_id
+                                AND event.workspace_id IS NOT DISTINCT FROM p_job.event_workspace_id)
                 THEN to_jsonb(p_row) - 'event_data'
                 ELSE to_jsonb(p_row) END,
            jsonb_strip_nulls(jsonb_build_object('causation_id', p_row.event_id,
@@ -502,14 +534,17 @@ BEGIN
         PERFORM forebay.job_refuse(v_why);
     END IF;
     IF (OLD.id, OLD.event_id, OLD.event_type, OLD.event_data, OLD.stream_id, OLD.stream_type, OLD.created_at)
-       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type, NEW.created_at) THEN
+       IS DISTINCT FROM (NEW.id, NEW.event_id, NEW.event_type, NEW.event_data, NEW.stream_id, NEW.stream_type,
+                         NEW.created_at) THEN
         PERFORM forebay.job_refuse('a job''s event does not change');
     END IF;
     IF OLD.status = 'processing' THEN
-        SELECT * INTO v_job FROM forebay.workflow_queue_job j WHERE j.id = OLD.id;
+        SELECT * INTO v_job FROM forebay.workflow_queue_job job WHERE job.id = OLD.id;
         IF NEW.status <> 'processing' AND v_job.claim_id IS NOT NULL
-           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true) OR v_job.held = 'ours' AND NOT forebay.is_ours()) THEN
-            PERFORM forebay.job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id), 'only whoever shows its claim can end it');
+           AND (v_job.claim_id::text IS DISTINCT FROM current_setting('forebay.claim', true)
+                OR v_job.held = 'ours' AND NOT forebay.is_ours()) THEN
+            PERFORM forebay.job_refuse(format('job %s is held by %s', OLD.id, OLD.worker_id),
+                                       'only whoever shows its claim can end it');
         END IF;
     END IF;
     RETURN forebay.job_shaped(OLD, NEW);
@@ -524,7 +559,8 @@ CREATE FUNCTION forebay.job_illegal(p_from text, p_to text, p_retries integer) R
         WHEN p_from = 'pending' AND p_to = 'processing' THEN NULL
         WHEN p_from = 'processing' THEN NULL
         WHEN p_from = 'failed' AND p_to = 'pending' AND p_retries < forebay.max_job_failures() THEN NULL
-        WHEN p_from = 'failed' AND p_to = 'pending' THEN 'a job that failed ' || p_retries || ' times is not tried again'
+        WHEN p_from = 'failed' AND p_to = 'pending'
+        THEN 'a job that failed ' || p_retries || ' times is not tried again'
         WHEN p_from = 'pending' AND p_to = 'completed' THEN 'a pending job cannot be completed: claim it first'
         WHEN p_from = 'pending' THEN 'a pending job cannot be failed: claim it first'
         WHEN p_from = 'completed' THEN 'a completed job is final: it cannot become ' || p_to
@@ -535,7 +571,8 @@ $$;
 CREATE FUNCTION forebay.job_mode() RETURNS text
     LANGUAGE sql STABLE
     AS $$
-    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_ours() THEN current_setting('forebay.projection', true) END
+    SELECT CASE WHEN current_setting('forebay.projection', true) <> '' AND forebay.is_ours()
+                THEN current_setting('forebay.projection', true) END
 $$;
 
 CREATE FUNCTION forebay.job_moved() RETURNS trigger
@@ -557,21 +594,21 @@ BEGIN
         WHEN NEW.status = 'pending' THEN CASE OLD.status WHEN 'failed' THEN 'retried' ELSE 'recovered' END
         ELSE NEW.status END;
     IF TG_OP = 'DELETE' THEN
-        DELETE FROM forebay.workflow_queue_job j WHERE j.id = OLD.id RETURNING * INTO v_job;
+        DELETE FROM forebay.workflow_queue_job job WHERE job.id = OLD.id RETURNING * INTO v_job;
         v_job.version := coalesce(v_job.version, 0) + 1;
         PERFORM forebay.job_fact(OLD, v_fact, v_job);
         RETURN NULL;
     END IF;
     IF TG_OP = 'INSERT' THEN
         -- A row that somebody inserted belongs to its event's workspace too, as the log of changes has it. The row says
-        -- which event it means:
-        -- the first with its id, stream and type.
-        INSERT INTO forebay.workflow_queue_job AS j (id, event_type, version, pending_since, event_id, event_workspace_id, workspace_id)
+        -- which event it means: the first with its id, stream and type.
+        INSERT INTO forebay.workflow_queue_job AS job (id, event_type, version, pending_since, event_id,
+                                                       event_workspace_id, workspace_id)
         SELECT NEW.id, NEW.event_type, 1, NEW.created_at, NEW.event_id, event.workspace_id, workspace.id
           FROM (SELECT 1) one
           LEFT JOIN forebay.event_of(NEW.event_id, NULL, NEW.stream_id, NEW.stream_type, NEW.event_type) event ON true
           LEFT JOIN forebay.workspace ON workspace.id = event.workspace_id
-        ON CONFLICT (id) DO UPDATE SET version = j.version + 1, event_type = excluded.event_type
+        ON CONFLICT (id) DO UPDATE SET version = job.version + 1, event_type = excluded.event_type
         RETURNING * INTO v_job;
     ELSE
         v_job := forebay.job_beside(OLD, NEW);
@@ -584,7 +621,8 @@ CREATE FUNCTION forebay.job_refuse(p_message text, p_hint text DEFAULT NULL::tex
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '') USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
+    RAISE EXCEPTION '%', p_message || coalesce(': ' || p_hint, '')
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'legal_move';
 END $$;
 
 CREATE FUNCTION forebay.job_shaped(p_old public.workflow_queue_projection, p_new public.workflow_queue_projection) RETURNS public.workflow_queue_projection
@@ -595,7 +633,8 @@ DECLARE
     v_before public.workflow_queue_projection := p_old;
 BEGIN
     -- Somebody's clock may be ahead; a lease must not last longer for it.
-    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now() ELSE least(p_new.updated_at, now()) END;
+    p_new.updated_at := CASE WHEN p_new.updated_at = p_old.updated_at THEN now()
+                             ELSE least(p_new.updated_at, now()) END;
     p_new.retry_count := p_old.retry_count;
     IF p_new.status = 'processing' AND p_old.status = 'pending' THEN
         IF p_new.worker_id IS NULL THEN
@@ -632,7 +671,8 @@ BEGIN
             v_before.workflow_run_id := p_new.workflow_run_id;
         END IF;
         IF v_before IS DISTINCT FROM p_new THEN
-            PERFORM forebay.job_refuse(format('a %s job cannot be changed', p_new.status), 'its heartbeat is updated_at');
+            PERFORM forebay.job_refuse(format('a %s job cannot be changed', p_new.status),
+                                       'its heartbeat is updated_at');
         END IF;
     END IF;
     IF v_given <> p_old.retry_count THEN
@@ -674,12 +714,17 @@ BEGIN
            CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END, CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END
       FROM (SELECT 1) one
       LEFT JOIN LATERAL (
-            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id FROM forebay.workflow_queue_job job WHERE job.id = v_row.id
+            SELECT coalesce(job.event_workspace_id, job.workspace_id) AS workspace_id
+              FROM forebay.workflow_queue_job job
+             WHERE job.id = v_row.id
             UNION ALL
             (SELECT fact.workspace_id FROM public.domain_events fact
-              WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue' ORDER BY fact.stream_version DESC LIMIT 1)
+              WHERE fact.stream_id = v_row.id AND fact.stream_type = 'workflow_queue'
+              ORDER BY fact.stream_version DESC
+              LIMIT 1)
             UNION ALL
-            SELECT event.workspace_id FROM forebay.event_of(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
+            SELECT event.workspace_id
+              FROM forebay.event_of(v_row.event_id, NULL, v_row.stream_id, v_row.stream_type, v_row.event_type) event
             LIMIT 1) found ON true;
     PERFORM forebay.notify_change();
     RETURN NULL;
@@ -695,14 +740,18 @@ CREATE FUNCTION forebay.make_job(p_event public.domain_events, p_binding uuid) R
 DECLARE
     new_id uuid := gen_random_uuid();
 BEGIN
-    IF EXISTS (SELECT 1 FROM forebay.workflow_queue_job j
-                WHERE j.event_id = p_event.id AND j.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
+    IF EXISTS (SELECT 1 FROM forebay.workflow_queue_job job
+                WHERE job.event_id = p_event.id
+                  AND job.event_workspace_id IS NOT DISTINCT FROM p_event.workspace_id) THEN
         RETURN;
     END IF;
-    INSERT INTO forebay.workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version, lease_s, pending_since, due_at)
-    SELECT new_id, p_event.id, p_event.workspace_id, (SELECT w.id FROM forebay.workspace w WHERE w.id = p_event.workspace_id), b.id, 0, coalesce(b.lease_s, 900), now(),
-           CASE WHEN b.workflow_definition_id IS NOT NULL THEN now() END
-      FROM (SELECT 1) one LEFT JOIN forebay.event_binding b ON b.id = p_binding;
+    INSERT INTO forebay.workflow_queue_job (id, event_id, event_workspace_id, workspace_id, binding_id, version,
+                                            lease_s, pending_since, due_at)
+    SELECT new_id, p_event.id, p_event.workspace_id,
+           (SELECT workspace.id FROM forebay.workspace WHERE workspace.id = p_event.workspace_id), binding.id, 0,
+           coalesce(binding.lease_s, forebay.usual_job_lease_s()), now(),
+           CASE WHEN binding.workflow_definition_id IS NOT NULL THEN now() END
+      FROM (SELECT 1) one LEFT JOIN forebay.event_binding binding ON binding.id = p_binding;
     INSERT INTO public.workflow_queue_projection (id, event_id, event_type, event_data, stream_id, stream_type)
     VALUES (new_id, p_event.id, p_event.event_type, p_event.event_data, p_event.stream_id, p_event.stream_type);
 END $$;
@@ -742,6 +791,10 @@ CREATE FUNCTION forebay.shard_of(p_workspace uuid) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT get_byte(uuid_send(p_workspace), 15) & 63 $$;
 
+CREATE FUNCTION forebay.shards() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 64$$;
+
 CREATE FUNCTION forebay.stage_delayed() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT 1$$;
@@ -769,8 +822,9 @@ CREATE FUNCTION forebay.stage_waits_for_key() RETURNS integer
 CREATE FUNCTION forebay.types_of_event(p_type text) RETURNS text[]
     LANGUAGE sql IMMUTABLE
     AS $$
-    SELECT p_type || coalesce(array_agg(array_to_string(parts[1:n], '.') || '.*'), '{}')
-      FROM (SELECT string_to_array(p_type, '.') AS parts) p, generate_series(1, least(cardinality(parts) - 1, 16)) n
+    SELECT p_type || coalesce(array_agg(array_to_string(parts[1:length], '.') || '.*'), '{}')
+      FROM (SELECT string_to_array(p_type, '.') AS parts) split,
+           generate_series(1, least(cardinality(parts) - 1, 16)) length
 $$;
 
 CREATE FUNCTION forebay.unblock(p_workspaces uuid[], p_definitions uuid[], p_keys text[]) RETURNS SETOF uuid
@@ -784,11 +838,15 @@ DECLARE
     v_through_key record;
 BEGIN
     WITH keys AS MATERIALIZED (
-        SELECT DISTINCT asked.workspace_id, asked.definition_id, asked.key, forebay.shard_of(asked.workspace_id)::smallint AS shard
-          FROM unnest(p_workspaces, p_definitions, p_keys) AS asked(workspace_id, definition_id, key) WHERE asked.key IS NOT NULL),
+        SELECT DISTINCT asked.workspace_id, asked.definition_id, asked.key,
+               forebay.shard_of(asked.workspace_id)::smallint AS shard
+          FROM unnest(p_workspaces, p_definitions, p_keys) AS asked(workspace_id, definition_id, key)
+         WHERE asked.key IS NOT NULL),
     chosen AS MATERIALIZED (
         SELECT next.id, definition.concurrency IS NOT NULL OR definition.status <> 'ACTIVE' AS limited
-          FROM keys JOIN forebay.workflow_definition definition ON definition.id = keys.definition_id AND definition.deleted_at IS NULL
+          FROM keys
+          JOIN forebay.workflow_definition definition ON definition.id = keys.definition_id
+               AND definition.deleted_at IS NULL
          CROSS JOIN LATERAL (
             SELECT waiting.id FROM forebay.execution_queue waiting
              WHERE waiting.shard = keys.shard AND waiting.workspace_id = keys.workspace_id
@@ -797,7 +855,8 @@ BEGIN
              ORDER BY waiting.rank, waiting.id
              LIMIT greatest(definition.key_concurrency - (
                 SELECT count(*) FROM forebay.execution_queue through
-                 WHERE through.stage IN (forebay.stage_ready(), forebay.stage_waits_for_definition(), forebay.stage_slot())
+                 WHERE through.stage IN (forebay.stage_ready(), forebay.stage_waits_for_definition(),
+                                         forebay.stage_slot())
                    AND through.workspace_id = keys.workspace_id AND through.workflow_definition_id = keys.definition_id
                    AND through.concurrency_key = keys.key), 0)
              FOR UPDATE SKIP LOCKED) next),
@@ -815,10 +874,12 @@ BEGIN
     WITH definitions AS MATERIALIZED (
         SELECT DISTINCT asked.workspace_id, asked.definition_id, forebay.shard_of(asked.workspace_id)::smallint AS shard
           FROM (SELECT given.workspace_id, given.definition_id
-                  FROM unnest(p_workspaces, p_definitions, p_keys) AS given(workspace_id, definition_id, key) WHERE given.key IS NULL
+                  FROM unnest(p_workspaces, p_definitions, p_keys) AS given(workspace_id, definition_id, key)
+                 WHERE given.key IS NULL
                 UNION ALL
                 SELECT passed.workspace_id, passed.definition_id
-                  FROM unnest(v_through_key.workspaces, v_through_key.definitions) AS passed(workspace_id, definition_id)) asked),
+                  FROM unnest(v_through_key.workspaces, v_through_key.definitions)
+                       AS passed(workspace_id, definition_id)) asked),
     chosen AS MATERIALIZED (
         SELECT next.id FROM definitions asked
           JOIN forebay.workflow_definition definition
@@ -826,15 +887,18 @@ BEGIN
          CROSS JOIN LATERAL (
             SELECT waiting.id FROM forebay.execution_queue waiting
              WHERE waiting.shard = asked.shard AND waiting.workspace_id = asked.workspace_id
-               AND waiting.workflow_definition_id = asked.definition_id AND waiting.stage = forebay.stage_waits_for_definition()
+               AND waiting.workflow_definition_id = asked.definition_id
+               AND waiting.stage = forebay.stage_waits_for_definition()
              ORDER BY waiting.rank, waiting.id
              LIMIT CASE WHEN definition.concurrency IS NULL THEN 1000 ELSE greatest(definition.concurrency - (
                 SELECT count(*) FROM forebay.execution_queue through
                  WHERE through.gated AND through.stage IN (forebay.stage_ready(), forebay.stage_slot())
-                   AND through.workspace_id = asked.workspace_id AND through.workflow_definition_id = asked.definition_id) - (
+                   AND through.workspace_id = asked.workspace_id
+                   AND through.workflow_definition_id = asked.definition_id) - (
                 -- Those that took their slot before the limit came.
                 SELECT count(*) FROM forebay.execution_queue holder
-                 WHERE holder.shard = asked.shard AND holder.workspace_id = asked.workspace_id AND holder.stage = forebay.stage_slot()
+                 WHERE holder.shard = asked.shard AND holder.workspace_id = asked.workspace_id
+                   AND holder.stage = forebay.stage_slot()
                    AND holder.workflow_definition_id = asked.definition_id AND NOT holder.gated), 0) END
              FOR UPDATE SKIP LOCKED) next),
     moved AS (
@@ -844,16 +908,29 @@ BEGIN
     SELECT moved.workspace_id FROM moved UNION SELECT unnest(v_through_key.ready_in);
 END $$;
 
+CREATE FUNCTION forebay.usual_job_lease_s() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 900$$;
+
+CREATE FUNCTION forebay.usual_priority() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT 3$$;
+
 CREATE FUNCTION forebay_r1.add_deliveries(p_ended uuid[]) RETURNS void
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
     INSERT INTO forebay.webhook_delivery (id, webhook_id, workspace_id, execution_id, event, due_at)
-    SELECT forebay.new_id(), w.id, e.workspace_id, e.id, e.status, clock_timestamp()
-      FROM unnest(p_ended) AS t(id)
-     CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_execution e WHERE e.id = t.id AND e.parent IS NULL LIMIT 1) e
-      JOIN forebay.webhook w ON w.workspace_id = e.workspace_id AND w.disabled_at IS NULL AND e.status = ANY (w.events)
-       AND coalesce(w.workflow_definition_id, e.workflow_definition_id) = e.workflow_definition_id
+    SELECT forebay.new_id(), webhook.id, execution.workspace_id, execution.id, execution.status, clock_timestamp()
+      FROM unnest(p_ended) AS ended(id)
+     CROSS JOIN LATERAL (SELECT *
+                           FROM forebay.workflow_execution execution
+                          WHERE execution.id = ended.id AND execution.parent IS NULL
+                          LIMIT 1) execution
+      JOIN forebay.webhook
+        ON webhook.workspace_id = execution.workspace_id AND webhook.disabled_at IS NULL
+       AND execution.status = ANY (webhook.events)
+       AND coalesce(webhook.workflow_definition_id, execution.workflow_definition_id) = execution.workflow_definition_id
     ON CONFLICT DO NOTHING
 $$;
 
@@ -874,14 +951,16 @@ BEGIN
         PERFORM forebay_r1.close_waits(p_ids);
         WITH open_nodes AS (
             SELECT node.execution_id, node.node, node.iteration,
-                   execution.last_seq + row_number() OVER (PARTITION BY node.execution_id ORDER BY node.node, node.iteration) AS seq,
+                   execution.last_seq
+                       + row_number() OVER (PARTITION BY node.execution_id ORDER BY node.node, node.iteration) AS seq,
                    -- What is below ended before: of a child, in its rows.
                    node.status = 'RUNNING' AND (node.once OR EXISTS (
                        SELECT 1 FROM forebay.workflow_execution child
                         WHERE child.parent = node.execution_id AND child.parent_node = node.node
                           AND child.parent_iteration = node.iteration AND child.parent_attempt = node.attempt
                           AND forebay_r1.is_unknown(child.id))) AS unknown
-              FROM forebay.workflow_execution_node node JOIN forebay.workflow_execution execution ON execution.id = node.execution_id
+              FROM forebay.workflow_execution_node node
+              JOIN forebay.workflow_execution execution ON execution.id = node.execution_id
              WHERE node.execution_id = ANY (p_ids) AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')),
         judged AS (
             SELECT open.execution_id, open.node, open.iteration, open.seq,
@@ -894,17 +973,22 @@ BEGIN
         settled AS (
             UPDATE forebay.workflow_execution_node node
                SET status = CASE WHEN judged.unknown THEN 'UNKNOWN' ELSE 'CANCELED' END,
-                   error = CASE WHEN judged.unknown THEN jsonb_build_object('type', 'RESULT_UNKNOWN', 'node', node.node, 'message',
-                       'its execution was ended while something was being performed that may be performed at most once: '
-                       'find out whether it took effect, then rerun with resolve done or repeat') ELSE node.error END,
+                   error = CASE WHEN judged.unknown THEN jsonb_build_object(
+                       'type', 'RESULT_UNKNOWN', 'node', node.node, 'message',
+                       'its execution was ended while something was being performed that may be performed at most '
+                       'once: find out whether it took effect, then rerun with resolve done or repeat')
+                       ELSE node.error END,
                    completed_at = clock_timestamp(), next_at = NULL, seq = judged.seq,
                    duration_ms = (extract(epoch FROM clock_timestamp() - node.started_at) * 1000)::bigint
               FROM judged
-             WHERE node.execution_id = judged.execution_id AND node.node = judged.node AND node.iteration = judged.iteration
+             WHERE node.execution_id = judged.execution_id AND node.node = judged.node
+               AND node.iteration = judged.iteration
                AND node.status IN ('PENDING', 'RUNNING', 'RETRYING')
             RETURNING node.execution_id, node.seq)
         UPDATE forebay.workflow_execution execution SET last_seq = progress.seq
-          FROM (SELECT settled.execution_id, max(settled.seq) AS seq FROM settled GROUP BY settled.execution_id) progress
+          FROM (SELECT settled.execution_id, max(settled.seq) AS seq
+                  FROM settled
+                 GROUP BY settled.execution_id) progress
          WHERE execution.id = progress.execution_id;
     END IF;
 
@@ -919,7 +1003,9 @@ BEGIN
         UPDATE forebay.execution_queue queued
            SET status = 'FAILED', stage = forebay.stage_failed(),
                last_error = (SELECT coalesce(ended.error ->> 'message', ended.outcome)
-                               FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error) WHERE ended.id = queued.id LIMIT 1)
+                               FROM unnest(p_ids, p_outcomes, p_errors) AS ended(id, outcome, error)
+                              WHERE ended.id = queued.id
+                              LIMIT 1)
          WHERE queued.id = ANY (ARRAY(SELECT ended.id FROM unnest(p_ids, p_outcomes) AS ended(id, outcome)
                                        WHERE ended.outcome IN ('FAILED', 'TIMED_OUT')))
            AND queued.status <> 'FAILED'
@@ -950,7 +1036,8 @@ BEGIN
 
     RETURN QUERY
     SELECT ended.id, item.id IS NOT NULL, coalesce(item.freed, false)
-      FROM unnest(p_ids) AS ended(id) LEFT JOIN unnest(v_left.ids, v_left.freed) AS item(id, freed) ON item.id = ended.id;
+      FROM unnest(p_ids) AS ended(id)
+      LEFT JOIN unnest(v_left.ids, v_left.freed) AS item(id, freed) ON item.id = ended.id;
 END $$;
 
 CREATE FUNCTION forebay_r1.answer_wait(p_execution uuid, p_node text, p_iteration integer, p_workspace uuid, p_token bytea, p_output jsonb, p_by text, p_open boolean) RETURNS TABLE(told text, engine text, holder uuid, owner uuid)
@@ -960,58 +1047,68 @@ CREATE FUNCTION forebay_r1.answer_wait(p_execution uuid, p_node text, p_iteratio
     AS $$
 #variable_conflict use_column
 DECLARE
-    a forebay.workflow_execution_ask;
-    t forebay.workflow_execution_token;
+    v_wait forebay.workflow_execution_ask;
+    v_token forebay.workflow_execution_token;
     v_lives boolean;
     v_told text;
     v_useless text;
     v_workspace uuid;
 BEGIN
-    v_workspace := (SELECT e.workspace_id FROM forebay.workflow_execution e
-                     WHERE e.id = p_execution AND e.workspace_id = coalesce(p_workspace, e.workspace_id));
+    v_workspace := (SELECT execution.workspace_id FROM forebay.workflow_execution execution
+                     WHERE execution.id = p_execution
+                       AND execution.workspace_id = coalesce(p_workspace, execution.workspace_id));
     IF v_workspace IS NULL THEN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
     v_lives := forebay_r1.lock_tree(p_execution);
     IF p_token IS NOT NULL THEN
-        SELECT * INTO t FROM forebay.workflow_execution_token t
-         WHERE t.hash = p_token AND t.execution_id = p_execution AND t.node = p_node AND t.iteration = p_iteration FOR UPDATE;
-        v_told := CASE WHEN t.hash IS NULL THEN 'missing' WHEN t.used_at IS NOT NULL THEN 'used'
-                       WHEN t.expires_at <= clock_timestamp() THEN 'missing' END;
+        SELECT * INTO v_token FROM forebay.workflow_execution_token token
+         WHERE token.hash = p_token AND token.execution_id = p_execution AND token.node = p_node
+           AND token.iteration = p_iteration
+         FOR UPDATE;
+        v_told := CASE WHEN v_token.hash IS NULL THEN 'missing' WHEN v_token.used_at IS NOT NULL THEN 'used'
+                       WHEN v_token.expires_at <= clock_timestamp() THEN 'missing' END;
     END IF;
     v_told := coalesce(v_told, CASE WHEN v_lives IS NULL THEN 'missing' WHEN NOT v_lives THEN 'over' END);
     v_useless := forebay_r1.useless_answer(p_execution, p_node, p_iteration);
     IF v_told IS NULL AND NOT p_open AND v_useless IS NULL THEN
-        INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt, status, outcome, output,
-            answered_by, answered_at)
-        VALUES (p_execution, p_node, p_iteration, forebay.new_id(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED', p_output, p_by,
-            clock_timestamp())
+        INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, kind, attempt,
+            status, outcome, output, answered_by, answered_at)
+        VALUES (p_execution, p_node, p_iteration, forebay.new_id(), v_workspace, 'WAIT', 0, 'ANSWERED', 'COMPLETED',
+            p_output, p_by, clock_timestamp())
         ON CONFLICT DO NOTHING;
         v_told := CASE WHEN FOUND THEN 'early' END;
     END IF;
     IF v_told IS NULL THEN
-        SELECT * INTO a FROM forebay.workflow_execution_ask a
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
-        v_told := CASE WHEN a.id IS NULL AND NOT p_open AND v_useless IS NOT NULL THEN v_useless
-                       WHEN a.id IS NULL OR a.kind <> 'WAIT' THEN 'missing'
-                       WHEN a.status = 'OPEN' AND a.expires_at <= clock_timestamp() THEN 'expired'
-                       WHEN a.status = 'OPEN' THEN coalesce(v_useless, 'accepted')
-                       WHEN a.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
-                       WHEN a.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
-        UPDATE forebay.workflow_execution_ask a
-           SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by, answered_at = clock_timestamp(), look = false
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'accepted';
-        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', look = false
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'OPEN' AND v_told = 'expired';
+        SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait
+         WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration FOR UPDATE;
+        v_told := CASE WHEN v_wait.id IS NULL AND NOT p_open AND v_useless IS NOT NULL THEN v_useless
+                       WHEN v_wait.id IS NULL OR v_wait.kind <> 'WAIT' THEN 'missing'
+                       WHEN v_wait.status = 'OPEN' AND v_wait.expires_at <= clock_timestamp() THEN 'expired'
+                       WHEN v_wait.status = 'OPEN' THEN coalesce(v_useless, 'accepted')
+                       WHEN v_wait.status IN ('ANSWERED', 'TAKEN') THEN 'answered'
+                       WHEN v_wait.status = 'EXPIRED' THEN 'expired' ELSE 'over' END;
+        UPDATE forebay.workflow_execution_ask wait
+           SET status = 'ANSWERED', outcome = 'COMPLETED', output = p_output, answered_by = p_by,
+               answered_at = clock_timestamp(), look = false
+         WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
+           AND wait.status = 'OPEN' AND v_told = 'accepted';
+        UPDATE forebay.workflow_execution_ask wait SET status = 'EXPIRED', look = false
+         WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
+           AND wait.status = 'OPEN' AND v_told = 'expired';
     END IF;
     IF v_told IN ('accepted', 'early') THEN
-        UPDATE forebay.workflow_execution_token t SET used_at = clock_timestamp() WHERE t.hash = p_token AND t.used_at IS NULL;
+        UPDATE forebay.workflow_execution_token token
+           SET used_at = clock_timestamp()
+         WHERE token.hash = p_token AND token.used_at IS NULL;
         INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution, jsonb_build_object('node', p_node, 'iteration', p_iteration));
+        VALUES (v_workspace, p_by, 'wait.answer', 'execution', p_execution,
+                jsonb_build_object('node', p_node, 'iteration', p_iteration));
     END IF;
-    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN forebay_r1.wake_run(a.holder) END, a.holder,
-                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
+    RETURN QUERY SELECT v_told, CASE WHEN v_told IN ('accepted', 'expired') THEN forebay_r1.wake_run(v_wait.holder) END,
+                        v_wait.holder,
+                        (SELECT holder.owner FROM forebay.workflow_execution holder WHERE holder.id = v_wait.holder);
 END $$;
 
 CREATE FUNCTION forebay_r1.append_events(p_ids uuid[], p_derived boolean[], p_workspaces uuid[], p_streams uuid[], p_stream_types text[], p_expected integer[], p_types text[], p_data jsonb[], p_metadata jsonb[]) RETURNS TABLE(ord bigint, id uuid, added boolean, sequence bigint, version integer, created timestamp with time zone, bound boolean)
@@ -1022,45 +1119,58 @@ CREATE FUNCTION forebay_r1.append_events(p_ids uuid[], p_derived boolean[], p_wo
     AS $$
 #variable_conflict use_column
 DECLARE
-    t record;
+    v_event record;
     v_id uuid;
     v_old public.domain_events;
     v_latest int;
 BEGIN
     -- Streams are appended to one at a time, in one order for all calls.
-    PERFORM pg_advisory_xact_lock(forebay.lock_stream(), s.key) FROM (
-        SELECT DISTINCT hashtext(concat_ws('/', t.workspace, t.stream, t.type)) AS key
-          FROM unnest(p_workspaces, p_streams, p_stream_types) AS t(workspace, stream, type)
-         ORDER BY 1) s;
-    FOR t IN SELECT * FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data, p_metadata)
-                WITH ORDINALITY AS t(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
+    PERFORM pg_advisory_xact_lock(forebay.lock_stream(), streams.key) FROM (
+        SELECT DISTINCT hashtext(concat_ws('/', asked.workspace, asked.stream, asked.type)) AS key
+          FROM unnest(p_workspaces, p_streams, p_stream_types) AS asked(workspace, stream, type)
+         ORDER BY 1) streams;
+    FOR v_event IN
+        SELECT *
+          FROM unnest(p_ids, p_derived, p_workspaces, p_streams, p_stream_types, p_expected, p_types, p_data,
+                      p_metadata)
+               WITH ORDINALITY
+               AS asked(id, derived, workspace, stream, stream_type, expected, type, data, metadata, ord)
     LOOP
-        v_id := CASE WHEN t.derived THEN forebay_r1.derived_event_id(t.workspace, t.id) ELSE t.id END;
-        SELECT * INTO v_old FROM public.domain_events e WHERE e.id = v_id AND e.workspace_id IS NOT DISTINCT FROM t.workspace;
-        IF NOT FOUND AND t.derived THEN
+        v_id := CASE WHEN v_event.derived THEN forebay_r1.derived_event_id(v_event.workspace, v_event.id)
+                     ELSE v_event.id END;
+        SELECT *
+          INTO v_old
+          FROM public.domain_events event
+         WHERE event.id = v_id AND event.workspace_id IS NOT DISTINCT FROM v_event.workspace;
+        IF NOT FOUND AND v_event.derived THEN
             -- A build before this one took the seed for the id; a crash since then must not repeat the event.
-            SELECT * INTO v_old FROM public.domain_events e
-             WHERE e.id = t.id AND e.workspace_id IS NOT DISTINCT FROM t.workspace AND e.stream_id = t.stream
-               AND e.stream_type = t.stream_type AND e.event_type = t.type AND e.event_data = t.data;
+            SELECT * INTO v_old FROM public.domain_events event
+             WHERE event.id = v_event.id AND event.workspace_id IS NOT DISTINCT FROM v_event.workspace
+               AND event.stream_id = v_event.stream AND event.stream_type = v_event.stream_type
+               AND event.event_type = v_event.type
+               AND event.event_data = v_event.data;
         END IF;
         IF FOUND THEN
             IF (v_old.stream_id, v_old.stream_type, v_old.event_type, v_old.event_data)
-               IS DISTINCT FROM (t.stream, t.stream_type, t.type, t.data) THEN
-                RAISE EXCEPTION 'event %: this id was used with other content', t.ord - 1
+               IS DISTINCT FROM (v_event.stream, v_event.stream_type, v_event.type, v_event.data) THEN
+                RAISE EXCEPTION 'event %: this id was used with other content', v_event.ord - 1
                     USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_conflict';
             END IF;
-            RETURN QUERY SELECT t.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at, v_old.bound;
+            RETURN QUERY SELECT v_event.ord, v_old.id, false, v_old.sequence, v_old.stream_version, v_old.created_at,
+                                v_old.bound;
             CONTINUE;
         END IF;
-        v_latest := forebay_r1.stream_version(t.workspace, t.stream, t.stream_type);
-        IF t.expected <> v_latest THEN
-            RAISE EXCEPTION 'event %: its stream is at version %, not %', t.ord - 1, v_latest, t.expected
+        v_latest := forebay_r1.stream_version(v_event.workspace, v_event.stream, v_event.stream_type);
+        IF v_event.expected <> v_latest THEN
+            RAISE EXCEPTION 'event %: its stream is at version %, not %', v_event.ord - 1, v_latest, v_event.expected
                 USING ERRCODE = 'unique_violation', CONSTRAINT = 'version_conflict';
         END IF;
         RETURN QUERY
-        INSERT INTO public.domain_events AS e (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data, event_metadata)
-        VALUES (v_id, t.workspace, t.stream, t.stream_type, v_latest + 1, t.type, t.data, coalesce(t.metadata, '{}'))
-        RETURNING t.ord, e.id, true, e.sequence, e.stream_version, e.created_at, e.bound;
+        INSERT INTO public.domain_events AS event (id, workspace_id, stream_id, stream_type, stream_version, event_type,
+                                                   event_data, event_metadata)
+        VALUES (v_id, v_event.workspace, v_event.stream, v_event.stream_type, v_latest + 1, v_event.type, v_event.data,
+                coalesce(v_event.metadata, '{}'))
+        RETURNING v_event.ord, event.id, true, event.sequence, event.stream_version, event.created_at, event.bound;
     END LOOP;
 END $$;
 
@@ -1074,7 +1184,10 @@ DECLARE
     v_roots uuid[];
     v_with_slot uuid[];
 BEGIN
-    SELECT array_agg(child.root) INTO v_roots FROM forebay.workflow_execution child WHERE child.id = ANY (p_ids) AND child.parent IS NOT NULL;
+    SELECT array_agg(child.root)
+      INTO v_roots
+      FROM forebay.workflow_execution child
+     WHERE child.id = ANY (p_ids) AND child.parent IS NOT NULL;
     IF v_roots IS NOT NULL THEN
         PERFORM 1 FROM forebay.workflow_execution root WHERE root.id = ANY (v_roots) ORDER BY root.id FOR UPDATE;
     END IF;
@@ -1082,7 +1195,9 @@ BEGIN
     -- Locked as well: an item given back at this moment would leave a run without a slot.
     SELECT coalesce(array_agg(holder.id), '{}') INTO v_with_slot FROM (
         SELECT queued.id FROM forebay.execution_queue queued
-         WHERE queued.id = ANY (p_ids) AND queued.status IN ('CLAIMED', 'DISPATCHED') ORDER BY queued.id FOR UPDATE) holder;
+         WHERE queued.id = ANY (p_ids) AND queued.status IN ('CLAIMED', 'DISPATCHED')
+         ORDER BY queued.id
+         FOR UPDATE) holder;
     IF v_roots IS NOT NULL THEN
         v_with_slot := v_with_slot || ARRAY(
             SELECT child.id FROM forebay.workflow_execution child
@@ -1094,11 +1209,14 @@ BEGIN
            SET status = 'RUNNING', engine = p_engine, engine_where = p_where, owner = p_process,
                engine_run_id = CASE WHEN p_where IS NOT NULL THEN p_process::text END, owner_epoch = owner_epoch + 1,
                started_at = clock_timestamp(),
-               deadline_at = least(pending.deadline_at, clock_timestamp() + make_interval(secs => pending.timeout_ms / 1000.0))
+               deadline_at = least(pending.deadline_at,
+                                   clock_timestamp() + make_interval(secs => pending.timeout_ms / 1000.0))
          WHERE pending.id = ANY (v_with_slot) AND pending.status = 'PENDING' AND pending.semantics <= p_semantics
         RETURNING pending.id, pending.workspace_id)
     INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-    SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING' FROM begun HAVING count(*) > 0;
+    SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING'
+      FROM begun
+     HAVING count(*) > 0;
     UPDATE forebay.execution_queue queued SET status = 'DISPATCHED', dispatched_at = clock_timestamp()
       FROM forebay.workflow_execution own
      WHERE queued.id = ANY (v_with_slot) AND queued.status = 'CLAIMED'
@@ -1109,7 +1227,8 @@ BEGIN
                 WHEN stored.status = 'RUNNING' AND stored.owner = p_process THEN 'granted'
                 WHEN stored.status = 'PENDING' THEN 'not_yet'
                 ELSE 'ended' END,
-           stored.workspace_id, stored.workflow_definition_id, stored.version_id, stored.owner_epoch, stored.input, stored.trigger, stored.created_at,
+           stored.workspace_id, stored.workflow_definition_id, stored.version_id, stored.owner_epoch, stored.input,
+           stored.trigger, stored.created_at,
            (extract(epoch FROM stored.deadline_at - clock_timestamp()) * 1000)::bigint, stored.trace_context
       FROM unnest(p_ids) AS asked(id) LEFT JOIN forebay.workflow_execution stored ON stored.id = asked.id;
 END $$;
@@ -1119,14 +1238,18 @@ CREATE FUNCTION forebay_r1.bindings_of_pending_jobs() RETURNS SETOF uuid
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    WITH RECURSIVE w AS (
-        (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id IS NOT NULL
-          ORDER BY j.binding_id LIMIT 1)
+    WITH RECURSIVE bindings AS (
+        (SELECT job.binding_id
+           FROM forebay.workflow_queue_job job
+          WHERE job.pending_since IS NOT NULL AND job.binding_id IS NOT NULL
+          ORDER BY job.binding_id LIMIT 1)
         UNION ALL
-        SELECT (SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.pending_since IS NOT NULL AND j.binding_id > w.binding_id
-                 ORDER BY j.binding_id LIMIT 1)
-          FROM w WHERE w.binding_id IS NOT NULL)
-    SELECT w.binding_id FROM w WHERE w.binding_id IS NOT NULL
+        SELECT (SELECT job.binding_id
+                  FROM forebay.workflow_queue_job job
+                 WHERE job.pending_since IS NOT NULL AND job.binding_id > bindings.binding_id
+                 ORDER BY job.binding_id LIMIT 1)
+          FROM bindings WHERE bindings.binding_id IS NOT NULL)
+    SELECT bindings.binding_id FROM bindings WHERE bindings.binding_id IS NOT NULL
 $$;
 
 CREATE TABLE forebay.workflow_execution_candidate (
@@ -1157,29 +1280,36 @@ CREATE FUNCTION forebay_r1.candidate_page(c forebay.workflow_execution_candidate
     SET enable_seqscan TO 'off'
     AS $$
 #variable_conflict use_column
+DECLARE
+    v_candidate ALIAS FOR c;
 BEGIN
-    IF c.event_id IS NOT NULL THEN
+    IF v_candidate.event_id IS NOT NULL THEN
         RETURN QUERY
-        SELECT a.id, NULL::timestamptz, NULL::bigint, a.execution_id, a.node, a.iteration, a.match, d.id, a.events_from <= d.created_at
-          FROM public.domain_events d
+        SELECT wait.id, NULL::timestamptz, NULL::bigint, wait.execution_id, wait.node, wait.iteration, wait.match,
+               event.id, wait.events_from <= event.created_at
+          FROM public.domain_events event
          CROSS JOIN LATERAL (
-               SELECT * FROM forebay.workflow_execution_ask a
-                WHERE a.workspace_id = c.workspace_id AND a.event_type = d.event_type AND a.status = 'OPEN'
-                  AND a.id > coalesce(c.after_wait, '00000000-0000-0000-0000-000000000000')
-                ORDER BY a.id LIMIT p_limit) a
-         WHERE d.id = c.event_id AND d.workspace_id = c.workspace_id
-         ORDER BY a.id;
+               SELECT * FROM forebay.workflow_execution_ask wait
+                WHERE wait.workspace_id = v_candidate.workspace_id AND wait.event_type = event.event_type
+                  AND wait.status = 'OPEN'
+                  AND wait.id > coalesce(v_candidate.after_wait, '00000000-0000-0000-0000-000000000000')
+                ORDER BY wait.id LIMIT p_limit) wait
+         WHERE event.id = v_candidate.event_id AND event.workspace_id = v_candidate.workspace_id
+         ORDER BY wait.id;
     ELSE
         RETURN QUERY
-        SELECT NULL::uuid, d.created_at, d.sequence, a.execution_id, a.node, a.iteration, a.match, d.id, true
-          FROM forebay.workflow_execution_ask a
+        SELECT NULL::uuid, event.created_at, event.sequence, wait.execution_id, wait.node, wait.iteration, wait.match,
+               event.id, true
+          FROM forebay.workflow_execution_ask wait
          CROSS JOIN LATERAL (
-               SELECT * FROM public.domain_events d
-                WHERE d.workspace_id = c.workspace_id AND d.event_type = a.event_type AND d.stream_type <> 'workflow_queue'
-                  AND (d.created_at, d.sequence) > (c.after_at, c.after_sequence)
-                ORDER BY d.created_at, d.sequence LIMIT p_limit) d
-         WHERE a.execution_id = c.execution_id AND a.node = c.node AND a.iteration = c.iteration AND a.status = 'OPEN'
-         ORDER BY d.created_at, d.sequence;
+               SELECT * FROM public.domain_events event
+                WHERE event.workspace_id = v_candidate.workspace_id AND event.event_type = wait.event_type
+                  AND event.stream_type <> 'workflow_queue'
+                  AND (event.created_at, event.sequence) > (v_candidate.after_at, v_candidate.after_sequence)
+                ORDER BY event.created_at, event.sequence LIMIT p_limit) event
+         WHERE wait.execution_id = v_candidate.execution_id AND wait.node = v_candidate.node
+           AND wait.iteration = v_candidate.iteration AND wait.status = 'OPEN'
+         ORDER BY event.created_at, event.sequence;
     END IF;
 END $$;
 
@@ -1188,27 +1318,37 @@ CREATE FUNCTION forebay_r1.capacity(p_workspace uuid, p_counted bigint) RETURNS 
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    SELECT coalesce(w.limit_override, t.max_running) AS max_running, w.paused,
-           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_slot() LIMIT p_counted) x) AS running,
+    SELECT coalesce(workspace.limit_override, tier.max_running) AS max_running, workspace.paused,
+           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_slot()
+             LIMIT p_counted) counted) AS running,
            ready.count AS ready, keyed.count AS waits_for_key, gated.count AS waits_for_definition,
-           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_delayed() LIMIT p_counted) x) AS delayed,
-           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue r
-             WHERE r.workspace_id = w.id AND r.stage = forebay.stage_failed() LIMIT p_counted) x) AS failed,
+           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_delayed()
+             LIMIT p_counted) counted) AS delayed,
+           (SELECT count(*)::int FROM (SELECT 1 FROM forebay.execution_queue item
+             WHERE item.workspace_id = workspace.id AND item.stage = forebay.stage_failed()
+             LIMIT p_counted) counted) AS failed,
            extract(epoch FROM clock_timestamp() - least(ready.oldest, keyed.oldest, gated.oldest))::float8 AS oldest_s
-      FROM forebay.workspace w JOIN forebay.tier t ON t.name = w.tier
-      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
-            SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_ready()
-             ORDER BY r.rank, r.id LIMIT p_counted) x) ready
-      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
-            SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_waits_for_key() LIMIT p_counted) x) keyed
-      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(x.since) AS oldest FROM (
-            SELECT greatest(r.created_at, r.available_at) AS since FROM forebay.execution_queue r
-             WHERE r.shard = w.shard AND r.workspace_id = w.id AND r.stage = forebay.stage_waits_for_definition() LIMIT p_counted) x) gated
-     WHERE w.id = p_workspace AND w.deleted_at IS NULL
+      FROM forebay.workspace JOIN forebay.tier ON tier.name = workspace.tier
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
+            SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_ready()
+             ORDER BY item.rank, item.id LIMIT p_counted) counted) ready
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
+            SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_waits_for_key()
+             LIMIT p_counted) counted) keyed
+      CROSS JOIN LATERAL (SELECT count(*)::int AS count, min(counted.since) AS oldest FROM (
+            SELECT greatest(item.created_at, item.available_at) AS since FROM forebay.execution_queue item
+             WHERE item.shard = workspace.shard AND item.workspace_id = workspace.id
+               AND item.stage = forebay.stage_waits_for_definition()
+             LIMIT p_counted) counted) gated
+     WHERE workspace.id = p_workspace AND workspace.deleted_at IS NULL
 $$;
 
 CREATE FUNCTION forebay_r1.change_rows_for_protocol(p_protocol integer) RETURNS void
@@ -1218,7 +1358,7 @@ BEGIN
     NULL;
 END $$;
 
-CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer, p_protocol integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, parked boolean, in_the_way uuid[], weight integer, trace text, waited_ms bigint)
+CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_claim uuid, p_process uuid, p_engine text, p_semantics integer, p_protocol integer) RETURNS TABLE(kind text, workspace uuid, item uuid, definition uuid, version uuid, attempts integer, in_doubt boolean, gone boolean, newer boolean, begun boolean, epoch bigint, input jsonb, trigger jsonb, created timestamp with time zone, deadline_in_ms bigint, running integer, max_running integer, more boolean, put_back boolean, blocked_definitions uuid[], weight integer, trace text, waited_ms bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -1227,7 +1367,9 @@ CREATE FUNCTION forebay_r1.claim(p_workspaces uuid[], p_wanted integer[], p_clai
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(asked.id) FROM unnest(p_workspaces) AS asked(id) ORDER BY 1);
+    v_shards int[] := ARRAY(SELECT DISTINCT forebay.shard_of(asked.id)
+                              FROM unnest(p_workspaces) AS asked(id)
+                             ORDER BY 1);
     v_now timestamptz;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -1236,64 +1378,77 @@ BEGIN
     IF cardinality(v_shards) = 1 THEN
         PERFORM pg_advisory_xact_lock(forebay.lock_shard(), v_shards[1]);
     ELSE
-        v_shards := ARRAY(SELECT shard FROM unnest(v_shards) AS shard WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
+        v_shards := ARRAY(SELECT shard
+                            FROM unnest(v_shards) AS shard
+                           WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
     END IF;
     -- Read under the lock: whoever raises it holds every shard's.
-    IF p_protocol <> (SELECT number FROM forebay.protocol) THEN
+    IF p_protocol IS DISTINCT FROM (SELECT number FROM forebay.protocol) THEN
         RAISE EXCEPTION 'a claim by protocol % is refused: the claims of this database go by protocol %', p_protocol,
             (SELECT number FROM forebay.protocol)
             USING ERRCODE = 'FB001', HINT = 'Replace this process by one of the release that the others run.';
     END IF;
-    -- One time for the whole claim: of those it took together, the ids say who was before whom.
+    -- All items of one claim get the same time; their ids keep the order.
     v_now := clock_timestamp();
     RETURN QUERY
     WITH workspaces AS MATERIALIZED (
-        SELECT known.id, known.shard, known.weight, slots.running, coalesce(known.limit_override, tier.max_running) AS max_running,
-               known.paused OR known.deleted_at IS NOT NULL AS closed,
-               CASE WHEN known.paused OR known.deleted_at IS NOT NULL THEN 0
-                    ELSE least(asked.wanted, coalesce(known.limit_override, tier.max_running) - slots.running) END AS room
-          FROM (SELECT each.id, max(each.wanted) AS wanted FROM unnest(p_workspaces, p_wanted) AS each(id, wanted) GROUP BY each.id) asked
+        SELECT workspace.id, workspace.shard, workspace.weight, slots.running,
+               coalesce(workspace.limit_override, tier.max_running) AS max_running,
+               workspace.paused OR workspace.deleted_at IS NOT NULL AS closed,
+               CASE WHEN workspace.paused OR workspace.deleted_at IS NOT NULL THEN 0
+                    ELSE least(request.wanted,
+                               coalesce(workspace.limit_override, tier.max_running) - slots.running) END AS room
+          FROM (SELECT requested.id, max(requested.wanted) AS wanted
+                  FROM unnest(p_workspaces, p_wanted) AS requested(id, wanted)
+                 GROUP BY requested.id) request
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = asked.id LIMIT 1) known
-         CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = known.tier LIMIT 1) tier
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = request.id LIMIT 1) workspace
+         CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = workspace.tier LIMIT 1) tier
          CROSS JOIN LATERAL (SELECT count(*)::int AS running FROM forebay.execution_queue holder
-                              WHERE holder.shard = known.shard AND holder.workspace_id = known.id
+                              WHERE holder.shard = workspace.shard AND holder.workspace_id = workspace.id
                                 AND holder.stage = forebay.stage_slot()) slots
-         WHERE known.shard = ANY (v_shards)),
+         WHERE workspace.shard = ANY (v_shards)),
     candidates AS MATERIALIZED (
         SELECT next.* FROM workspaces CROSS JOIN LATERAL (
-            SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id, ready.concurrency_key AS key,
-                   ready.rank, ready.gated, ready.attempt_count, ready.in_doubt, greatest(ready.created_at, ready.available_at) AS since
+            SELECT ready.id, ready.shard, ready.workspace_id, ready.workflow_definition_id AS definition_id,
+                   ready.concurrency_key AS key, ready.rank, ready.gated, ready.attempt_count, ready.in_doubt,
+                   greatest(ready.created_at, ready.available_at) AS since
               FROM forebay.execution_queue ready
-             WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id AND ready.stage = forebay.stage_ready()
+             WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
+               AND ready.stage = forebay.stage_ready()
              ORDER BY ready.rank, ready.id LIMIT greatest(workspaces.room, 0) FOR UPDATE SKIP LOCKED) next),
     -- A missing definition must not block its workspace's head: its item is claimed, then failed.
-    within_key AS (
+    with_key_room AS (
         SELECT candidate.*, definition.id IS NULL OR definition.deleted_at IS NOT NULL AS gone,
                CASE WHEN definition.deleted_at IS NOT NULL THEN NULL
                     WHEN definition.status <> 'ACTIVE' THEN 0
                     ELSE definition.concurrency END AS definition_limit,
                candidate.key IS NULL
-               OR row_number() OVER (PARTITION BY candidate.definition_id, candidate.key ORDER BY candidate.rank, candidate.id)
+               OR row_number() OVER (PARTITION BY candidate.definition_id, candidate.key
+                                     ORDER BY candidate.rank, candidate.id)
                   + (SELECT count(*) FROM forebay.execution_queue holder
                       WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
                         AND holder.stage = forebay.stage_slot()
-                        AND holder.workflow_definition_id = candidate.definition_id AND holder.concurrency_key = candidate.key)
+                        AND holder.workflow_definition_id = candidate.definition_id
+                        AND holder.concurrency_key = candidate.key)
                   <= coalesce(definition.key_concurrency, 1) AS key_has_room
-          FROM candidates candidate LEFT JOIN forebay.workflow_definition definition ON definition.id = candidate.definition_id),
-    within_limits AS (
+          FROM candidates candidate
+          LEFT JOIN forebay.workflow_definition definition ON definition.id = candidate.definition_id),
+    -- Items whose key has no room do not use up their definition's limit.
+    with_grant AS (
         SELECT candidate.*, key_has_room AND (
                definition_limit IS NULL
                OR row_number() OVER (PARTITION BY definition_id, key_has_room ORDER BY rank, id)
                   + (SELECT count(*) FROM forebay.execution_queue holder
                       WHERE holder.shard = candidate.shard AND holder.workspace_id = candidate.workspace_id
-                        AND holder.stage = forebay.stage_slot() AND holder.workflow_definition_id = candidate.definition_id)
+                        AND holder.stage = forebay.stage_slot()
+                        AND holder.workflow_definition_id = candidate.definition_id)
                   <= definition_limit) AS granted
-          FROM within_key candidate),
-    decided AS MATERIALIZED (
-        SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch, execution.input,
-               execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
-          FROM within_limits candidate LEFT JOIN LATERAL (
+          FROM with_key_room candidate),
+    judged AS MATERIALIZED (
+        SELECT candidate.*, execution.id IS NOT NULL AS begins, execution.version_id, execution.owner_epoch,
+               execution.input, execution.trigger, execution.accepted_at, execution.deadline_at, execution.trace_context
+          FROM with_grant candidate LEFT JOIN LATERAL (
             SELECT pending.id, pending.version_id, pending.owner_epoch, pending.input, pending.trigger,
                    pending.created_at AS accepted_at, pending.trace_context,
                    least(pending.deadline_at, v_now + make_interval(secs => pending.timeout_ms / 1000.0)) AS deadline_at
@@ -1301,59 +1456,72 @@ BEGIN
              WHERE pending.id = candidate.id AND pending.status = 'PENDING' AND pending.semantics <= p_semantics
                AND p_engine IS NOT NULL AND candidate.granted AND NOT candidate.gone
                FOR UPDATE SKIP LOCKED) execution ON true),
-    met AS MATERIALIZED (
-        SELECT decided.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
-               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS full_definitions,
-               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room AND NOT gated) AS never_limited,
+    per_workspace AS MATERIALIZED (
+        SELECT judged.workspace_id, count(*) AS candidates, count(*) FILTER (WHERE granted)::int AS granted,
+               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room) AS all_blocked_definitions,
+               array_agg(DISTINCT definition_id) FILTER (WHERE NOT granted AND key_has_room
+                                                         AND NOT gated) AS newly_blocked_definitions,
                bool_or(NOT granted AND (gated OR NOT key_has_room)) AS put_back
-          FROM decided GROUP BY decided.workspace_id),
+          FROM judged GROUP BY judged.workspace_id),
     claimed AS (
         UPDATE forebay.execution_queue queued
            SET stage = forebay.stage_slot(), claim_id = p_claim, claimed_by = p_process, claimed_at = v_now,
-               status = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN 'DISPATCHED' ELSE 'CLAIMED' END,
-               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) THEN v_now END,
+               status = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins)) THEN 'DISPATCHED'
+                             ELSE 'CLAIMED' END,
+               dispatched_at = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins))
+                                    THEN v_now END,
                gated = queued.gated OR queued.workflow_definition_id = ANY (
-                   ARRAY(SELECT DISTINCT definition_id FROM decided WHERE definition_limit IS NOT NULL))
-         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE granted)) AND queued.status = 'PENDING'),
+                   ARRAY(SELECT DISTINCT definition_id FROM judged WHERE definition_limit IS NOT NULL))
+         WHERE queued.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE granted)) AND queued.status = 'PENDING'),
     put_back AS (
         UPDATE forebay.execution_queue queued
            SET gated = true,
-               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE NOT granted AND key_has_room))
+               stage = CASE WHEN queued.id = ANY (ARRAY(SELECT judged.id
+                                                          FROM judged
+                                                         WHERE NOT granted AND key_has_room))
                             THEN forebay.stage_waits_for_definition() ELSE forebay.stage_waits_for_key() END
-         WHERE queued.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE NOT granted AND (decided.gated OR NOT key_has_room)))
+         WHERE queued.id = ANY (ARRAY(SELECT judged.id
+                                        FROM judged
+                                       WHERE NOT granted AND (judged.gated OR NOT key_has_room)))
            AND queued.status = 'PENDING'),
     begun AS (
         UPDATE forebay.workflow_execution execution
            SET status = 'RUNNING', engine = p_engine, owner = p_process, owner_epoch = owner_epoch + 1,
                started_at = v_now,
                deadline_at = least(execution.deadline_at, v_now + make_interval(secs => execution.timeout_ms / 1000.0))
-         WHERE execution.id = ANY (ARRAY(SELECT decided.id FROM decided WHERE begins)) AND execution.status = 'PENDING'
+         WHERE execution.id = ANY (ARRAY(SELECT judged.id FROM judged WHERE begins)) AND execution.status = 'PENDING'
         RETURNING execution.id, execution.workspace_id),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING' FROM begun HAVING count(*) > 0)
-    SELECT 'item', decided.workspace_id, decided.id, decided.definition_id, coalesce(decided.version_id, waits.version_id),
-           decided.attempt_count, decided.in_doubt, decided.gone, coalesce(waits.semantics > p_semantics, false), decided.begins,
-           decided.owner_epoch + 1, decided.input, decided.trigger, decided.accepted_at,
-           (extract(epoch FROM decided.deadline_at - v_now) * 1000)::bigint,
+        SELECT 'execution', 'UPDATE', array_agg(begun.id), array_agg(begun.workspace_id), 'RUNNING'
+          FROM begun
+         HAVING count(*) > 0)
+    SELECT 'item', judged.workspace_id, judged.id, judged.definition_id,
+           coalesce(judged.version_id, not_begun.version_id), judged.attempt_count, judged.in_doubt, judged.gone,
+           coalesce(not_begun.semantics > p_semantics, false), judged.begins, judged.owner_epoch + 1, judged.input,
+           judged.trigger, judged.accepted_at, (extract(epoch FROM judged.deadline_at - v_now) * 1000)::bigint,
            NULL::int, NULL::int, NULL::boolean, NULL::boolean, NULL::uuid[], NULL::int,
-           coalesce(decided.trace_context, waits.trace_context), (extract(epoch FROM v_now - decided.since) * 1000)::bigint
-      FROM decided LEFT JOIN LATERAL (
-            SELECT execution.version_id, execution.semantics, execution.trace_context FROM forebay.workflow_execution execution
-             WHERE execution.id = decided.id AND NOT decided.begins LIMIT 1) waits ON true
-     WHERE decided.granted
+           coalesce(judged.trace_context, not_begun.trace_context),
+           (extract(epoch FROM v_now - judged.since) * 1000)::bigint
+      FROM judged LEFT JOIN LATERAL (
+            SELECT execution.version_id, execution.semantics, execution.trace_context
+              FROM forebay.workflow_execution execution
+             WHERE execution.id = judged.id AND NOT judged.begins LIMIT 1) not_begun ON true
+     WHERE judged.granted
     UNION ALL
     SELECT 'workspace', workspaces.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-           workspaces.running + coalesce(met.granted, 0), workspaces.max_running,
+           workspaces.running + coalesce(per_workspace.granted, 0), workspaces.max_running,
            NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue ready
-                WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id AND ready.stage = forebay.stage_ready()
-                LIMIT 1 + coalesce(met.candidates, 0)) seen) > coalesce(met.candidates, 0),
-           coalesce(met.put_back, false),
-           -- A few that were let through too many are put back by claims alone; when nothing else
-           -- is met, there may be many.
-           CASE WHEN met.granted > 0 THEN met.never_limited ELSE met.full_definitions END,
+                WHERE ready.shard = workspaces.shard AND ready.workspace_id = workspaces.id
+                  AND ready.stage = forebay.stage_ready()
+                LIMIT 1 + coalesce(per_workspace.candidates, 0)) seen) > coalesce(per_workspace.candidates, 0),
+           coalesce(per_workspace.put_back, false),
+           -- If this claim granted anything, only definitions whose items were never limited before: claims put the
+           -- others back one by one. If it granted nothing, every one: a long backlog may stand in front.
+           CASE WHEN per_workspace.granted > 0 THEN per_workspace.newly_blocked_definitions
+                ELSE per_workspace.all_blocked_definitions END,
            workspaces.weight::int, NULL, NULL
-      FROM workspaces LEFT JOIN met ON met.workspace_id = workspaces.id
+      FROM workspaces LEFT JOIN per_workspace ON per_workspace.workspace_id = workspaces.id
     UNION ALL
     SELECT 'busy', asked.id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
@@ -1375,22 +1543,27 @@ DECLARE
 BEGIN
     FOR step IN 1..p_steps LOOP
         EXIT WHEN v_left <= 0;
-        v_place := (SELECT d.workspace_id FROM forebay.webhook_delivery d WHERE d.due_at IS NOT NULL AND d.workspace_id > v_place
-                     ORDER BY d.workspace_id LIMIT 1);
+        v_place := (SELECT delivery.workspace_id
+                      FROM forebay.webhook_delivery delivery
+                     WHERE delivery.due_at IS NOT NULL AND delivery.workspace_id > v_place
+                     ORDER BY delivery.workspace_id LIMIT 1);
         EXIT WHEN v_place IS NULL;
         CONTINUE WHEN NOT pg_try_advisory_xact_lock(forebay.lock_deliveries(), hashtext(v_place::text));
-        v_sending := (SELECT count(*) FROM forebay.webhook_delivery d
-                       WHERE d.workspace_id = v_place AND d.status = 'SENDING' AND d.due_at > clock_timestamp());
+        v_sending := (SELECT count(*) FROM forebay.webhook_delivery delivery
+                       WHERE delivery.workspace_id = v_place AND delivery.status = 'SENDING'
+                         AND delivery.due_at > clock_timestamp());
         RETURN QUERY
-        UPDATE forebay.webhook_delivery d
-           SET status = 'SENDING', claim_id = p_claim, attempts = d.attempts + 1,
+        UPDATE forebay.webhook_delivery delivery
+           SET status = 'SENDING', claim_id = p_claim, attempts = delivery.attempts + 1,
                due_at = clock_timestamp() + make_interval(secs => p_lease_s)
-         WHERE d.id = ANY (ARRAY(
-               SELECT d.id FROM forebay.webhook_delivery d
-                WHERE d.workspace_id = v_place AND d.due_at <= clock_timestamp()
-                ORDER BY d.due_at, d.id LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0) FOR UPDATE SKIP LOCKED))
-           AND d.status IN ('PENDING', 'SENDING')
-        RETURNING d.id, NULL::uuid;
+         WHERE delivery.id = ANY (ARRAY(
+               SELECT delivery.id FROM forebay.webhook_delivery delivery
+                WHERE delivery.workspace_id = v_place AND delivery.due_at <= clock_timestamp()
+                ORDER BY delivery.due_at, delivery.id
+                LIMIT greatest(least(p_each, greatest((v_left + v_sending) / 4, 1)) - v_sending, 0)
+                FOR UPDATE SKIP LOCKED))
+           AND delivery.status IN ('PENDING', 'SENDING')
+        RETURNING delivery.id, NULL::uuid;
         GET DIAGNOSTICS v_claimed = ROW_COUNT;
         v_left := v_left - v_claimed;
     END LOOP;
@@ -1404,40 +1577,49 @@ CREATE FUNCTION forebay_r1.claim_jobs(p_workspace uuid, p_types text[], p_id uui
     AS $$
 #variable_conflict use_column
 DECLARE
-    t record;
+    v_job record;
     -- More than are asked for: other workers may hold the first ones at this moment.
     v_candidates uuid[] := CASE
         WHEN p_id IS NOT NULL THEN ARRAY[p_id]
-        WHEN p_types IS NOT NULL THEN ARRAY(SELECT forebay_r1.pending_jobs_of_types(p_workspace, p_types, p_limit * 4 + 100)) END;
+        WHEN p_types IS NOT NULL
+        THEN ARRAY(SELECT forebay_r1.pending_jobs_of_types(p_workspace, p_types, p_limit * 4 + 100)) END;
     v_bytes bigint := 0;
 BEGIN
-    FOR t IN
-        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE v_candidates IS NULL AND j.pending_since IS NOT NULL AND p.status = 'pending'
-           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
-         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    FOR v_job IN
+        SELECT projection.id
+          FROM forebay.workflow_queue_job job
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         WHERE v_candidates IS NULL AND job.pending_since IS NOT NULL AND projection.status = 'pending'
+           AND (p_workspace IS NULL OR job.workspace_id = p_workspace)
+         ORDER BY job.pending_since, job.id LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED
     LOOP
-        v_candidates := v_candidates || t.id;
+        v_candidates := v_candidates || v_job.id;
     END LOOP;
-    FOR t IN
-        SELECT p.id, octet_length(p.event_data::text) AS bytes
-          FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE j.id = ANY (v_candidates) AND j.pending_since IS NOT NULL AND p.status = 'pending'
-           AND (p_workspace IS NULL OR j.workspace_id = p_workspace)
-           AND (p_types IS NULL OR p.event_type = ANY (p_types)
-                OR EXISTS (SELECT 1 FROM unnest(p_types) AS t(type) WHERE t.type LIKE '%.*' AND starts_with(p.event_type, left(t.type, -1))))
-         ORDER BY j.pending_since, j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    FOR v_job IN
+        SELECT projection.id, octet_length(projection.event_data::text) AS bytes
+          FROM forebay.workflow_queue_job job JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         WHERE job.id = ANY (v_candidates) AND job.pending_since IS NOT NULL AND projection.status = 'pending'
+           AND (p_workspace IS NULL OR job.workspace_id = p_workspace)
+           AND (p_types IS NULL OR projection.event_type = ANY (p_types)
+                OR EXISTS (SELECT 1
+                             FROM unnest(p_types) AS asked(type)
+                            WHERE asked.type LIKE '%.*' AND starts_with(projection.event_type, left(asked.type, -1))))
+         ORDER BY job.pending_since, job.id LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED
     LOOP
         EXIT WHEN v_bytes > 1048576;
-        v_bytes := v_bytes + coalesce(t.bytes, 0);
-        UPDATE public.workflow_queue_projection p SET status = 'processing', worker_id = p_worker, claimed_at = now()
-         WHERE p.id = t.id AND p.status = 'pending';
-        UPDATE forebay.workflow_queue_job j
-           SET held = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, j.lease_s),
-               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.lease_s))
-         WHERE j.id = t.id AND j.held = 'sql';
-        RETURN QUERY SELECT p, j.workspace_id, j.claim_id, j.lease_until
-          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id WHERE p.id = t.id;
+        v_bytes := v_bytes + coalesce(v_job.bytes, 0);
+        UPDATE public.workflow_queue_projection projection
+           SET status = 'processing', worker_id = p_worker, claimed_at = now()
+         WHERE projection.id = v_job.id AND projection.status = 'pending';
+        UPDATE forebay.workflow_queue_job job
+           SET held = 'api', claim_id = gen_random_uuid(), claim_lease_s = coalesce(p_lease_s, job.lease_s),
+               lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, job.lease_s))
+         WHERE job.id = v_job.id AND job.held = 'sql';
+        RETURN QUERY
+        SELECT projection, job.workspace_id, job.claim_id, job.lease_until
+          FROM public.workflow_queue_projection projection
+          JOIN forebay.workflow_queue_job job ON job.id = projection.id
+         WHERE projection.id = v_job.id;
     END LOOP;
 END $$;
 
@@ -1467,11 +1649,12 @@ BEGIN
     FOR step IN 1..1000 LOOP
         EXIT WHEN v_left <= 0;
         v_next := CASE WHEN p_workspace IS NOT NULL THEN p_workspace ELSE (
-            SELECT n.id FROM unnest(p_queues) AS q(name)
-             CROSS JOIN LATERAL (SELECT a.workspace_id AS id FROM forebay.workflow_execution_ask a
-                                  WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id > v_place
-                                  ORDER BY a.workspace_id LIMIT 1) n
-             ORDER BY n.id LIMIT 1) END;
+            SELECT next.id FROM unnest(p_queues) AS queue(name)
+             CROSS JOIN LATERAL (SELECT wait.workspace_id AS id FROM forebay.workflow_execution_ask wait
+                                  WHERE wait.status = 'OPEN' AND wait.kind = 'TASK' AND wait.queue = queue.name
+                                    AND wait.workspace_id > v_place
+                                  ORDER BY wait.workspace_id LIMIT 1) next
+             ORDER BY next.id LIMIT 1) END;
         IF v_next IS NULL THEN
             EXIT WHEN v_place = v_nil OR v_round = 0;
             v_place := v_nil;
@@ -1487,34 +1670,42 @@ BEGIN
         WHILE v_want > 0 LOOP
             -- A few at a time, because the answer ends where it becomes large.
             v_step := least(v_want, 8);
-            SELECT array_agg(n.id), (array_agg(n.opened_at ORDER BY n.opened_at DESC, n.id DESC))[1],
-                   (array_agg(n.id ORDER BY n.opened_at DESC, n.id DESC))[1]
+            SELECT array_agg(oldest.id),
+                   (array_agg(oldest.opened_at ORDER BY oldest.opened_at DESC, oldest.id DESC))[1],
+                   (array_agg(oldest.id ORDER BY oldest.opened_at DESC, oldest.id DESC))[1]
               INTO v_ids, v_at, v_id
-              FROM (SELECT n.id, n.opened_at FROM (SELECT DISTINCT name FROM unnest(p_queues) AS q(name)) q
+              FROM (SELECT next.id, next.opened_at
+                      FROM (SELECT DISTINCT name FROM unnest(p_queues) AS queue(name)) queue
                      CROSS JOIN LATERAL (
-                           SELECT a.id, a.opened_at FROM forebay.workflow_execution_ask a
-                            WHERE a.status = 'OPEN' AND a.kind = 'TASK' AND a.queue = q.name AND a.workspace_id = v_place
-                              AND (a.opened_at, a.id) > (v_at, v_id) AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
-                            ORDER BY a.opened_at, a.id LIMIT v_step) n
-                     ORDER BY n.opened_at, n.id LIMIT v_step) n;
+                           SELECT wait.id, wait.opened_at FROM forebay.workflow_execution_ask wait
+                            WHERE wait.status = 'OPEN' AND wait.kind = 'TASK' AND wait.queue = queue.name
+                              AND wait.workspace_id = v_place
+                              AND (wait.opened_at, wait.id) > (v_at, v_id)
+                              AND (wait.expires_at IS NULL OR wait.expires_at > clock_timestamp())
+                            ORDER BY wait.opened_at, wait.id LIMIT v_step) next
+                     ORDER BY next.opened_at, next.id LIMIT v_step) oldest;
             EXIT WHEN v_ids IS NULL;
             RETURN QUERY
-            UPDATE forebay.workflow_execution_ask a
-               SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker, claim_lease_s = coalesce(p_lease_s, a.lease_s),
-                   lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, a.lease_s)),
-                   deliveries = a.deliveries + 1, progress = NULL
-             WHERE a.id = ANY (ARRAY(
-                   SELECT a.id FROM forebay.workflow_execution_ask a WHERE a.id = ANY (v_ids) AND a.status = 'OPEN' FOR UPDATE SKIP LOCKED))
-               AND a.status = 'OPEN'
-            RETURNING a.id, a.claim_id, NULL::uuid;
+            UPDATE forebay.workflow_execution_ask wait
+               SET status = 'CLAIMED', claim_id = gen_random_uuid(), worker = p_worker,
+                   claim_lease_s = coalesce(p_lease_s, wait.lease_s),
+                   lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, wait.lease_s)),
+                   deliveries = wait.deliveries + 1, progress = NULL
+             WHERE wait.id = ANY (ARRAY(
+                   SELECT wait.id
+                     FROM forebay.workflow_execution_ask wait
+                    WHERE wait.id = ANY (v_ids) AND wait.status = 'OPEN'
+                    FOR UPDATE SKIP LOCKED))
+               AND wait.status = 'OPEN'
+            RETURNING wait.id, wait.claim_id, NULL::uuid;
             GET DIAGNOSTICS v_taken = ROW_COUNT;
             v_served := CASE WHEN v_taken > 0 THEN v_place ELSE v_served END;
             v_want := v_want - v_taken;
             v_left := v_left - v_taken;
             v_round := v_round + v_taken;
             v_bytes := v_bytes + coalesce((
-                SELECT sum(octet_length(a.input::text)) FROM forebay.workflow_execution_ask a
-                 WHERE a.id = ANY (v_ids) AND a.status = 'CLAIMED' AND a.worker = p_worker), 0);
+                SELECT sum(octet_length(wait.input::text)) FROM forebay.workflow_execution_ask wait
+                 WHERE wait.id = ANY (v_ids) AND wait.status = 'CLAIMED' AND wait.worker = p_worker), 0);
             IF v_bytes > 1048576 THEN
                 v_want := 0;
                 v_left := 0;
@@ -1529,8 +1720,8 @@ CREATE FUNCTION forebay_r1.close_waits(p_ids uuid[]) RETURNS void
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    UPDATE forebay.workflow_execution_ask a SET status = 'CLOSED', lease_until = NULL, look = false
-     WHERE a.execution_id = ANY (p_ids) AND a.status IN ('OPEN', 'CLAIMED')
+    UPDATE forebay.workflow_execution_ask wait SET status = 'CLOSED', lease_until = NULL, look = false
+     WHERE wait.execution_id = ANY (p_ids) AND wait.status IN ('OPEN', 'CLAIMED')
 $$;
 
 CREATE FUNCTION forebay_r1.complete(p_ids uuid[], p_outcomes text[], p_outputs jsonb[], p_errors jsonb[], p_claims uuid[], p_from text, p_actor text) RETURNS TABLE(execution uuid, applied boolean, ticket boolean, workspace uuid, freed boolean)
@@ -1545,25 +1736,29 @@ DECLARE
 BEGIN
     PERFORM 1 FROM forebay.workflow_execution asked WHERE asked.id = ANY (p_ids) ORDER BY asked.id FOR UPDATE;
     WITH asked AS (
-        SELECT * FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS asked(id, outcome, output, error, claim)),
+        SELECT *
+          FROM unnest(p_ids, p_outcomes, p_outputs, p_errors, p_claims) AS asked(id, outcome, output, error, claim)),
     ended AS (
         UPDATE forebay.workflow_execution execution
            SET status = asked.outcome, output = asked.output, error = asked.error, completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
                owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL
           FROM asked
-         WHERE execution.id = asked.id AND execution.status IN ('PENDING', 'RUNNING') AND execution.status = coalesce(p_from, execution.status)
+         WHERE execution.id = asked.id AND execution.status IN ('PENDING', 'RUNNING')
+           AND execution.status = coalesce(p_from, execution.status)
            AND (asked.claim IS NULL OR EXISTS (
                 SELECT 1 FROM forebay.execution_queue queued
                  WHERE queued.id = asked.id AND queued.status = 'CLAIMED' AND queued.claim_id = asked.claim))
         RETURNING execution.id, execution.workspace_id, execution.status),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status
+          FROM ended
+         GROUP BY ended.status)
     SELECT coalesce(array_agg(ended.id), '{}') INTO v_ended FROM ended;
 
-    SELECT array_agg(execution.id) AS ids, array_agg(execution.status) AS outcomes, array_agg(execution.error) AS errors,
-           array_agg(execution.workspace_id) AS workspaces,
+    SELECT array_agg(execution.id) AS ids, array_agg(execution.status) AS outcomes,
+           array_agg(execution.error) AS errors, array_agg(execution.workspace_id) AS workspaces,
            array_agg(execution.id) FILTER (WHERE execution.trigger ->> 'type' = 'event') AS of_events,
            array_agg(execution.id) FILTER (WHERE execution.parent IS NOT NULL OR execution.descendants > 0) AS of_trees
       INTO v_over
@@ -1572,14 +1767,17 @@ BEGIN
      WHERE execution.status NOT IN ('PENDING', 'RUNNING');
 
     IF v_ended <> '{}' AND EXISTS (
-        SELECT 1 FROM forebay.webhook live WHERE live.workspace_id = ANY (v_over.workspaces) AND live.disabled_at IS NULL) THEN
+        SELECT 1
+          FROM forebay.webhook live
+         WHERE live.workspace_id = ANY (v_over.workspaces) AND live.disabled_at IS NULL) THEN
         PERFORM forebay_r1.add_deliveries(v_ended);
     END IF;
 
     RETURN QUERY
     SELECT terminal.id, terminal.id = ANY (v_ended), followed.ticket, terminal.workspace_id, followed.freed
       FROM unnest(v_over.ids, v_over.workspaces) AS terminal(id, workspace_id)
-      JOIN forebay_r1.after_end(v_over.ids, v_over.outcomes, v_over.errors, v_over.of_events, v_over.of_trees, true, p_actor) AS followed
+      JOIN forebay_r1.after_end(v_over.ids, v_over.outcomes, v_over.errors, v_over.of_events, v_over.of_trees, true,
+                                p_actor) AS followed
         ON followed.execution = terminal.id
     UNION ALL
     SELECT missing.id, NULL, true, missing.workspace_id, missing.freed
@@ -1590,17 +1788,19 @@ CREATE FUNCTION forebay_r1.derived_event_id(p_workspace uuid, p_seed uuid) RETUR
     LANGUAGE sql STABLE
     AS $$
     SELECT overlay(overlay(substr(encode(
-               sha256(s.secret || coalesce(uuid_send(p_workspace), '') || uuid_send(p_seed)), 'hex'), 1, 32)
+               sha256(own.secret || coalesce(uuid_send(p_workspace), '') || uuid_send(p_seed)), 'hex'), 1, 32)
                PLACING '8' FROM 13) PLACING '8' FROM 17)::uuid
-      FROM forebay.event_secret s
+      FROM forebay.event_secret own
 $$;
 
 CREATE FUNCTION forebay_r1.differing_jobs() RETURNS TABLE(id uuid, how text)
     LANGUAGE sql STABLE
     AS $$
-    SELECT coalesce(f.id, p.id), CASE WHEN p.id IS NULL THEN 'missing' WHEN f.id IS NULL THEN 'extra' ELSE 'changed' END
-      FROM forebay_r1.folded_jobs() f FULL JOIN public.workflow_queue_projection p ON p.id = f.id
-     WHERE p.id IS NULL OR f.id IS NULL OR f IS DISTINCT FROM p
+    SELECT coalesce(folded.id, projection.id),
+           CASE WHEN projection.id IS NULL THEN 'missing' WHEN folded.id IS NULL THEN 'extra' ELSE 'changed' END
+      FROM forebay_r1.folded_jobs() folded
+      FULL JOIN public.workflow_queue_projection projection ON projection.id = folded.id
+     WHERE projection.id IS NULL OR folded.id IS NULL OR folded IS DISTINCT FROM projection
 $$;
 
 CREATE FUNCTION forebay_r1.drop_unused_releases(p_own integer, p_unused_s double precision) RETURNS SETOF integer
@@ -1618,20 +1818,24 @@ BEGIN
     FOR v_release IN
         SELECT old.number, 'forebay_r' || old.number AS schema FROM forebay.release old
          WHERE old.number < p_own AND old.made_at < v_unused_since
-           AND NOT EXISTS (SELECT 1 FROM forebay.process WHERE process.release = old.number AND process.seen_at >= v_unused_since)
+           AND NOT EXISTS (SELECT 1
+                             FROM forebay.process
+                            WHERE process.release = old.number AND process.seen_at >= v_unused_since)
          ORDER BY old.number
     LOOP
         BEGIN
             FOR v_function IN
-                SELECT own.oid::regprocedure AS name FROM pg_catalog.pg_proc own WHERE own.pronamespace = to_regnamespace(v_release.schema)
+                SELECT own.oid::regprocedure AS name FROM pg_catalog.pg_proc own
+                 WHERE own.pronamespace = to_regnamespace(v_release.schema)
             LOOP
-                EXECUTE format('DROP FUNCTION %s RESTRICT', v_function.name);
+                EXECUTE format('DROP ROUTINE %s RESTRICT', v_function.name);
             END LOOP;
             EXECUTE format('DROP SCHEMA IF EXISTS %I RESTRICT', v_release.schema);
             DELETE FROM forebay.release old WHERE old.number = v_release.number;
             RETURN NEXT v_release.number;
         EXCEPTION
-            WHEN dependent_objects_still_exist THEN
+            -- One that cannot be dropped keeps no other.
+            WHEN OTHERS THEN
                 RAISE WARNING 'the schema % is unused and cannot be dropped: %', v_release.schema, SQLERRM;
         END;
     END LOOP;
@@ -1642,34 +1846,41 @@ CREATE FUNCTION forebay_r1.due_jobs(p_limit integer) RETURNS TABLE(id uuid, retr
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    WITH b AS MATERIALIZED (
-        SELECT b.*, d.workspace_id AS definition_workspace
-          FROM forebay_r1.bindings_of_pending_jobs() AS w(id)
+    WITH bindings AS MATERIALIZED (
+        SELECT binding.*, definition.workspace_id AS definition_workspace
+          FROM forebay_r1.bindings_of_pending_jobs() AS pending(id)
          -- LIMIT 1: always a primary-key probe, never a scan.
-         CROSS JOIN LATERAL (SELECT * FROM forebay.event_binding b WHERE b.id = w.id LIMIT 1) b
-         CROSS JOIN LATERAL (SELECT d.workspace_id FROM forebay.workflow_definition d WHERE d.id = b.workflow_definition_id LIMIT 1) d
-         CROSS JOIN LATERAL (SELECT j.due_at FROM forebay.workflow_queue_job j
-                              WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
-                              ORDER BY j.due_at LIMIT 1) first
-         WHERE b.full_until IS NULL OR b.full_until <= now()
-         ORDER BY first.due_at, b.id LIMIT p_limit),
-    t AS MATERIALIZED (
-        SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at, b.id AS binding_id
-          FROM b
+         CROSS JOIN LATERAL (SELECT * FROM forebay.event_binding binding WHERE binding.id = pending.id LIMIT 1) binding
+         CROSS JOIN LATERAL (SELECT definition.workspace_id
+                               FROM forebay.workflow_definition definition
+                              WHERE definition.id = binding.workflow_definition_id
+                              LIMIT 1) definition
+         CROSS JOIN LATERAL (SELECT job.due_at FROM forebay.workflow_queue_job job
+                              WHERE job.binding_id = binding.id AND job.pending_since IS NOT NULL
+                                AND job.due_at <= now()
+                              ORDER BY job.due_at LIMIT 1) first
+         WHERE binding.full_until IS NULL OR binding.full_until <= now()
+         ORDER BY first.due_at, binding.id LIMIT p_limit),
+    turns AS MATERIALIZED (
+        SELECT job.id, job.workspace_id, job.event_workspace_id, job.due_at, bindings.id AS binding_id
+          FROM bindings
          CROSS JOIN LATERAL (
-            SELECT j.*, row_number() OVER (ORDER BY j.due_at, j.id) AS turn
-              FROM (SELECT j.id, j.workspace_id, j.event_workspace_id, j.due_at FROM forebay.workflow_queue_job j
-                     WHERE j.binding_id = b.id AND j.pending_since IS NOT NULL AND j.due_at <= now()
-                     ORDER BY j.due_at, j.id LIMIT p_limit) j) j
-         ORDER BY j.turn, j.due_at, j.id LIMIT p_limit)
-    SELECT p.id, p.retry_count, p.event_id, p.event_type, p.event_data, coalesce(e.event_metadata, '{}'), p.stream_id, p.stream_type,
-           e.stream_version, coalesce(e.created_at, p.created_at), t.workspace_id, b.workflow_definition_id, b.definition_workspace,
-           b.filter, b.input, b.workflow_id
-      FROM t
-      JOIN b ON b.id = t.binding_id
-      JOIN public.workflow_queue_projection p ON p.id = t.id AND p.status = 'pending'
-      LEFT JOIN public.domain_events e ON e.id = p.event_id AND e.workspace_id IS NOT DISTINCT FROM t.event_workspace_id
-     ORDER BY t.due_at, t.id
+            SELECT job.*, row_number() OVER (ORDER BY job.due_at, job.id) AS turn
+              FROM (SELECT job.id, job.workspace_id, job.event_workspace_id, job.due_at
+                      FROM forebay.workflow_queue_job job
+                     WHERE job.binding_id = bindings.id AND job.pending_since IS NOT NULL AND job.due_at <= now()
+                     ORDER BY job.due_at, job.id LIMIT p_limit) job) job
+         ORDER BY job.turn, job.due_at, job.id LIMIT p_limit)
+    SELECT projection.id, projection.retry_count, projection.event_id, projection.event_type, projection.event_data,
+           coalesce(event.event_metadata, '{}'), projection.stream_id, projection.stream_type, event.stream_version,
+           coalesce(event.created_at, projection.created_at), turns.workspace_id, bindings.workflow_definition_id,
+           bindings.definition_workspace, bindings.filter, bindings.input, bindings.workflow_id
+      FROM turns
+      JOIN bindings ON bindings.id = turns.binding_id
+      JOIN public.workflow_queue_projection projection ON projection.id = turns.id AND projection.status = 'pending'
+      LEFT JOIN public.domain_events event ON event.id = projection.event_id
+           AND event.workspace_id IS NOT DISTINCT FROM turns.event_workspace_id
+     ORDER BY turns.due_at, turns.id
 $$;
 
 CREATE FUNCTION forebay_r1.end_descendants(p_ids uuid[], p_actor text) RETURNS void
@@ -1683,7 +1894,9 @@ DECLARE
     v_depth smallint;
 BEGIN
     WITH RECURSIVE descendants (id) AS (
-        SELECT child.id FROM forebay.workflow_execution child WHERE child.parent = ANY (p_ids) AND child.completed_at IS NULL
+        SELECT child.id
+          FROM forebay.workflow_execution child
+         WHERE child.parent = ANY (p_ids) AND child.completed_at IS NULL
         UNION ALL
         -- OFFSET 0: a probe for each, never a join that reads every open execution.
         SELECT child.id FROM descendants CROSS JOIN LATERAL (
@@ -1691,20 +1904,29 @@ BEGIN
              WHERE below.parent = descendants.id AND below.completed_at IS NULL OFFSET 0) child),
     ended AS (
         UPDATE forebay.workflow_execution execution
-           SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1, wake_at = NULL,
+           SET status = 'CANCELED', completed_at = clock_timestamp(), owner = NULL, owner_epoch = owner_epoch + 1,
+               wake_at = NULL,
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint
-         WHERE execution.id = ANY (ARRAY(SELECT descendants.id FROM descendants)) AND execution.status IN ('PENDING', 'RUNNING')
+         WHERE execution.id = ANY (ARRAY(SELECT descendants.id FROM descendants))
+           AND execution.status IN ('PENDING', 'RUNNING')
         RETURNING execution.id, execution.workspace_id, execution.status, execution.depth),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status
+          FROM ended
+         GROUP BY ended.status)
     SELECT array_agg(ended.id) AS ids, array_agg(ended.depth) AS depths INTO v_ended FROM ended;
     -- The deepest first: what is not known of a child is not known of the node that made it.
-    FOR v_depth IN SELECT DISTINCT level.depth FROM unnest(v_ended.depths) AS level(depth) ORDER BY level.depth DESC LOOP
+    FOR v_depth IN
+        SELECT DISTINCT level.depth FROM unnest(v_ended.depths) AS level(depth) ORDER BY level.depth DESC
+    LOOP
         PERFORM 1 FROM forebay_r1.after_end(
-            ARRAY(SELECT ended.id FROM unnest(v_ended.ids, v_ended.depths) AS ended(id, depth) WHERE ended.depth = v_depth),
+            ARRAY(SELECT ended.id
+                    FROM unnest(v_ended.ids, v_ended.depths) AS ended(id, depth)
+                   WHERE ended.depth = v_depth),
             ARRAY(SELECT 'CANCELED' FROM unnest(v_ended.depths) AS ended(depth) WHERE ended.depth = v_depth),
-            ARRAY(SELECT NULL::jsonb FROM unnest(v_ended.depths) AS ended(depth) WHERE ended.depth = v_depth), NULL, NULL, true, p_actor);
+            ARRAY(SELECT NULL::jsonb FROM unnest(v_ended.depths) AS ended(depth) WHERE ended.depth = v_depth), NULL,
+            NULL, true, p_actor);
     END LOOP;
 END $$;
 
@@ -1727,34 +1949,42 @@ CREATE FUNCTION forebay_r1.end_jobs_of(p_executions uuid[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    e record;
+    v_execution record;
     done int := 0;
 BEGIN
-    FOR e IN SELECT x.id, x.status, x.output, x.error, j.id AS job
-               FROM unnest(p_executions) AS t(id) JOIN forebay.workflow_execution x ON x.id = t.id
-               LEFT JOIN forebay.workflow_queue_job j ON j.claim_id = x.id AND j.held = 'ours'
-              WHERE x.completed_at IS NOT NULL ORDER BY x.id
+    FOR v_execution IN
+        SELECT execution.id, execution.status, execution.output, execution.error, job.id AS job
+          FROM unnest(p_executions) AS ended(id) JOIN forebay.workflow_execution execution ON execution.id = ended.id
+          LEFT JOIN forebay.workflow_queue_job job ON job.claim_id = execution.id AND job.held = 'ours'
+         WHERE execution.completed_at IS NOT NULL ORDER BY execution.id
     LOOP
         BEGIN
-            PERFORM 1 FROM public.workflow_queue_projection p WHERE p.id = e.job FOR UPDATE SKIP LOCKED;
-            CONTINUE WHEN NOT FOUND AND EXISTS (SELECT 1 FROM public.workflow_queue_projection p WHERE p.id = e.job);
-            IF e.job IS NOT NULL AND forebay_r1.finish_job(e.job, coalesce(e.output, '{}'),
-                CASE WHEN e.status = 'COMPLETED' THEN NULL
-                     WHEN e.status = 'CANCELED' THEN 'the execution was canceled'
-                     ELSE coalesce(e.error ->> 'message', 'the execution ended ' || e.status) END,
-                CASE WHEN e.status <> 'COMPLETED' THEN forebay_r1.failure_chain(e.id, e.error) END,
-                e.status <> 'CANCELED')
+            PERFORM 1
+              FROM public.workflow_queue_projection projection
+             WHERE projection.id = v_execution.job
+             FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND AND EXISTS (SELECT 1
+                                                  FROM public.workflow_queue_projection projection
+                                                 WHERE projection.id = v_execution.job);
+            IF v_execution.job IS NOT NULL AND forebay_r1.finish_job(
+                v_execution.job, coalesce(v_execution.output, '{}'),
+                CASE WHEN v_execution.status = 'COMPLETED' THEN NULL
+                     WHEN v_execution.status = 'CANCELED' THEN 'the execution was canceled'
+                     ELSE coalesce(v_execution.error ->> 'message', 'the execution ended ' || v_execution.status) END,
+                CASE WHEN v_execution.status <> 'COMPLETED'
+                     THEN forebay_r1.failure_chain(v_execution.id, v_execution.error) END,
+                v_execution.status <> 'CANCELED')
             THEN
                 done := done + 1;
             ELSE
-                RAISE WARNING 'execution % came from an event and its job is not processing', e.id;
+                RAISE WARNING 'execution % came from an event and its job is not processing', v_execution.id;
             END IF;
         EXCEPTION
             WHEN OTHERS THEN
                 IF forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                RAISE WARNING 'the job of execution % could not be ended: %', e.id, SQLERRM;
+                RAISE WARNING 'the job of execution % could not be ended: %', v_execution.id, SQLERRM;
         END;
     END LOOP;
     RETURN done;
@@ -1767,31 +1997,32 @@ CREATE FUNCTION forebay_r1.end_task(p_task uuid, p_workspace uuid, p_claim uuid,
     AS $$
 #variable_conflict use_column
 DECLARE
-    a forebay.workflow_execution_ask;
+    v_wait forebay.workflow_execution_ask;
     v_lives boolean;
     v_told text;
 BEGIN
-    SELECT * INTO a FROM forebay.workflow_execution_ask a
-     WHERE a.id = p_task AND a.kind = 'TASK' AND a.workspace_id = coalesce(p_workspace, a.workspace_id);
+    SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait
+     WHERE wait.id = p_task AND wait.kind = 'TASK' AND wait.workspace_id = coalesce(p_workspace, wait.workspace_id);
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'missing', NULL::text, NULL::uuid, NULL::uuid;
         RETURN;
     END IF;
-    v_lives := forebay_r1.lock_tree(a.execution_id);
-    SELECT * INTO a FROM forebay.workflow_execution_ask a WHERE a.id = p_task FOR UPDATE;
-    v_told := CASE WHEN a.id IS NULL THEN 'missing'
-                   WHEN a.claim_id = p_claim AND a.status = 'CLAIMED' AND v_lives
-                        AND coalesce(a.expires_at > clock_timestamp(), true) THEN 'accepted'
-                   WHEN a.claim_id = p_claim AND a.status IN ('ANSWERED', 'TAKEN')
-                        THEN CASE WHEN a.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
-                   WHEN a.ended_claim = p_claim THEN 'repeat'
+    v_lives := forebay_r1.lock_tree(v_wait.execution_id);
+    SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait WHERE wait.id = p_task FOR UPDATE;
+    v_told := CASE WHEN v_wait.id IS NULL THEN 'missing'
+                   WHEN v_wait.claim_id = p_claim AND v_wait.status = 'CLAIMED' AND v_lives
+                        AND coalesce(v_wait.expires_at > clock_timestamp(), true) THEN 'accepted'
+                   WHEN v_wait.claim_id = p_claim AND v_wait.status IN ('ANSWERED', 'TAKEN')
+                        THEN CASE WHEN v_wait.outcome = p_outcome THEN 'repeat' ELSE 'answered' END
+                   WHEN v_wait.ended_claim = p_claim THEN 'repeat'
                    ELSE 'lost' END;
-    UPDATE forebay.workflow_execution_ask a
-       SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = a.worker,
+    UPDATE forebay.workflow_execution_ask wait
+       SET status = 'ANSWERED', outcome = p_outcome, output = p_output, error = p_error, answered_by = wait.worker,
            answered_at = clock_timestamp(), lease_until = NULL
-     WHERE a.id = p_task AND a.status = 'CLAIMED' AND a.claim_id = p_claim AND v_told = 'accepted';
-    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay_r1.wake_run(a.holder) END, a.holder,
-                        (SELECT e.owner FROM forebay.workflow_execution e WHERE e.id = a.holder);
+     WHERE wait.id = p_task AND wait.status = 'CLAIMED' AND wait.claim_id = p_claim AND v_told = 'accepted';
+    RETURN QUERY SELECT v_told, CASE WHEN v_told = 'accepted' THEN forebay_r1.wake_run(v_wait.holder) END,
+                        v_wait.holder,
+                        (SELECT holder.owner FROM forebay.workflow_execution holder WHERE holder.id = v_wait.holder);
 END $$;
 
 CREATE FUNCTION forebay_r1.expire_waits(p_limit integer, p_most integer, p_error jsonb) RETURNS TABLE(what text, engine text, holder uuid, owner uuid)
@@ -1804,39 +2035,46 @@ DECLARE
     v_holders uuid[];
 BEGIN
     RETURN QUERY
-    UPDATE forebay.workflow_execution_ask a
-       SET status = 'OPEN', lost = a.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL
-     WHERE a.id = ANY (ARRAY(
-           SELECT a.id FROM forebay.workflow_execution_ask a
-            WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost < p_most - 1
-            ORDER BY a.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
-       AND a.status = 'CLAIMED'
+    UPDATE forebay.workflow_execution_ask wait
+       SET status = 'OPEN', lost = wait.lost + 1, claim_id = NULL, worker = NULL, claim_lease_s = NULL,
+           lease_until = NULL
+     WHERE wait.id = ANY (ARRAY(
+           SELECT wait.id FROM forebay.workflow_execution_ask wait
+            WHERE wait.status = 'CLAIMED' AND wait.lease_until <= clock_timestamp() AND wait.lost < p_most - 1
+            ORDER BY wait.lease_until LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND wait.status = 'CLAIMED'
     RETURNING 'lost', NULL::text, NULL::uuid, NULL::uuid;
 
     v_holders := ARRAY(
-        SELECT e.id FROM forebay.workflow_execution e
-         WHERE e.id = ANY (ARRAY(
-               SELECT a.holder FROM forebay.workflow_execution_ask a
-                WHERE a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
-                ORDER BY a.lease_until LIMIT p_limit) || ARRAY(
-               SELECT a.holder FROM forebay.workflow_execution_ask a
-                WHERE a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
-                ORDER BY a.expires_at LIMIT p_limit))
-         ORDER BY e.id FOR UPDATE SKIP LOCKED);
+        SELECT execution.id FROM forebay.workflow_execution execution
+         WHERE execution.id = ANY (ARRAY(
+               SELECT wait.holder FROM forebay.workflow_execution_ask wait
+                WHERE wait.status = 'CLAIMED' AND wait.lease_until <= clock_timestamp() AND wait.lost >= p_most - 1
+                ORDER BY wait.lease_until LIMIT p_limit) || ARRAY(
+               SELECT wait.holder FROM forebay.workflow_execution_ask wait
+                WHERE wait.status IN ('OPEN', 'CLAIMED') AND wait.expires_at <= clock_timestamp()
+                ORDER BY wait.expires_at LIMIT p_limit))
+         ORDER BY execution.id FOR UPDATE SKIP LOCKED);
     RETURN QUERY
-    WITH x AS (
-        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
-         WHERE a.holder = ANY (v_holders) AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp()
-        RETURNING 'expired' AS what, a.holder)
-    SELECT x.what, forebay_r1.wake_run(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
+    WITH expired AS (
+        UPDATE forebay.workflow_execution_ask wait SET status = 'EXPIRED', lease_until = NULL, look = false
+         WHERE wait.holder = ANY (v_holders) AND wait.status IN ('OPEN', 'CLAIMED')
+           AND wait.expires_at <= clock_timestamp()
+        RETURNING 'expired' AS what, wait.holder)
+    SELECT expired.what, forebay_r1.wake_run(expired.holder), expired.holder, holder.owner
+      FROM expired
+      JOIN forebay.workflow_execution holder ON holder.id = expired.holder;
     RETURN QUERY
-    WITH x AS (
-        UPDATE forebay.workflow_execution_ask a
-           SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay', answered_at = clock_timestamp(),
-               lost = a.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
-         WHERE a.holder = ANY (v_holders) AND a.status = 'CLAIMED' AND a.lease_until <= clock_timestamp() AND a.lost >= p_most - 1
-        RETURNING 'failed' AS what, a.holder)
-    SELECT x.what, forebay_r1.wake_run(x.holder), x.holder, e.owner FROM x JOIN forebay.workflow_execution e ON e.id = x.holder;
+    WITH failed AS (
+        UPDATE forebay.workflow_execution_ask wait
+           SET status = 'ANSWERED', outcome = 'FAILED', error = p_error, answered_by = 'forebay',
+               answered_at = clock_timestamp(), lost = wait.lost + 1, claim_id = NULL, worker = NULL, lease_until = NULL
+         WHERE wait.holder = ANY (v_holders) AND wait.status = 'CLAIMED' AND wait.lease_until <= clock_timestamp()
+           AND wait.lost >= p_most - 1
+        RETURNING 'failed' AS what, wait.holder)
+    SELECT failed.what, forebay_r1.wake_run(failed.holder), failed.holder, holder.owner
+      FROM failed
+      JOIN forebay.workflow_execution holder ON holder.id = failed.holder;
 END $$;
 
 CREATE FUNCTION forebay_r1.fail_items_of_missing(p_ids uuid[], p_claims uuid[], p_actor text) RETURNS TABLE(id uuid, workspace_id uuid, freed boolean)
@@ -1850,21 +2088,23 @@ DECLARE
     failed record;
 BEGIN
     WITH missing AS (
-        UPDATE forebay.execution_queue q SET status = 'FAILED', stage = forebay.stage_failed(), last_error = v_reason
-          FROM unnest(p_ids, p_claims) AS t(id, claim)
-         WHERE q.id = t.id AND q.status <> 'FAILED' AND (t.claim IS NULL OR (q.status = 'CLAIMED' AND q.claim_id = t.claim))
-           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution e WHERE e.id = t.id)
-        RETURNING q.id, q.workspace_id, q.workflow_definition_id, q.concurrency_key, q.gated, q.claim_id IS NOT NULL AS freed),
+        UPDATE forebay.execution_queue item SET status = 'FAILED', stage = forebay.stage_failed(), last_error = v_reason
+          FROM unnest(p_ids, p_claims) AS asked(id, claim)
+         WHERE item.id = asked.id AND item.status <> 'FAILED'
+           AND (asked.claim IS NULL OR (item.status = 'CLAIMED' AND item.claim_id = asked.claim))
+           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution execution WHERE execution.id = asked.id)
+        RETURNING item.id, item.workspace_id, item.workflow_definition_id, item.concurrency_key, item.gated,
+                  item.claim_id IS NOT NULL AS freed),
     audited AS (
         INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT m.workspace_id, p_actor, 'queue_item.fail', 'queue_item', m.id,
+        SELECT item.workspace_id, p_actor, 'queue_item.fail', 'queue_item', item.id,
                jsonb_build_object('type', 'EXECUTION_GONE', 'message', v_reason)
-          FROM missing m)
-    SELECT coalesce(array_agg(m.id), '{}') AS ids, array_agg(m.workspace_id) AS of, array_agg(m.freed) AS freed,
-           array_agg(m.workspace_id) FILTER (WHERE m.gated) AS workspaces,
-           array_agg(m.workflow_definition_id) FILTER (WHERE m.gated) AS definitions,
-           array_agg(m.concurrency_key) FILTER (WHERE m.gated) AS keys
-      INTO failed FROM missing m;
+          FROM missing item)
+    SELECT coalesce(array_agg(item.id), '{}') AS ids, array_agg(item.workspace_id) AS of,
+           array_agg(item.freed) AS freed, array_agg(item.workspace_id) FILTER (WHERE item.gated) AS workspaces,
+           array_agg(item.workflow_definition_id) FILTER (WHERE item.gated) AS definitions,
+           array_agg(item.concurrency_key) FILTER (WHERE item.gated) AS keys
+      INTO failed FROM missing item;
     IF failed.ids = '{}' THEN
         RETURN;
     END IF;
@@ -1872,7 +2112,7 @@ BEGIN
     PERFORM forebay_r1.close_waits(failed.ids);
     IF failed.workspaces IS NOT NULL THEN
         PERFORM forebay.unblock(failed.workspaces || failed.workspaces, failed.definitions || failed.definitions,
-                          failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
+                                failed.keys || array_fill(NULL::text, ARRAY[cardinality(failed.workspaces)]));
     END IF;
     PERFORM forebay_r1.fail_jobs_of_missing(failed.ids);
     RETURN QUERY SELECT * FROM unnest(failed.ids, failed.of, failed.freed);
@@ -1882,15 +2122,20 @@ CREATE FUNCTION forebay_r1.fail_jobs_of_missing(p_executions uuid[]) RETURNS int
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    t record;
+    v_job record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT j.id, j.claim_id FROM unnest(p_executions) AS missing(id)
-               JOIN forebay.workflow_queue_job j ON j.claim_id = missing.id AND j.held = 'ours'
-               JOIN public.workflow_queue_projection p ON p.id = j.id ORDER BY j.id FOR UPDATE OF p SKIP LOCKED
+    FOR v_job IN
+        SELECT job.id, job.claim_id FROM unnest(p_executions) AS missing(id)
+          JOIN forebay.workflow_queue_job job ON job.claim_id = missing.id AND job.held = 'ours'
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         ORDER BY job.id
+         FOR UPDATE OF projection SKIP LOCKED
     LOOP
         BEGIN
-            IF forebay_r1.finish_job(t.id, NULL, 'the row of execution ' || t.claim_id || ' is missing: somebody deleted it', NULL, false) THEN
+            IF forebay_r1.finish_job(v_job.id, NULL,
+                                     'the row of execution ' || v_job.claim_id || ' is missing: somebody deleted it',
+                                     NULL, false) THEN
                 done := done + 1;
             END IF;
         EXCEPTION
@@ -1898,7 +2143,7 @@ BEGIN
                 IF forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                RAISE WARNING 'the job of execution % could not be ended: %', t.claim_id, SQLERRM;
+                RAISE WARNING 'the job of execution % could not be ended: %', v_job.claim_id, SQLERRM;
         END;
     END LOOP;
     RETURN done;
@@ -1911,29 +2156,42 @@ CREATE FUNCTION forebay_r1.failure_chain(p_execution uuid, p_error jsonb) RETURN
         (p_error ->> 'type') || coalesce(' at ' || (p_error ->> 'node'), '') || ': ' || (p_error ->> 'message'),
         (SELECT string_agg(
             concat_ws(E'\n',
-                '  node ' || n.node || ', attempt ' || n.attempt || ': ' || concat_ws(': ', n.error ->> 'type', n.error ->> 'message'),
-                (SELECT string_agg('    attempt ' || (a ->> 'attempt') || ' at ' || (a ->> 'at') || ': '
-                                   || concat_ws(': ', a -> 'error' ->> 'type', a -> 'error' ->> 'message'), E'\n')
-                   FROM jsonb_array_elements(CASE jsonb_typeof(n.earlier) WHEN 'array' THEN n.earlier ELSE '[]' END) a)), E'\n' ORDER BY n.seq)
-           FROM forebay.workflow_execution_node n WHERE n.execution_id = p_execution AND n.error IS NOT NULL)), 20000)
+                '  node ' || node.node || ', attempt ' || node.attempt || ': '
+                    || concat_ws(': ', node.error ->> 'type', node.error ->> 'message'),
+                (SELECT string_agg('    attempt ' || (past ->> 'attempt') || ' at ' || (past ->> 'at') || ': '
+                                   || concat_ws(': ', past -> 'error' ->> 'type', past -> 'error' ->> 'message'),
+                                   E'\n')
+                   FROM jsonb_array_elements(
+                        CASE jsonb_typeof(node.earlier) WHEN 'array' THEN node.earlier ELSE '[]' END) past)),
+            E'\n' ORDER BY node.seq)
+           FROM forebay.workflow_execution_node node
+          WHERE node.execution_id = p_execution AND node.error IS NOT NULL)), 20000)
 $$;
 
 CREATE FUNCTION forebay_r1.finish_candidates(p_claim uuid, p_candidate bigint, p_wait uuid, p_event uuid) RETURNS void
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    UPDATE forebay.workflow_execution_candidate c SET taken_by = NULL, taken_until = NULL, more = false
-     WHERE c.taken_by = p_claim AND c.id > p_candidate;
+    UPDATE forebay.workflow_execution_candidate candidate SET taken_by = NULL, taken_until = NULL, more = false
+     WHERE candidate.taken_by = p_claim AND candidate.id > p_candidate;
     -- Of an event the waits are read in order, of a wait the events.
-    UPDATE forebay.workflow_execution_candidate c
+    UPDATE forebay.workflow_execution_candidate candidate
        SET next_wait = p_wait, more = true,
-           next_at = (SELECT d.created_at FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL),
-           next_sequence = (SELECT d.sequence FROM public.domain_events d WHERE d.id = p_event AND d.workspace_id = c.workspace_id AND c.event_id IS NULL)
-     WHERE c.taken_by = p_claim AND c.id = p_candidate;
-    DELETE FROM forebay.workflow_execution_candidate c WHERE c.taken_by = p_claim AND NOT c.more;
-    UPDATE forebay.workflow_execution_candidate c
-       SET after_wait = c.next_wait, after_at = c.next_at, after_sequence = c.next_sequence, taken_by = NULL, taken_until = NULL, more = false
-     WHERE c.taken_by = p_claim AND c.more;
+           next_at = (SELECT event.created_at
+                        FROM public.domain_events event
+                       WHERE event.id = p_event AND event.workspace_id = candidate.workspace_id
+                         AND candidate.event_id IS NULL),
+           next_sequence = (SELECT event.sequence
+                              FROM public.domain_events event
+                             WHERE event.id = p_event AND event.workspace_id = candidate.workspace_id
+                               AND candidate.event_id IS NULL)
+     WHERE candidate.taken_by = p_claim AND candidate.id = p_candidate;
+    DELETE FROM forebay.workflow_execution_candidate candidate
+     WHERE candidate.taken_by = p_claim AND NOT candidate.more;
+    UPDATE forebay.workflow_execution_candidate candidate
+       SET after_wait = candidate.next_wait, after_at = candidate.next_at, after_sequence = candidate.next_sequence,
+           taken_by = NULL, taken_until = NULL, more = false
+     WHERE candidate.taken_by = p_claim AND candidate.more;
 $$;
 
 CREATE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p_stack text, p_again boolean) RETURNS boolean
@@ -1942,15 +2200,16 @@ CREATE FUNCTION forebay_r1.finish_job(p_id uuid, p_result jsonb, p_error text, p
 DECLARE
     ended boolean;
 BEGIN
-    PERFORM set_config('forebay.claim', (SELECT j.claim_id::text FROM forebay.workflow_queue_job j WHERE j.id = p_id), true);
-    UPDATE public.workflow_queue_projection p
+    PERFORM set_config('forebay.claim',
+                       (SELECT job.claim_id::text FROM forebay.workflow_queue_job job WHERE job.id = p_id), true);
+    UPDATE public.workflow_queue_projection projection
        SET status = CASE WHEN p_error IS NULL THEN 'completed' ELSE 'failed' END,
            result = CASE WHEN p_error IS NULL THEN p_result END, error_message = p_error, error_stack = p_stack
-     WHERE p.id = p_id AND p.status = 'processing';
+     WHERE projection.id = p_id AND projection.status = 'processing';
     ended := FOUND;
     PERFORM set_config('forebay.claim', '', true);
     IF NOT p_again THEN
-        UPDATE forebay.workflow_queue_job j SET retry_from = NULL WHERE j.id = p_id;
+        UPDATE forebay.workflow_queue_job job SET retry_from = NULL WHERE job.id = p_id;
     END IF;
     RETURN ended;
 END $$;
@@ -1959,22 +2218,27 @@ CREATE FUNCTION forebay_r1.fold_event(p_sequence bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    e public.domain_events;
+    v_event public.domain_events;
 BEGIN
-    SELECT * INTO e FROM public.domain_events d WHERE d.sequence = p_sequence AND d.processing_error IS NOT NULL FOR UPDATE;
+    SELECT *
+      INTO v_event
+      FROM public.domain_events event
+     WHERE event.sequence = p_sequence AND event.processing_error IS NOT NULL
+     FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
     BEGIN
-        IF forebay.is_bound(e.event_type, e.workspace_id) THEN
-            PERFORM forebay.make_job(e, forebay.binding_of(e.event_type, e.workspace_id));
+        IF forebay.is_bound(v_event.event_type, v_event.workspace_id) THEN
+            PERFORM forebay.make_job(v_event, forebay.binding_of(v_event.event_type, v_event.workspace_id));
         END IF;
     EXCEPTION
         WHEN OTHERS THEN
             IF forebay.is_transient(SQLSTATE) THEN
                 RAISE;
             END IF;
-            UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+            UPDATE public.domain_events
+               SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
              WHERE sequence = p_sequence;
             RETURN false;
     END;
@@ -1992,9 +2256,10 @@ DECLARE
     v_done int := 0;
 BEGIN
     -- The condition is the index's (domain_events_to_fold), word for word.
-    FOR v_event IN SELECT e.sequence FROM public.domain_events e
-                    WHERE left(e.processing_error, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
-                    ORDER BY e.processing_failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+    FOR v_event IN
+        SELECT event.sequence FROM public.domain_events event
+         WHERE left(event.processing_error, 2) = ANY (ARRAY['08', '25', '40', '53', '55', '57', '58'])
+         ORDER BY event.processing_failed_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         BEGIN
             PERFORM forebay_r1.fold_event(v_event.sequence);
@@ -2004,7 +2269,9 @@ BEGIN
                 IF NOT forebay.is_transient(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                UPDATE public.domain_events SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000), processing_failed_at = clock_timestamp()
+                UPDATE public.domain_events
+                   SET processing_error = left(SQLSTATE || ': ' || SQLERRM, 2000),
+                       processing_failed_at = clock_timestamp()
                  WHERE sequence = v_event.sequence;
                 EXIT;
         END;
@@ -2016,14 +2283,17 @@ CREATE FUNCTION forebay_r1.folded_jobs() RETURNS SETOF public.workflow_queue_pro
     LANGUAGE sql STABLE
     AS $$
     SELECT (jsonb_populate_record(NULL::public.workflow_queue_projection,
-        coalesce(jsonb_build_object('event_data', e.event_data), '{}') || a.event_data || z.event_data)).*
-      FROM (SELECT DISTINCT ON (f.stream_id) f.stream_id, f.event_type, f.event_data FROM public.domain_events f
-             WHERE f.stream_type = 'workflow_queue' ORDER BY f.stream_id, f.stream_version DESC) z
-      JOIN public.domain_events a ON a.stream_id = z.stream_id AND a.stream_type = 'workflow_queue' AND a.stream_version = 1
-      LEFT JOIN LATERAL forebay.event_of((a.event_data ->> 'event_id')::uuid,
-           coalesce((a.event_metadata ->> 'event_workspace_id')::uuid, a.workspace_id),
-           (a.event_data ->> 'stream_id')::uuid, a.event_data ->> 'stream_type', a.event_data ->> 'event_type') e ON true
-     WHERE z.event_type <> 'workflow.queue.retired'
+        coalesce(jsonb_build_object('event_data', event.event_data), '{}') || first.event_data || last.event_data)).*
+      FROM (SELECT DISTINCT ON (fact.stream_id) fact.stream_id, fact.event_type, fact.event_data
+              FROM public.domain_events fact
+             WHERE fact.stream_type = 'workflow_queue' ORDER BY fact.stream_id, fact.stream_version DESC) last
+      JOIN public.domain_events first ON first.stream_id = last.stream_id AND first.stream_type = 'workflow_queue'
+           AND first.stream_version = 1
+      LEFT JOIN LATERAL forebay.event_of((first.event_data ->> 'event_id')::uuid,
+           coalesce((first.event_metadata ->> 'event_workspace_id')::uuid, first.workspace_id),
+           (first.event_data ->> 'stream_id')::uuid, first.event_data ->> 'stream_type',
+           first.event_data ->> 'event_type') event ON true
+     WHERE last.event_type <> 'workflow.queue.retired'
 $$;
 
 CREATE FUNCTION forebay_r1.gather_iterations(p_holder uuid, p_owner uuid, p_epoch bigint, p_execution uuid, p_node text, p_collect boolean, p_most bigint, p_looks text) RETURNS TABLE(held boolean, large boolean, output jsonb)
@@ -2035,28 +2305,33 @@ CREATE FUNCTION forebay_r1.gather_iterations(p_holder uuid, p_owner uuid, p_epoc
 DECLARE
     made jsonb;
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e
-     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution holder
+     WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
+       AND holder.status = 'RUNNING'
+     FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, false, NULL::jsonb;
         RETURN;
     END IF;
-    IF (SELECT sum(octet_length(CASE n.status WHEN 'COMPLETED' THEN n.output::text WHEN 'FAILED' THEN n.error::text END))
-          FROM forebay.workflow_execution_node n
-         WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0) > p_most THEN
+    IF (SELECT sum(octet_length(CASE node.status WHEN 'COMPLETED' THEN node.output::text
+                                                 WHEN 'FAILED' THEN node.error::text END))
+          FROM forebay.workflow_execution_node node
+         WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration > 0) > p_most THEN
         RETURN QUERY SELECT true, true, NULL::jsonb;
         RETURN;
     END IF;
-    SELECT jsonb_build_object('count', count(*), 'failed', count(*) FILTER (WHERE n.status = 'FAILED'), 'items',
-               coalesce(jsonb_agg(CASE WHEN n.status = 'COMPLETED' THEN n.output END ORDER BY n.iteration), '[]'))
+    SELECT jsonb_build_object('count', count(*), 'failed', count(*) FILTER (WHERE node.status = 'FAILED'), 'items',
+               coalesce(jsonb_agg(CASE WHEN node.status = 'COMPLETED' THEN node.output END ORDER BY node.iteration),
+                        '[]'))
            || CASE WHEN p_collect THEN jsonb_build_object('errors', coalesce(
-                  jsonb_agg(jsonb_build_object('index', n.iteration - 1, 'error', n.error) ORDER BY n.iteration)
-                      FILTER (WHERE n.status = 'FAILED'), '[]')) ELSE '{}' END
+                  jsonb_agg(jsonb_build_object('index', node.iteration - 1, 'error', node.error)
+                            ORDER BY node.iteration)
+                      FILTER (WHERE node.status = 'FAILED'), '[]')) ELSE '{}' END
       INTO made
-      FROM forebay.workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration > 0;
-    UPDATE forebay.workflow_execution_node n SET output = made
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = 0 AND n.status = 'RUNNING';
+      FROM forebay.workflow_execution_node node
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration > 0;
+    UPDATE forebay.workflow_execution_node node SET output = made
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration = 0 AND node.status = 'RUNNING';
     RETURN QUERY SELECT true, false, CASE p_looks WHEN 'all' THEN made WHEN 'some' THEN made - 'items' END;
 END $$;
 
@@ -2065,9 +2340,9 @@ CREATE FUNCTION forebay_r1.heartbeat(p_process uuid, p_dispatches boolean, p_has
     AS $$
 #variable_conflict use_column
 BEGIN
-    UPDATE forebay.process p
+    UPDATE forebay.process
        SET seen_at = clock_timestamp(), dispatching = p_dispatches, has_room = p_has_room, waiting_runs = p_waiting
-     WHERE p.id = p_process AND p.ended_at IS NULL;
+     WHERE process.id = p_process AND process.ended_at IS NULL;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'gone', NULL::smallint, p_process, NULL::bigint;
         RETURN;
@@ -2075,53 +2350,60 @@ BEGIN
     IF p_dispatches THEN
         RETURN QUERY
         WITH fair AS MATERIALIZED (
-            SELECT ceil(64.0 / greatest(1, (
-                SELECT count(*) FROM forebay.process p
-                 WHERE p.id <> p_process AND p.dispatching AND p.ended_at IS NULL
-                   AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
+            SELECT ceil(forebay.shards()::numeric / greatest(1, (
+                SELECT count(*) FROM forebay.process
+                 WHERE process.id <> p_process AND process.dispatching AND process.ended_at IS NULL
+                   AND process.seen_at > clock_timestamp() - make_interval(secs => p_lease_s)) + 1))::int AS share),
         mine AS MATERIALIZED (
-            SELECT o.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY o.shard) AS place
-              FROM forebay.shard_owner o WHERE o.owner = p_process),
+            SELECT lease.shard, count(*) OVER () AS held, row_number() OVER (ORDER BY lease.shard) AS place
+              FROM forebay.shard_owner lease WHERE lease.owner = p_process),
         free AS MATERIALIZED (
-            SELECT o.shard FROM forebay.shard_owner o
-             WHERE o.until <= clock_timestamp() AND o.owner IS DISTINCT FROM p_process
+            SELECT lease.shard FROM forebay.shard_owner lease
+             WHERE lease.until <= clock_timestamp() AND lease.owner IS DISTINCT FROM p_process
              ORDER BY random() LIMIT greatest((SELECT share FROM fair) - (SELECT count(*) FROM mine), 0)
              FOR UPDATE SKIP LOCKED),
         wanted AS (
             SELECT mine.shard, mine.held <= fair.share OR mine.place > 1 AS keep FROM mine, fair
             UNION ALL SELECT free.shard, true FROM free),
         leased AS (
-            UPDATE forebay.shard_owner o
+            UPDATE forebay.shard_owner lease
                SET owner = CASE WHEN wanted.keep THEN p_process END,
-                   until = CASE WHEN wanted.keep THEN clock_timestamp() + make_interval(secs => p_lease_s) ELSE '-infinity' END
-              FROM wanted WHERE o.shard = wanted.shard AND (o.owner = p_process OR o.until <= clock_timestamp())
-            RETURNING o.shard, wanted.keep)
+                   until = CASE WHEN wanted.keep THEN clock_timestamp() + make_interval(secs => p_lease_s)
+                                ELSE '-infinity' END
+              FROM wanted
+             WHERE lease.shard = wanted.shard AND (lease.owner = p_process OR lease.until <= clock_timestamp())
+            RETURNING lease.shard, wanted.keep)
         SELECT 'shard', leased.shard, NULL::uuid, NULL::bigint FROM leased WHERE leased.keep;
     END IF;
     IF p_dispatches AND p_has_room THEN
         RETURN QUERY
         WITH with_room AS MATERIALIZED (
-            SELECT p.id, row_number() OVER (ORDER BY p.id) - 1 AS place, count(*) OVER () AS many FROM forebay.process p
-             WHERE p.dispatching AND p.has_room AND p.ended_at IS NULL
-               AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
-        SELECT 'claim', o.shard, NULL::uuid, NULL::bigint
-          FROM forebay.shard_owner o CROSS JOIN with_room me
-         WHERE me.id = p_process AND o.shard % me.many = me.place
-           AND NOT EXISTS (SELECT 1 FROM with_room w WHERE w.id = o.owner);
+            SELECT process.id, row_number() OVER (ORDER BY process.id) - 1 AS place, count(*) OVER () AS many
+              FROM forebay.process
+             WHERE process.dispatching AND process.has_room AND process.ended_at IS NULL
+               AND process.seen_at > clock_timestamp() - make_interval(secs => p_lease_s))
+        SELECT 'claim', lease.shard, NULL::uuid, NULL::bigint
+          FROM forebay.shard_owner lease CROSS JOIN with_room me
+         WHERE me.id = p_process AND lease.shard % me.many = me.place
+           AND NOT EXISTS (SELECT 1 FROM with_room roomy WHERE roomy.id = lease.owner);
     END IF;
     RETURN QUERY
-    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(p.waiting_runs), 0)::bigint FROM forebay.process p
-     WHERE p.ended_at IS NULL AND p.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
+    SELECT 'waiting', NULL::smallint, NULL::uuid, coalesce(sum(process.waiting_runs), 0)::bigint FROM forebay.process
+     WHERE process.ended_at IS NULL AND process.seen_at > clock_timestamp() - make_interval(secs => p_lease_s);
     RETURN QUERY
-    SELECT 'cancel', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
-     WHERE e.owner = p_process AND e.cancel_requested_at IS NOT NULL AND e.completed_at IS NULL LIMIT 1000;
+    SELECT 'cancel', NULL::smallint, execution.id, NULL::bigint FROM forebay.workflow_execution execution
+     WHERE execution.owner = p_process AND execution.cancel_requested_at IS NOT NULL AND execution.completed_at IS NULL
+     LIMIT 1000;
     RETURN QUERY
-    SELECT 'wake', NULL::smallint, e.id, NULL::bigint FROM forebay.workflow_execution e
-     WHERE e.owner = p_process AND e.wake_at <= clock_timestamp() AND e.cancel_requested_at IS NULL LIMIT 1000;
+    SELECT 'wake', NULL::smallint, execution.id, NULL::bigint FROM forebay.workflow_execution execution
+     WHERE execution.owner = p_process AND execution.wake_at <= clock_timestamp()
+       AND execution.cancel_requested_at IS NULL
+     LIMIT 1000;
     RETURN QUERY
-    SELECT 'dead', NULL::smallint, p.id, NULL::bigint FROM forebay.process p
-     WHERE p.id <> p_process AND (p.ended_at > clock_timestamp() - interval '1 minute'
-           OR (p.ended_at IS NULL AND p.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
+    SELECT 'dead', NULL::smallint, process.id, NULL::bigint FROM forebay.process
+     WHERE process.id <> p_process AND (process.ended_at > clock_timestamp() - interval '1 minute'
+           OR (process.ended_at IS NULL
+               AND process.seen_at < clock_timestamp() - make_interval(secs => p_dead_after_s)))
      LIMIT 100;
 END $$;
 
@@ -2134,14 +2416,16 @@ DECLARE
 BEGIN
     IF stands = 'held' THEN
         IF p_workflow_id IS NOT NULL OR p_run_id IS NOT NULL THEN
-            UPDATE public.workflow_queue_projection p
-               SET workflow_id = coalesce(p_workflow_id, p.workflow_id), workflow_run_id = coalesce(p_run_id, p.workflow_run_id)
-             WHERE p.id = p_id AND p.status = 'processing';
+            UPDATE public.workflow_queue_projection projection
+               SET workflow_id = coalesce(p_workflow_id, projection.workflow_id),
+                   workflow_run_id = coalesce(p_run_id, projection.workflow_run_id)
+             WHERE projection.id = p_id AND projection.status = 'processing';
         END IF;
         RETURN QUERY
-        UPDATE forebay.workflow_queue_job j
-           SET lease_until = clock_timestamp() + make_interval(secs => coalesce(p_lease_s, j.claim_lease_s, j.lease_s))
-         WHERE j.id = p_id AND j.held = 'api' AND j.claim_id = p_claim RETURNING 'held', j.lease_until;
+        UPDATE forebay.workflow_queue_job job
+           SET lease_until = clock_timestamp()
+                 + make_interval(secs => coalesce(p_lease_s, job.claim_lease_s, job.lease_s))
+         WHERE job.id = p_id AND job.held = 'api' AND job.claim_id = p_claim RETURNING 'held', job.lease_until;
         RETURN;
     END IF;
     RETURN QUERY SELECT stands, NULL::timestamptz;
@@ -2150,21 +2434,29 @@ END $$;
 CREATE FUNCTION forebay_r1.is_unknown(p_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node node WHERE node.execution_id = p_id AND node.status = 'UNKNOWN')
+    SELECT EXISTS (SELECT 1
+                     FROM forebay.workflow_execution_node node
+                    WHERE node.execution_id = p_id AND node.status = 'UNKNOWN')
 $$;
 
 CREATE FUNCTION forebay_r1.job_standing(p_id uuid, p_workspace uuid, p_claim uuid) RETURNS text
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    t record;
+    v_job record;
 BEGIN
-    SELECT p.status, j.claim_id, j.held INTO t FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
-     WHERE p.id = p_id AND (p_workspace IS NULL OR j.workspace_id = p_workspace) FOR UPDATE OF p, j;
+    SELECT projection.status, job.claim_id, job.held
+      INTO v_job
+      FROM public.workflow_queue_projection projection
+      JOIN forebay.workflow_queue_job job ON job.id = projection.id
+     WHERE projection.id = p_id AND (p_workspace IS NULL OR job.workspace_id = p_workspace)
+     FOR UPDATE OF projection, job;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    RETURN CASE WHEN t.claim_id IS DISTINCT FROM p_claim OR t.held = 'ours' THEN 'lost' WHEN t.status = 'processing' THEN 'held' ELSE t.status END;
+    RETURN CASE WHEN v_job.claim_id IS DISTINCT FROM p_claim OR v_job.held = 'ours' THEN 'lost'
+                WHEN v_job.status = 'processing' THEN 'held'
+                ELSE v_job.status END;
 END $$;
 
 CREATE FUNCTION forebay_r1.list_executions(p_workspace uuid, p_definitions uuid[], p_statuses text[], p_from timestamp with time zone, p_before timestamp with time zone, p_before_id uuid, p_limit bigint, p_ids uuid[]) RETURNS TABLE(id uuid, workspace_id uuid, workflow_definition_id uuid, version_id uuid, status text, error jsonb, priority smallint, concurrency_key text, created_at timestamp with time zone, started_at timestamp with time zone, completed_at timestamp with time zone, duration_ms bigint, cancel_requested_at timestamp with time zone, version_number integer, definition_name text)
@@ -2172,50 +2464,55 @@ CREATE FUNCTION forebay_r1.list_executions(p_workspace uuid, p_definitions uuid[
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    SELECT e.id, e.workspace_id, e.workflow_definition_id, e.version_id, e.status, e.error, e.priority, e.concurrency_key,
-           e.created_at, e.started_at, e.completed_at, e.duration_ms, e.cancel_requested_at,
-           v.number AS version_number, d.name AS definition_name
+    SELECT execution.id, execution.workspace_id, execution.workflow_definition_id, execution.version_id,
+           execution.status, execution.error, execution.priority, execution.concurrency_key, execution.created_at,
+           execution.started_at, execution.completed_at, execution.duration_ms, execution.cancel_requested_at,
+           version.number AS version_number, definition.name AS definition_name
     FROM (
-        SELECT f.id, f.created_at FROM (
-            SELECT p.id, p.created_at
-            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM forebay.workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND e.depth < 1
-                  AND e.workspace_id = p_workspace AND e.status = s.status COLLATE "C"
-                  AND e.created_at >= coalesce(p_from, '-infinity')
-                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+        SELECT found.id, found.created_at FROM (
+            SELECT found.id, found.created_at
+            FROM unnest(p_statuses) AS asked(status) CROSS JOIN LATERAL (
+                SELECT execution.id, execution.created_at FROM forebay.workflow_execution execution
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND execution.depth < 1
+                  AND execution.workspace_id = p_workspace AND execution.status = asked.status COLLATE "C"
+                  AND execution.created_at >= coalesce(p_from, '-infinity')
+                  AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY execution.created_at DESC, execution.id DESC LIMIT p_limit) found
             UNION ALL
-            SELECT p.id, p.created_at
-            FROM unnest(p_definitions) AS w(definition) CROSS JOIN unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM forebay.workflow_execution e
-                WHERE p_ids IS NULL AND e.depth < 1
-                  AND e.workflow_definition_id = w.definition AND e.status = s.status COLLATE "C"
-                  AND e.workspace_id = coalesce(p_workspace, e.workspace_id)
-                  AND e.created_at >= coalesce(p_from, '-infinity')
-                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            SELECT found.id, found.created_at
+            FROM unnest(p_definitions) AS wanted(definition)
+            CROSS JOIN unnest(p_statuses) AS asked(status)
+            CROSS JOIN LATERAL (
+                SELECT execution.id, execution.created_at FROM forebay.workflow_execution execution
+                WHERE p_ids IS NULL AND execution.depth < 1
+                  AND execution.workflow_definition_id = wanted.definition
+                  AND execution.status = asked.status COLLATE "C"
+                  AND execution.workspace_id = coalesce(p_workspace, execution.workspace_id)
+                  AND execution.created_at >= coalesce(p_from, '-infinity')
+                  AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY execution.created_at DESC, execution.id DESC LIMIT p_limit) found
             UNION ALL
-            SELECT p.id, p.created_at
-            FROM unnest(p_statuses) AS s(status) CROSS JOIN LATERAL (
-                SELECT e.id, e.created_at FROM forebay.workflow_execution e
-                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND e.depth < 1
-                  AND e.status = s.status COLLATE "C"
-                  AND e.created_at >= coalesce(p_from, '-infinity')
-                  AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)
-                ORDER BY e.created_at DESC, e.id DESC LIMIT p_limit) p
+            SELECT found.id, found.created_at
+            FROM unnest(p_statuses) AS asked(status) CROSS JOIN LATERAL (
+                SELECT execution.id, execution.created_at FROM forebay.workflow_execution execution
+                WHERE p_ids IS NULL AND p_definitions IS NULL AND p_workspace IS NULL AND execution.depth < 1
+                  AND execution.status = asked.status COLLATE "C"
+                  AND execution.created_at >= coalesce(p_from, '-infinity')
+                  AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)
+                ORDER BY execution.created_at DESC, execution.id DESC LIMIT p_limit) found
             UNION ALL
-            SELECT e.id, e.created_at
-            FROM forebay.workflow_execution e
-            WHERE e.id = ANY (p_ids)
-              AND e.workspace_id = coalesce(p_workspace, e.workspace_id) AND e.status = ANY (p_statuses)
-              AND e.created_at >= coalesce(p_from, '-infinity')
-              AND (e.created_at, e.id) < (coalesce(p_before, 'infinity'), p_before_id)) f
-        ORDER BY f.created_at DESC, f.id DESC LIMIT p_limit) p
-    JOIN forebay.workflow_execution e ON e.id = p.id
-    LEFT JOIN forebay.workflow_definition_version v ON v.id = e.version_id
-    LEFT JOIN forebay.workflow_definition d ON d.id = e.workflow_definition_id
-    ORDER BY p.created_at DESC, p.id DESC
+            SELECT execution.id, execution.created_at
+            FROM forebay.workflow_execution execution
+            WHERE execution.id = ANY (p_ids)
+              AND execution.workspace_id = coalesce(p_workspace, execution.workspace_id)
+              AND execution.status = ANY (p_statuses)
+              AND execution.created_at >= coalesce(p_from, '-infinity')
+              AND (execution.created_at, execution.id) < (coalesce(p_before, 'infinity'), p_before_id)) found
+        ORDER BY found.created_at DESC, found.id DESC LIMIT p_limit) page
+    JOIN forebay.workflow_execution execution ON execution.id = page.id
+    LEFT JOIN forebay.workflow_definition_version version ON version.id = execution.version_id
+    LEFT JOIN forebay.workflow_definition definition ON definition.id = execution.workflow_definition_id
+    ORDER BY page.created_at DESC, page.id DESC
 $$;
 
 CREATE FUNCTION forebay_r1.lock_tree(p_execution uuid) RETURNS boolean
@@ -2224,9 +2521,14 @@ CREATE FUNCTION forebay_r1.lock_tree(p_execution uuid) RETURNS boolean
     SET enable_seqscan TO 'off'
     AS $$
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = (SELECT t.root FROM forebay.workflow_execution t WHERE t.id = p_execution) FOR UPDATE;
-    PERFORM 1 FROM forebay.workflow_execution e WHERE e.id = p_execution FOR UPDATE;
-    RETURN (SELECT e.completed_at IS NULL FROM forebay.workflow_execution e WHERE e.id = p_execution);
+    PERFORM 1
+      FROM forebay.workflow_execution root
+     WHERE root.id = (SELECT execution.root FROM forebay.workflow_execution execution WHERE execution.id = p_execution)
+     FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution execution WHERE execution.id = p_execution FOR UPDATE;
+    RETURN (SELECT execution.completed_at IS NULL
+              FROM forebay.workflow_execution execution
+             WHERE execution.id = p_execution);
 END $$;
 
 CREATE FUNCTION forebay_r1.look_again(p_limit integer) RETURNS bigint
@@ -2236,26 +2538,26 @@ CREATE FUNCTION forebay_r1.look_again(p_limit integer) RETURNS bigint
     AS $$
 #variable_conflict use_column
 DECLARE
-    a forebay.workflow_execution_ask;
+    v_wait forebay.workflow_execution_ask;
     looked bigint := 0;
 BEGIN
-    FOR a IN
-        UPDATE forebay.workflow_execution_ask a SET look = false, look_xid = NULL
-         WHERE a.id = ANY (ARRAY(
-               SELECT a.id FROM forebay.workflow_execution_ask a
-                WHERE a.look AND a.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND a.status = 'OPEN'
-                ORDER BY a.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
-           AND a.status = 'OPEN'
-        RETURNING a.*
+    FOR v_wait IN
+        UPDATE forebay.workflow_execution_ask wait SET look = false, look_xid = NULL
+         WHERE wait.id = ANY (ARRAY(
+               SELECT wait.id FROM forebay.workflow_execution_ask wait
+                WHERE wait.look AND wait.look_xid <= pg_snapshot_xmin(pg_current_snapshot()) AND wait.status = 'OPEN'
+                ORDER BY wait.look_xid LIMIT p_limit FOR UPDATE SKIP LOCKED))
+           AND wait.status = 'OPEN'
+        RETURNING wait.*
     LOOP
-        PERFORM forebay_r1.note_wait(a);
+        PERFORM forebay_r1.note_wait(v_wait);
         looked := looked + 1;
     END LOOP;
-    UPDATE forebay.workflow_execution_ask a SET look_xid = pg_current_xact_id()
-     WHERE a.id = ANY (ARRAY(
-           SELECT a.id FROM forebay.workflow_execution_ask a
-            WHERE a.look AND a.look_xid IS NULL AND a.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
-       AND a.status = 'OPEN';
+    UPDATE forebay.workflow_execution_ask wait SET look_xid = pg_current_xact_id()
+     WHERE wait.id = ANY (ARRAY(
+           SELECT wait.id FROM forebay.workflow_execution_ask wait
+            WHERE wait.look AND wait.look_xid IS NULL AND wait.status = 'OPEN' LIMIT p_limit FOR UPDATE SKIP LOCKED))
+       AND wait.status = 'OPEN';
     RETURN looked;
 END $$;
 
@@ -2266,53 +2568,63 @@ CREATE FUNCTION forebay_r1.make_child(p_holder uuid, p_owner uuid, p_epoch bigin
     AS $$
 #variable_conflict use_column
 DECLARE
-    r record;
-    p record;
-    c record;
+    v_root record;
+    v_parent record;
+    v_child record;
     v_now timestamptz;
     v_made boolean := false;
 BEGIN
-    SELECT e.id, e.descendants INTO r FROM forebay.workflow_execution e
-     WHERE e.id = (SELECT x.root FROM forebay.workflow_execution x WHERE x.id = p_parent) FOR UPDATE;
-    SELECT e.* INTO p FROM forebay.workflow_execution e WHERE e.id = p_parent AND e.status = 'RUNNING' FOR UPDATE;
-    IF p.id IS NULL OR NOT p_holder IN (p.id, r.id) OR NOT EXISTS (
-        SELECT 1 FROM forebay.workflow_execution e
-         WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING') THEN
+    SELECT root.id, root.descendants INTO v_root FROM forebay.workflow_execution root
+     WHERE root.id = (SELECT parent.root FROM forebay.workflow_execution parent WHERE parent.id = p_parent) FOR UPDATE;
+    SELECT parent.*
+      INTO v_parent
+      FROM forebay.workflow_execution parent
+     WHERE parent.id = p_parent AND parent.status = 'RUNNING'
+     FOR UPDATE;
+    IF v_parent.id IS NULL OR NOT p_holder IN (v_parent.id, v_root.id) OR NOT EXISTS (
+        SELECT 1 FROM forebay.workflow_execution holder
+         WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
+           AND holder.status = 'RUNNING') THEN
         RETURN QUERY SELECT 'lost', false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
             NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
         RETURN;
     END IF;
 
-    SELECT e.* INTO c FROM forebay.workflow_execution e
-     WHERE e.parent = p_parent AND e.parent_node = p_node AND e.parent_iteration = p_iteration AND e.parent_attempt = p_attempt;
-    IF c.id IS NULL THEN
-        IF p_definition IS NULL OR p.depth >= p_max_depth OR r.descendants >= p_max_descendants THEN
-            RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing' WHEN p.depth >= p_max_depth THEN 'deep' ELSE 'many' END,
+    SELECT child.* INTO v_child FROM forebay.workflow_execution child
+     WHERE child.parent = p_parent AND child.parent_node = p_node AND child.parent_iteration = p_iteration
+       AND child.parent_attempt = p_attempt;
+    IF v_child.id IS NULL THEN
+        IF p_definition IS NULL OR v_parent.depth >= p_max_depth OR v_root.descendants >= p_max_descendants THEN
+            RETURN QUERY SELECT CASE WHEN p_definition IS NULL THEN 'missing'
+                                     WHEN v_parent.depth >= p_max_depth THEN 'deep'
+                                     ELSE 'many' END,
                 false, NULL::uuid, NULL::uuid, NULL::uuid, NULL::uuid, NULL::jsonb, NULL::jsonb,
                 NULL::timestamptz, NULL::bigint, false, NULL::text, false, NULL::text, NULL::jsonb, NULL::jsonb, false;
             RETURN;
         END IF;
         v_now := clock_timestamp();
         v_made := true;
-        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine, trigger, input,
-            priority, timeout_ms, created_at, started_at, deadline_at, parent, root, parent_node, parent_iteration, parent_attempt,
-            depth, trace_context)
-        SELECT p_id, p.workspace_id, p_definition, p_version, CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics,
-               CASE WHEN p_begins THEN p_engine END, p_trigger, p_input, p.priority, p_timeout_ms, v_now,
-               CASE WHEN p_begins THEN v_now END,
-               least(p.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
-               p.id, r.id, p_node, p_iteration, p_attempt, p.depth + 1, p_trace;
-        UPDATE forebay.workflow_execution e SET descendants = e.descendants + 1 WHERE e.id = r.id;
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics,
+            engine, trigger, input, priority, timeout_ms, created_at, started_at, deadline_at, parent, root,
+            parent_node, parent_iteration, parent_attempt, depth, trace_context)
+        SELECT p_id, v_parent.workspace_id, p_definition, p_version,
+               CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END, p_semantics, CASE WHEN p_begins THEN p_engine END,
+               p_trigger, p_input, v_parent.priority, p_timeout_ms, v_now, CASE WHEN p_begins THEN v_now END,
+               least(v_parent.deadline_at, v_now + make_interval(secs => p_timeout_ms / 1000.0)),
+               v_parent.id, v_root.id, p_node, p_iteration, p_attempt, v_parent.depth + 1, p_trace;
+        UPDATE forebay.workflow_execution root SET descendants = root.descendants + 1 WHERE root.id = v_root.id;
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[p.workspace_id], CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
-        SELECT e.* INTO c FROM forebay.workflow_execution e WHERE e.id = p_id;
+        VALUES ('execution', 'INSERT', ARRAY[p_id], ARRAY[v_parent.workspace_id],
+                CASE WHEN p_begins THEN 'RUNNING' ELSE 'PENDING' END);
+        SELECT child.* INTO v_child FROM forebay.workflow_execution child WHERE child.id = p_id;
     END IF;
     RETURN QUERY
-    SELECT CASE WHEN c.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, c.id, c.workspace_id,
-           c.workflow_definition_id, c.version_id, c.input, c.trigger, c.created_at,
-           (extract(epoch FROM c.deadline_at - clock_timestamp()) * 1000)::bigint, c.deadline_at >= p.deadline_at, c.trace_context,
-           c.cancel_requested_at IS NOT NULL, c.status, c.output, c.error,
-           c.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay_r1.is_unknown(c.id);
+    SELECT CASE WHEN v_child.status IN ('PENDING', 'RUNNING') THEN 'running' ELSE 'ended' END, v_made, v_child.id,
+           v_child.workspace_id, v_child.workflow_definition_id, v_child.version_id, v_child.input, v_child.trigger,
+           v_child.created_at, (extract(epoch FROM v_child.deadline_at - clock_timestamp()) * 1000)::bigint,
+           v_child.deadline_at >= v_parent.deadline_at, v_child.trace_context, v_child.cancel_requested_at IS NOT NULL,
+           v_child.status, v_child.output, v_child.error,
+           v_child.status IN ('FAILED', 'CANCELED', 'TIMED_OUT') AND forebay_r1.is_unknown(v_child.id);
 END $$;
 
 CREATE FUNCTION forebay_r1.next_to_judge(p_after uuid) RETURNS uuid
@@ -2327,17 +2639,22 @@ DECLARE
     v_first bigint;
 BEGIN
     FOR step IN 1..1000 LOOP
-        v_place := (SELECT c.workspace_id FROM forebay.workflow_execution_candidate c
-                     WHERE c.workspace_id > v_place ORDER BY c.workspace_id LIMIT 1);
+        v_place := (SELECT candidate.workspace_id FROM forebay.workflow_execution_candidate candidate
+                     WHERE candidate.workspace_id > v_place ORDER BY candidate.workspace_id LIMIT 1);
         IF v_place IS NULL THEN
             EXIT WHEN v_round = 2;
             v_place := v_nil;
             v_round := 2;
             CONTINUE;
         END IF;
-        v_first := (SELECT c.id FROM forebay.workflow_execution_candidate c WHERE c.workspace_id = v_place ORDER BY c.id LIMIT 1);
-        PERFORM 1 FROM forebay.workflow_execution_candidate c
-          WHERE c.id = v_first AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+        v_first := (SELECT candidate.id
+                      FROM forebay.workflow_execution_candidate candidate
+                     WHERE candidate.workspace_id = v_place
+                     ORDER BY candidate.id
+                     LIMIT 1);
+        PERFORM 1 FROM forebay.workflow_execution_candidate candidate
+          WHERE candidate.id = v_first AND (candidate.taken_until IS NULL OR candidate.taken_until <= clock_timestamp())
+          FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             RETURN v_place;
         END IF;
@@ -2410,7 +2727,8 @@ CREATE FUNCTION forebay_r1.note_wait(p_ask forebay.workflow_execution_ask) RETUR
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    INSERT INTO forebay.workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at, after_sequence)
+    INSERT INTO forebay.workflow_execution_candidate (workspace_id, execution_id, node, iteration, after_at,
+                                                      after_sequence)
     VALUES (p_ask.workspace_id, p_ask.execution_id, p_ask.node, p_ask.iteration, p_ask.events_from, 0);
     PERFORM forebay.notify_change();
 END $$;
@@ -2431,64 +2749,78 @@ CREATE FUNCTION forebay_r1.open_wait(p_holder uuid, p_owner uuid, p_epoch bigint
     AS $$
 #variable_conflict use_column
 DECLARE
-    a forebay.workflow_execution_ask;
+    v_wait forebay.workflow_execution_ask;
     opened boolean := false;
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e
-     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution holder
+     WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
+       AND holder.status = 'RUNNING'
+     FOR UPDATE;
     IF FOUND AND p_execution <> p_holder THEN
-        PERFORM 1 FROM forebay.workflow_execution e
-         WHERE e.id = p_execution AND e.root = p_holder AND e.status = 'RUNNING' FOR UPDATE;
+        PERFORM 1 FROM forebay.workflow_execution execution
+         WHERE execution.id = p_execution AND execution.root = p_holder AND execution.status = 'RUNNING' FOR UPDATE;
     END IF;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+        RETURN QUERY SELECT false, NULL::text, 0, NULL::float8, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text,
+                            NULL::timestamptz;
         RETURN;
     END IF;
-    INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt, status, event_type,
-        match, events_from, look, queue, lease_s, input, opened_at, expires_at)
-    SELECT p_execution, p_node, p_iteration, forebay.new_id(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN', p_event,
-           p_match, CASE WHEN p_event IS NOT NULL THEN e.created_at END, p_event IS NOT NULL, p_queue, p_lease_s, p_input,
-           clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
-      FROM forebay.workflow_execution e WHERE e.id = p_execution
+    INSERT INTO forebay.workflow_execution_ask (execution_id, node, iteration, id, workspace_id, holder, kind, attempt,
+        status, event_type, match, events_from, look, queue, lease_s, input, opened_at, expires_at)
+    SELECT p_execution, p_node, p_iteration, forebay.new_id(), p_workspace, p_holder, p_kind, p_attempt, 'OPEN',
+           p_event, p_match, CASE WHEN p_event IS NOT NULL THEN execution.created_at END, p_event IS NOT NULL, p_queue,
+           p_lease_s, p_input, clock_timestamp(), clock_timestamp() + make_interval(secs => p_expires_s)
+      FROM forebay.workflow_execution execution WHERE execution.id = p_execution
     ON CONFLICT DO NOTHING;
     opened := FOUND;
-    SELECT * INTO a FROM forebay.workflow_execution_ask a
-     WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration FOR UPDATE;
-    IF a.attempt = 0 AND a.status = 'ANSWERED' THEN
-        UPDATE forebay.workflow_execution_ask a
-           SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input, opened_at = clock_timestamp()
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status = 'ANSWERED'
-        RETURNING * INTO a;
-    ELSIF a.attempt < p_attempt AND a.status <> 'CLOSED' THEN
+    SELECT * INTO v_wait FROM forebay.workflow_execution_ask wait
+     WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration FOR UPDATE;
+    IF v_wait.attempt = 0 AND v_wait.status = 'ANSWERED' THEN
+        UPDATE forebay.workflow_execution_ask wait
+           SET status = 'TAKEN', seen_at = clock_timestamp(), holder = p_holder, attempt = p_attempt, input = p_input,
+               opened_at = clock_timestamp()
+         WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
+           AND wait.status = 'ANSWERED'
+        RETURNING * INTO v_wait;
+    ELSIF v_wait.attempt < p_attempt AND v_wait.status <> 'CLOSED' THEN
         opened := true;
-        UPDATE forebay.workflow_execution_ask a
+        UPDATE forebay.workflow_execution_ask wait
            SET status = 'OPEN', holder = p_holder, attempt = p_attempt, event_type = p_event, match = p_match,
-               events_from = CASE WHEN p_event IS NOT NULL THEN (SELECT e.created_at FROM forebay.workflow_execution e WHERE e.id = p_execution) END,
+               events_from = CASE WHEN p_event IS NOT NULL
+                                  THEN (SELECT execution.created_at
+                                          FROM forebay.workflow_execution execution
+                                         WHERE execution.id = p_execution) END,
                look = p_event IS NOT NULL, look_xid = NULL, queue = p_queue, lease_s = p_lease_s, input = p_input,
                opened_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => p_expires_s),
-               ended_claim = CASE WHEN a.outcome IS NOT NULL THEN a.claim_id END, claim_id = NULL, worker = NULL, claim_lease_s = NULL, lease_until = NULL,
-               progress = NULL, deliveries = 0, lost = 0, outcome = NULL, output = NULL, error = NULL, answered_by = NULL,
-               answered_at = NULL, seen_at = NULL
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.attempt < p_attempt
-           AND a.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
-        RETURNING * INTO a;
-    ELSIF a.attempt = p_attempt AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp() THEN
-        UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('OPEN', 'CLAIMED')
-        RETURNING * INTO a;
-    ELSIF a.attempt = p_attempt AND a.status IN ('ANSWERED', 'EXPIRED') AND a.seen_at IS NULL THEN
-        UPDATE forebay.workflow_execution_ask a
-           SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
-         WHERE a.execution_id = p_execution AND a.node = p_node AND a.iteration = p_iteration AND a.status IN ('ANSWERED', 'EXPIRED')
-        RETURNING * INTO a;
+               ended_claim = CASE WHEN wait.outcome IS NOT NULL THEN wait.claim_id END, claim_id = NULL, worker = NULL,
+               claim_lease_s = NULL, lease_until = NULL, progress = NULL, deliveries = 0, lost = 0, outcome = NULL,
+               output = NULL, error = NULL, answered_by = NULL, answered_at = NULL, seen_at = NULL
+         WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
+           AND wait.attempt < p_attempt
+           AND wait.status IN ('OPEN', 'CLAIMED', 'ANSWERED', 'TAKEN', 'EXPIRED')
+        RETURNING * INTO v_wait;
+    ELSIF v_wait.attempt = p_attempt AND v_wait.status IN ('OPEN', 'CLAIMED')
+          AND v_wait.expires_at <= clock_timestamp() THEN
+        UPDATE forebay.workflow_execution_ask wait
+           SET status = 'EXPIRED', lease_until = NULL, look = false, seen_at = clock_timestamp()
+         WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
+           AND wait.status IN ('OPEN', 'CLAIMED')
+        RETURNING * INTO v_wait;
+    ELSIF v_wait.attempt = p_attempt AND v_wait.status IN ('ANSWERED', 'EXPIRED') AND v_wait.seen_at IS NULL THEN
+        UPDATE forebay.workflow_execution_ask wait
+           SET status = CASE wait.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE wait.status END, seen_at = clock_timestamp()
+         WHERE wait.execution_id = p_execution AND wait.node = p_node AND wait.iteration = p_iteration
+           AND wait.status IN ('ANSWERED', 'EXPIRED')
+        RETURNING * INTO v_wait;
     END IF;
-    IF opened AND a.event_type IS NOT NULL THEN
-        PERFORM forebay_r1.note_wait(a);
-    ELSIF opened AND a.kind = 'TASK' THEN
+    IF opened AND v_wait.event_type IS NOT NULL THEN
+        PERFORM forebay_r1.note_wait(v_wait);
+    ELSIF opened AND v_wait.kind = 'TASK' THEN
         PERFORM forebay.notify_change();
     END IF;
-    RETURN QUERY SELECT true, a.status, a.attempt, extract(epoch FROM a.expires_at - clock_timestamp())::float8, a.outcome, a.output,
-                        a.error, a.answered_by, a.answered_at;
+    RETURN QUERY SELECT true, v_wait.status, v_wait.attempt,
+                        extract(epoch FROM v_wait.expires_at - clock_timestamp())::float8, v_wait.outcome,
+                        v_wait.output, v_wait.error, v_wait.answered_by, v_wait.answered_at;
 END $$;
 
 CREATE FUNCTION forebay_r1.pending_jobs_of_types(p_workspace uuid, p_types text[], p_limit integer) RETURNS SETOF uuid
@@ -2500,19 +2832,24 @@ CREATE FUNCTION forebay_r1.pending_jobs_of_types(p_workspace uuid, p_types text[
 BEGIN
     IF p_workspace IS NULL THEN
         RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(NULL, p_types, 1000) AS asked(type)) asked
-         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
-                              WHERE j.pending_since IS NOT NULL
-                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
-                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
+        SELECT pending.id
+          FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(NULL, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT job.id, job.pending_since FROM forebay.workflow_queue_job job
+                              WHERE job.pending_since IS NOT NULL
+                                AND job.event_type >= asked.type COLLATE "C"
+                                AND job.event_type <= asked.type COLLATE "C"
+                              ORDER BY job.event_type, job.pending_since, job.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     ELSE
         RETURN QUERY
-        SELECT pending.id FROM (SELECT DISTINCT asked.type FROM forebay_r1.pending_types(p_workspace, p_types, 1000) AS asked(type)) asked
-         CROSS JOIN LATERAL (SELECT j.id, j.pending_since FROM forebay.workflow_queue_job j
-                              WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace
-                                AND j.event_type >= asked.type COLLATE "C" AND j.event_type <= asked.type COLLATE "C"
-                              ORDER BY j.event_type, j.pending_since, j.id LIMIT p_limit) pending
+        SELECT pending.id
+          FROM (SELECT DISTINCT asked.type
+                  FROM forebay_r1.pending_types(p_workspace, p_types, 1000) AS asked(type)) asked
+         CROSS JOIN LATERAL (SELECT job.id, job.pending_since FROM forebay.workflow_queue_job job
+                              WHERE job.pending_since IS NOT NULL AND job.workspace_id = p_workspace
+                                AND job.event_type >= asked.type COLLATE "C"
+                                AND job.event_type <= asked.type COLLATE "C"
+                              ORDER BY job.event_type, job.pending_since, job.id LIMIT p_limit) pending
          ORDER BY pending.pending_since, pending.id LIMIT p_limit;
     END IF;
 END $$;
@@ -2537,12 +2874,15 @@ BEGIN
         v_type := v_prefix;
         FOR step IN 1..p_most LOOP
             IF p_workspace IS NULL THEN
-                v_type := (SELECT j.event_type FROM forebay.workflow_queue_job j
-                            WHERE j.pending_since IS NOT NULL AND j.event_type > v_type ORDER BY j.event_type LIMIT 1);
+                v_type := (SELECT job.event_type FROM forebay.workflow_queue_job job
+                            WHERE job.pending_since IS NOT NULL AND job.event_type > v_type
+                            ORDER BY job.event_type
+                            LIMIT 1);
             ELSE
-                v_type := (SELECT j.event_type FROM forebay.workflow_queue_job j
-                            WHERE j.pending_since IS NOT NULL AND j.workspace_id = p_workspace AND j.event_type > v_type
-                            ORDER BY j.event_type LIMIT 1);
+                v_type := (SELECT job.event_type FROM forebay.workflow_queue_job job
+                            WHERE job.pending_since IS NOT NULL AND job.workspace_id = p_workspace
+                              AND job.event_type > v_type
+                            ORDER BY job.event_type LIMIT 1);
             END IF;
             EXIT WHEN v_type IS NULL OR NOT starts_with(v_type, v_prefix);
             RETURN NEXT v_type;
@@ -2559,14 +2899,19 @@ DECLARE
     done int;
 BEGIN
     WITH gone AS MATERIALIZED (
-        SELECT w.id FROM forebay_r1.bindings_of_pending_jobs() AS w(id) WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding b WHERE b.id = w.id)),
-    t AS MATERIALIZED (
-        SELECT j.id FROM gone
-         CROSS JOIN LATERAL (SELECT j.id FROM forebay.workflow_queue_job j
-                              WHERE j.binding_id = gone.id AND j.pending_since IS NOT NULL AND j.due_at IS NOT NULL
-                              LIMIT p_limit FOR UPDATE SKIP LOCKED) j
+        SELECT pending.id
+          FROM forebay_r1.bindings_of_pending_jobs() AS pending(id)
+         WHERE NOT EXISTS (SELECT 1 FROM forebay.event_binding binding WHERE binding.id = pending.id)),
+    unbound AS MATERIALIZED (
+        SELECT job.id FROM gone
+         CROSS JOIN LATERAL (SELECT job.id FROM forebay.workflow_queue_job job
+                              WHERE job.binding_id = gone.id AND job.pending_since IS NOT NULL
+                                AND job.due_at IS NOT NULL
+                              LIMIT p_limit FOR UPDATE SKIP LOCKED) job
          LIMIT p_limit)
-    UPDATE forebay.workflow_queue_job j SET due_at = NULL WHERE j.id = ANY (ARRAY(SELECT t.id FROM t)) AND j.due_at IS NOT NULL;
+    UPDATE forebay.workflow_queue_job job
+       SET due_at = NULL
+     WHERE job.id = ANY (ARRAY(SELECT unbound.id FROM unbound)) AND job.due_at IS NOT NULL;
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $$;
@@ -2606,22 +2951,36 @@ DECLARE
 BEGIN
     LOCK TABLE public.workflow_queue_projection IN SHARE ROW EXCLUSIVE MODE;
     PERFORM set_config('forebay.projection', 'rebuild', true);
-    SELECT coalesce(array_agg(d.id), '{}') AS ids, coalesce(array_agg(d.how), '{}') AS hows INTO found FROM forebay_r1.differing_jobs() d;
-    DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (found.ids);
-    INSERT INTO public.workflow_queue_projection SELECT f.* FROM forebay_r1.folded_jobs() f WHERE f.id = ANY (found.ids);
-    DELETE FROM forebay.workflow_queue_job j WHERE j.id = ANY (found.ids) AND NOT EXISTS (SELECT 1 FROM public.workflow_queue_projection p WHERE p.id = j.id);
+    SELECT coalesce(array_agg(differing.id), '{}') AS ids, coalesce(array_agg(differing.how), '{}') AS hows
+      INTO found
+      FROM forebay_r1.differing_jobs() differing;
+    DELETE FROM public.workflow_queue_projection projection WHERE projection.id = ANY (found.ids);
+    INSERT INTO public.workflow_queue_projection
+    SELECT folded.* FROM forebay_r1.folded_jobs() folded WHERE folded.id = ANY (found.ids);
+    DELETE FROM forebay.workflow_queue_job job
+     WHERE job.id = ANY (found.ids)
+       AND NOT EXISTS (SELECT 1 FROM public.workflow_queue_projection projection WHERE projection.id = job.id);
     -- What is ours beside a row that was lost with it: its facts, and a claim that is anybody's.
-    INSERT INTO forebay.workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version, pending_since, held, lease_until, retry_from)
-    SELECT p.id, p.event_type, p.event_id, e.workspace_id, z.workspace_id, z.stream_version, CASE WHEN p.status = 'pending' THEN p.updated_at END,
-           CASE WHEN p.status = 'processing' THEN 'sql' END,
-           CASE WHEN p.status = 'processing' THEN greatest(p.claimed_at, p.updated_at) + interval '900 seconds' END,
-           CASE WHEN p.status = 'failed' AND p.retry_count < forebay.max_job_failures() THEN p.failed_at END
-      FROM public.workflow_queue_projection p
-     CROSS JOIN LATERAL (SELECT f.workspace_id, f.stream_version, f.event_metadata FROM public.domain_events f
-                          WHERE f.stream_id = p.id AND f.stream_type = 'workflow_queue' ORDER BY f.stream_version DESC LIMIT 1) z
-      LEFT JOIN LATERAL forebay.event_of(p.event_id, coalesce((z.event_metadata ->> 'event_workspace_id')::uuid, z.workspace_id),
-           p.stream_id, p.stream_type, p.event_type) e ON true
-     WHERE p.id = ANY (found.ids)
+    INSERT INTO forebay.workflow_queue_job (id, event_type, event_id, event_workspace_id, workspace_id, version,
+                                            pending_since, held, lease_until, retry_from)
+    SELECT projection.id, projection.event_type, projection.event_id, event.workspace_id, last.workspace_id,
+           last.stream_version, CASE WHEN projection.status = 'pending' THEN projection.updated_at END,
+           CASE WHEN projection.status = 'processing' THEN 'sql' END,
+           CASE WHEN projection.status = 'processing'
+                THEN greatest(projection.claimed_at, projection.updated_at)
+                     + make_interval(secs => forebay.usual_job_lease_s()) END,
+           CASE WHEN projection.status = 'failed' AND projection.retry_count < forebay.max_job_failures()
+                THEN projection.failed_at END
+      FROM public.workflow_queue_projection projection
+     CROSS JOIN LATERAL (SELECT fact.workspace_id, fact.stream_version, fact.event_metadata
+                           FROM public.domain_events fact
+                          WHERE fact.stream_id = projection.id AND fact.stream_type = 'workflow_queue'
+                          ORDER BY fact.stream_version DESC
+                          LIMIT 1) last
+      LEFT JOIN LATERAL forebay.event_of(projection.event_id,
+           coalesce((last.event_metadata ->> 'event_workspace_id')::uuid, last.workspace_id), projection.stream_id,
+           projection.stream_type, projection.event_type) event ON true
+     WHERE projection.id = ANY (found.ids)
     ON CONFLICT (id) DO NOTHING;
     PERFORM set_config('forebay.projection', '', true);
     RETURN QUERY SELECT * FROM unnest(found.ids, found.hows);
@@ -2633,24 +2992,34 @@ CREATE FUNCTION forebay_r1.reconcile_jobs(p_limit integer) RETURNS integer
     SET enable_bitmapscan TO 'off'
     AS $$
 DECLARE
-    t record;
+    v_job record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT j.id, j.claim_id, e.id AS execution, q.status AS ticket FROM forebay.workflow_queue_job j
-               JOIN public.workflow_queue_projection p ON p.id = j.id AND p.status = 'processing'
-               LEFT JOIN forebay.workflow_execution e ON e.id = j.claim_id
-               -- LIMIT 1: always a primary-key probe, never a scan.
-               LEFT JOIN LATERAL (SELECT q.status FROM forebay.execution_queue q WHERE q.id = j.claim_id LIMIT 1) q ON e.id IS NULL
-              WHERE j.held = 'ours' AND (e.completed_at IS NOT NULL OR e.id IS NULL AND coalesce(q.status IN ('PENDING', 'FAILED'), true))
-              ORDER BY j.id LIMIT p_limit FOR UPDATE OF p SKIP LOCKED
+    FOR v_job IN
+        SELECT job.id, job.claim_id, execution.id AS execution, item.status AS ticket
+          FROM forebay.workflow_queue_job job
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+               AND projection.status = 'processing'
+          LEFT JOIN forebay.workflow_execution execution ON execution.id = job.claim_id
+          -- LIMIT 1: always a primary-key probe, never a scan.
+          LEFT JOIN LATERAL (SELECT item.status
+                               FROM forebay.execution_queue item
+                              WHERE item.id = job.claim_id
+                              LIMIT 1) item ON execution.id IS NULL
+         WHERE job.held = 'ours'
+           AND (execution.completed_at IS NOT NULL
+                OR execution.id IS NULL AND coalesce(item.status IN ('PENDING', 'FAILED'), true))
+         ORDER BY job.id LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED
     LOOP
-        IF t.execution IS NOT NULL THEN
-            done := done + forebay_r1.end_jobs_of(ARRAY[t.execution]);
-        ELSIF t.ticket = 'FAILED' THEN
-            done := done + forebay_r1.fail_jobs_of_missing(ARRAY[t.claim_id]);
+        IF v_job.execution IS NOT NULL THEN
+            done := done + forebay_r1.end_jobs_of(ARRAY[v_job.execution]);
+        ELSIF v_job.ticket = 'FAILED' THEN
+            done := done + forebay_r1.fail_jobs_of_missing(ARRAY[v_job.claim_id]);
         ELSE
-            PERFORM set_config('forebay.claim', t.claim_id::text, true);
-            UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+            PERFORM set_config('forebay.claim', v_job.claim_id::text, true);
+            UPDATE public.workflow_queue_projection projection
+               SET status = 'pending'
+             WHERE projection.id = v_job.id AND projection.status = 'processing';
             PERFORM set_config('forebay.claim', '', true);
             done := done + 1;
         END IF;
@@ -2673,25 +3042,31 @@ DECLARE
 BEGIN
     -- The rows are changed below where they were found here, locked: a join by id may be planned the
     -- wrong way round while statistics say that the table is empty, and then reads all of it.
-    SELECT array_agg(coalesce(holder.last_seq, -1) ORDER BY run.ord), array_agg(coalesce(holder.ctid, '(0,0)') ORDER BY run.ord),
+    SELECT array_agg(coalesce(holder.last_seq, -1) ORDER BY run.ord),
+           array_agg(coalesce(holder.ctid, '(0,0)') ORDER BY run.ord),
            array_agg(coalesce(holder.workspace_id, '00000000-0000-0000-0000-000000000000') ORDER BY run.ord)
       INTO v_seqs, v_rows, v_workspaces
-      FROM (SELECT * FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS run(holder_id, epoch, ord) ORDER BY run.holder_id) run
+      FROM (SELECT *
+              FROM unnest(r_holders, r_epochs) WITH ORDINALITY AS run(holder_id, epoch, ord)
+             ORDER BY run.holder_id) run
       LEFT JOIN LATERAL (
            SELECT execution.ctid, execution.last_seq, execution.workspace_id FROM forebay.workflow_execution execution
             WHERE execution.id = run.holder_id AND execution.owner = p_process AND execution.owner_epoch = run.epoch
               AND execution.status = 'RUNNING'
               FOR UPDATE) holder ON true;
     IF r_ids <> r_holders THEN
-        SELECT array_agg(CASE WHEN run.id = run.holder_id THEN run.seq ELSE coalesce(child.last_seq, -1) END ORDER BY run.ord),
-               array_agg(CASE WHEN run.id = run.holder_id THEN run.place ELSE coalesce(child.ctid, '(0,0)') END ORDER BY run.ord)
+        SELECT array_agg(CASE WHEN run.id = run.holder_id THEN run.seq ELSE coalesce(child.last_seq, -1) END
+                         ORDER BY run.ord),
+               array_agg(CASE WHEN run.id = run.holder_id THEN run.place ELSE coalesce(child.ctid, '(0,0)') END
+                         ORDER BY run.ord)
           INTO v_seqs, v_rows
-          FROM (SELECT * FROM unnest(r_ids, r_holders, v_seqs, v_rows) WITH ORDINALITY AS run(id, holder_id, seq, place, ord)
+          FROM (SELECT *
+                  FROM unnest(r_ids, r_holders, v_seqs, v_rows) WITH ORDINALITY AS run(id, holder_id, seq, place, ord)
                  ORDER BY run.id) run
           LEFT JOIN LATERAL (
                SELECT execution.ctid, execution.last_seq FROM forebay.workflow_execution execution
-                WHERE execution.id = run.id AND run.id <> run.holder_id AND run.seq >= 0 AND execution.root = run.holder_id
-                  AND execution.status = 'RUNNING'
+                WHERE execution.id = run.id AND run.id <> run.holder_id AND run.seq >= 0
+                  AND execution.root = run.holder_id AND execution.status = 'RUNNING'
                   FOR UPDATE) child ON true;
     END IF;
 
@@ -2700,18 +3075,20 @@ BEGIN
                CASE WHEN fact.status = 'RETRYING' THEN jsonb_build_array(jsonb_build_object(
                     'attempt', fact.attempt - 1, 'at', clock_timestamp(), 'error', fact.error)) END AS failed_attempt,
                CASE WHEN fact.settles
-                    THEN v_seqs[fact.run] + row_number() OVER (PARTITION BY fact.run, fact.settles ORDER BY fact.ord) END AS seq
+                    THEN v_seqs[fact.run]
+                        + row_number() OVER (PARTITION BY fact.run, fact.settles ORDER BY fact.ord) END AS seq
           FROM (SELECT brought.*, brought.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN') AS settles
                   FROM unnest(f_runs, f_nodes, f_iterations, f_statuses, f_attempts, f_next_in_ms, f_labels, f_inputs,
                               f_outputs, f_errors, f_once)
-                       WITH ORDINALITY AS brought(run, node, iteration, status, attempt, next_in_ms, label, input, output, error, once, ord)
+                       WITH ORDINALITY AS brought(run, node, iteration, status, attempt, next_in_ms, label, input,
+                                                  output, error, once, ord)
                  WHERE v_seqs[brought.run] >= 0) fact),
     stored AS (
-        INSERT INTO forebay.workflow_execution_node AS known (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
-            next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
-        SELECT fact.execution_id, fact.node, fact.iteration, fact.workspace_id, fact.status, fact.attempt, fact.seq, fact.label,
-               clock_timestamp() + make_interval(secs => fact.next_in_ms / 1000.0), fact.input, fact.output, fact.error,
-               fact.failed_attempt,
+        INSERT INTO forebay.workflow_execution_node AS known (execution_id, node, iteration, workspace_id, status,
+            attempt, seq, label, next_at, input, output, error, earlier, started_at, completed_at, duration_ms, once)
+        SELECT fact.execution_id, fact.node, fact.iteration, fact.workspace_id, fact.status, fact.attempt, fact.seq,
+               fact.label, clock_timestamp() + make_interval(secs => fact.next_in_ms / 1000.0), fact.input, fact.output,
+               fact.error, fact.failed_attempt,
                CASE WHEN fact.status IN ('SKIPPED', 'CANCELED') THEN NULL ELSE clock_timestamp() END,
                CASE WHEN fact.seq IS NOT NULL THEN clock_timestamp() END,
                CASE WHEN fact.seq IS NOT NULL THEN 0 END, fact.once
@@ -2725,7 +3102,8 @@ BEGIN
                -- A loop that a rerun goes on with has a row before it begins.
                started_at = coalesce(known.started_at, excluded.started_at),
                earlier = CASE WHEN excluded.status = 'RETRYING' AND excluded.attempt > known.attempt
-                    THEN jsonb_path_query_array(coalesce(known.earlier, '[]') || excluded.earlier, '$[last - 9 to last]')
+                    THEN jsonb_path_query_array(coalesce(known.earlier, '[]') || excluded.earlier,
+                                                '$[last - 9 to last]')
                     ELSE coalesce(known.earlier, excluded.earlier) END,
                duration_ms = CASE WHEN excluded.completed_at IS NOT NULL
                     THEN (extract(epoch FROM clock_timestamp() - known.started_at) * 1000)::bigint END
@@ -2737,7 +3115,8 @@ BEGIN
         SELECT 'nodes', 'UPDATE', array_agg(moved.execution_id), array_agg(moved.workspace_id)
           FROM (SELECT DISTINCT stored.execution_id, stored.workspace_id FROM stored
                  WHERE cardinality(e_runs) < cardinality(r_ids)
-                   AND NOT stored.execution_id = ANY (ARRAY(SELECT r_ids[ending.run] FROM unnest(e_runs) AS ending(run)))) moved
+                   AND NOT stored.execution_id = ANY (ARRAY(SELECT r_ids[ending.run]
+                                                              FROM unnest(e_runs) AS ending(run)))) moved
         HAVING count(*) > 0)
     -- Only what was stored counts: a repeated or late fact is no progress. A run that ends is written
     -- once, below: its facts cannot be repeated, because it is over then.
@@ -2756,7 +3135,8 @@ BEGIN
                wake_at = least(execution.wake_at, execution.deadline_at, clock_timestamp() + make_interval(secs => (
                     SELECT min(run.park_ms) FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
                      WHERE run.id = execution.id AND v_seqs[run.ord] >= 0) / 1000.0))
-         WHERE execution.id = ANY (ARRAY(SELECT run.id FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
+         WHERE execution.id = ANY (ARRAY(SELECT run.id
+                                           FROM unnest(r_ids, r_park_ms) WITH ORDINALITY AS run(id, park_ms, ord)
                                           WHERE run.park_ms IS NOT NULL AND v_seqs[run.ord] >= 0));
     END IF;
 
@@ -2764,14 +3144,18 @@ BEGIN
         UPDATE forebay.workflow_execution execution
            SET status = ending.outcome, output = ending.output, error = ending.error, completed_at = clock_timestamp(),
                duration_ms = (extract(epoch FROM clock_timestamp() - execution.started_at) * 1000)::bigint,
-               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1, wake_at = NULL
-          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors) AS ending(run, settled, outcome, output, error)
+               last_seq = execution.last_seq + ending.settled, owner = NULL, owner_epoch = execution.owner_epoch + 1,
+               wake_at = NULL
+          FROM unnest(e_runs, e_settled, e_outcomes, e_outputs, e_errors)
+               AS ending(run, settled, outcome, output, error)
          WHERE execution.ctid = v_rows[ending.run] AND v_seqs[ending.run] >= 0 AND execution.status = 'RUNNING'
         RETURNING execution.id, execution.workspace_id, execution.status, execution.error, execution.trigger,
                   execution.parent IS NOT NULL OR execution.descendants > 0 AS of_tree),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
-        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status FROM ended GROUP BY ended.status)
+        SELECT 'execution', 'UPDATE', array_agg(ended.id), array_agg(ended.workspace_id), ended.status
+          FROM ended
+         GROUP BY ended.status)
     SELECT array_agg(ended.id) AS ids, array_agg(ended.status) AS outcomes, array_agg(ended.error) AS errors,
            array_agg(ended.id) FILTER (WHERE ended.trigger ->> 'type' = 'event') AS of_events,
            array_agg(ended.id) FILTER (WHERE ended.of_tree) AS of_trees
@@ -2782,7 +3166,8 @@ BEGIN
            SET tree_seq = root.tree_seq + (SELECT count(*) FROM unnest(f_runs, f_statuses) AS fact(run, status)
                 WHERE r_holders[fact.run] = root.id AND r_ids[fact.run] <> root.id AND v_seqs[fact.run] >= 0
                   AND fact.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN'))
-         WHERE root.id = ANY (ARRAY(SELECT DISTINCT r_holders[fact.run] FROM unnest(f_runs, f_statuses) AS fact(run, status)
+         WHERE root.id = ANY (ARRAY(
+               SELECT DISTINCT r_holders[fact.run] FROM unnest(f_runs, f_statuses) AS fact(run, status)
                 WHERE r_ids[fact.run] <> r_holders[fact.run] AND v_seqs[fact.run] >= 0
                   AND fact.status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELED', 'UNKNOWN')));
     END IF;
@@ -2790,13 +3175,17 @@ BEGIN
         RETURN QUERY SELECT run.ord, v_seqs[run.ord] >= 0, false, NULL::uuid, false
           FROM unnest(r_ids) WITH ORDINALITY AS run(id, ord);
     ELSE
-        IF EXISTS (SELECT 1 FROM forebay.webhook live WHERE live.workspace_id = ANY (v_workspaces) AND live.disabled_at IS NULL) THEN
+        IF EXISTS (SELECT 1
+                     FROM forebay.webhook live
+                    WHERE live.workspace_id = ANY (v_workspaces) AND live.disabled_at IS NULL) THEN
             PERFORM forebay_r1.add_deliveries(v_ended.ids);
         END IF;
         RETURN QUERY
-        SELECT run.ord, v_seqs[run.ord] >= 0, followed.execution IS NOT NULL, v_workspaces[run.ord], coalesce(followed.freed, false)
+        SELECT run.ord, v_seqs[run.ord] >= 0, followed.execution IS NOT NULL, v_workspaces[run.ord],
+               coalesce(followed.freed, false)
           FROM unnest(r_ids) WITH ORDINALITY AS run(id, ord)
-          LEFT JOIN forebay_r1.after_end(v_ended.ids, v_ended.outcomes, v_ended.errors, v_ended.of_events, v_ended.of_trees, false, p_actor)
+          LEFT JOIN forebay_r1.after_end(v_ended.ids, v_ended.outcomes, v_ended.errors, v_ended.of_events,
+                                         v_ended.of_trees, false, p_actor)
                  AS followed ON followed.execution = run.id AND v_seqs[run.ord] >= 0;
     END IF;
 END $_$;
@@ -2807,15 +3196,20 @@ CREATE FUNCTION forebay_r1.recover_jobs(p_limit integer) RETURNS integer
     SET enable_bitmapscan TO 'off'
     AS $$
 DECLARE
-    t record;
+    v_job record;
     done int := 0;
 BEGIN
-    FOR t IN SELECT p.id, j.claim_id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-              WHERE j.lease_until < clock_timestamp() AND p.status = 'processing'
-              ORDER BY j.lease_until LIMIT p_limit FOR UPDATE OF p, j SKIP LOCKED
+    FOR v_job IN
+        SELECT projection.id, job.claim_id
+          FROM forebay.workflow_queue_job job
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         WHERE job.lease_until < clock_timestamp() AND projection.status = 'processing'
+         ORDER BY job.lease_until LIMIT p_limit FOR UPDATE OF projection, job SKIP LOCKED
     LOOP
-        PERFORM set_config('forebay.claim', coalesce(t.claim_id::text, ''), true);
-        UPDATE public.workflow_queue_projection p SET status = 'pending' WHERE p.id = t.id AND p.status = 'processing';
+        PERFORM set_config('forebay.claim', coalesce(v_job.claim_id::text, ''), true);
+        UPDATE public.workflow_queue_projection projection
+           SET status = 'pending'
+         WHERE projection.id = v_job.id AND projection.status = 'processing';
         done := done + 1;
     END LOOP;
     PERFORM set_config('forebay.claim', '', true);
@@ -2829,15 +3223,18 @@ CREATE FUNCTION forebay_r1.report_node(p_execution uuid, p_owner uuid, p_epoch b
     AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e
-     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution execution
+     WHERE execution.id = p_execution AND execution.owner = p_owner AND execution.owner_epoch = p_epoch
+       AND execution.status = 'RUNNING'
+     FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, false;
         RETURN;
     END IF;
-    PERFORM 1 FROM forebay.workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration AND n.fence = p_fence
-       AND n.status IN ('PENDING', 'RUNNING', 'RETRYING');
+    PERFORM 1 FROM forebay.workflow_execution_node node
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration = p_iteration
+       AND node.fence = p_fence
+       AND node.status IN ('PENDING', 'RUNNING', 'RETRYING');
     IF NOT FOUND THEN
         RETURN QUERY SELECT true, false;
         RETURN;
@@ -2857,38 +3254,43 @@ CREATE FUNCTION forebay_r1.rerun(p_id uuid, p_workspace uuid, p_definition uuid,
     AS $$
 #variable_conflict use_column
 DECLARE
-    r record;
+    v_started record;
 BEGIN
-    SELECT * INTO r FROM forebay.enqueue_many(
-        ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority], ARRAY[NULL::timestamptz],
-        ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger], ARRAY[p_trace], ARRAY[p_version],
-        ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
-    IF r.outcome = 'accepted' THEN
-        WITH g AS (
+    SELECT * INTO v_started FROM forebay.enqueue_many(
+        ARRAY[p_id], ARRAY[p_workspace], ARRAY[p_definition], ARRAY[p_input], ARRAY[p_priority],
+        ARRAY[NULL::timestamptz], ARRAY[p_key], ARRAY[p_idempotency], ARRAY[p_fingerprint], ARRAY[p_trigger],
+        ARRAY[p_trace], ARRAY[p_version], ARRAY[p_of], p_actor, p_semantics, p_step_ms, p_max_backlog, true);
+    IF v_started.outcome = 'accepted' THEN
+        WITH loops AS (
             INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, input)
-            SELECT p_id, o.node, 0, o.workspace_id, 'PENDING', o.input
-              FROM forebay.workflow_execution_node o
-             WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.node = ANY (p_loops) AND o.iteration = 0
-               AND o.input IS NOT NULL
+            SELECT p_id, original.node, 0, original.workspace_id, 'PENDING', original.input
+              FROM forebay.workflow_execution_node original
+             WHERE original.execution_id = p_of AND original.workspace_id = p_workspace
+               AND original.node = ANY (p_loops) AND original.iteration = 0
+               AND original.input IS NOT NULL
             RETURNING node, coalesce(input ->> 'on_item_error', 'fail') <> 'fail' AS goes_on),
-        n AS (
-            INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq, label,
-                input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
-            SELECT p_id, o.node, o.iteration, o.workspace_id, CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN 'COMPLETED' ELSE o.status END, o.attempt,
-                   row_number() OVER (ORDER BY o.seq, o.node, o.iteration), o.label, o.input, o.output,
-                   CASE WHEN o.node = ANY (p_done) AND o.status = 'UNKNOWN' THEN NULL ELSE o.error END, o.earlier,
-                   o.started_at, o.completed_at, o.duration_ms, coalesce(o.kept_from, o.execution_id)
-              FROM forebay.workflow_execution_node o
-              LEFT JOIN g ON g.node = o.node
-             WHERE o.execution_id = p_of AND o.workspace_id = p_workspace AND o.seq IS NOT NULL
-               AND (o.node = ANY (p_kept) OR (g.node IS NOT NULL AND o.iteration > 0 AND (
-                    o.status IN ('COMPLETED', 'SKIPPED') OR (o.status = 'FAILED' AND g.goes_on)
-                    OR (o.status = 'UNKNOWN' AND o.node = ANY (p_done)))))
+        copied AS (
+            INSERT INTO forebay.workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt,
+                seq, label, input, output, error, earlier, started_at, completed_at, duration_ms, kept_from)
+            SELECT p_id, original.node, original.iteration, original.workspace_id,
+                   CASE WHEN original.node = ANY (p_done) AND original.status = 'UNKNOWN' THEN 'COMPLETED'
+                        ELSE original.status END, original.attempt,
+                   row_number() OVER (ORDER BY original.seq, original.node, original.iteration), original.label,
+                   original.input, original.output,
+                   CASE WHEN original.node = ANY (p_done) AND original.status = 'UNKNOWN' THEN NULL
+                        ELSE original.error END, original.earlier, original.started_at, original.completed_at,
+                   original.duration_ms, coalesce(original.kept_from, original.execution_id)
+              FROM forebay.workflow_execution_node original
+              LEFT JOIN loops ON loops.node = original.node
+             WHERE original.execution_id = p_of AND original.workspace_id = p_workspace AND original.seq IS NOT NULL
+               AND (original.node = ANY (p_kept) OR (loops.node IS NOT NULL AND original.iteration > 0 AND (
+                    original.status IN ('COMPLETED', 'SKIPPED') OR (original.status = 'FAILED' AND loops.goes_on)
+                    OR (original.status = 'UNKNOWN' AND original.node = ANY (p_done)))))
             RETURNING seq)
-        UPDATE forebay.workflow_execution e SET last_seq = (SELECT max(n.seq) FROM n)
-         WHERE e.id = p_id AND e.status = 'PENDING' AND EXISTS (SELECT 1 FROM n);
+        UPDATE forebay.workflow_execution execution SET last_seq = (SELECT max(copied.seq) FROM copied)
+         WHERE execution.id = p_id AND execution.status = 'PENDING' AND EXISTS (SELECT 1 FROM copied);
     END IF;
-    RETURN QUERY SELECT r.ord, r.outcome, r.execution, r.workspace, r.stage;
+    RETURN QUERY SELECT v_started.ord, v_started.outcome, v_started.execution, v_started.workspace, v_started.stage;
 END $$;
 
 CREATE FUNCTION forebay_r1.retire_executions(p_age_s double precision, p_keys_kept_s double precision, p_from uuid, p_scan integer, p_rows integer) RETURNS TABLE(next uuid, retired bigint)
@@ -2900,44 +3302,54 @@ CREATE FUNCTION forebay_r1.retire_executions(p_age_s double precision, p_keys_ke
     AS $$
 DECLARE
     v_old timestamptz := clock_timestamp() - make_interval(secs => p_age_s);
-    v_before uuid := (lpad(to_hex((extract(epoch FROM v_old) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid;
-    v_ids uuid[] := ARRAY(SELECT r.id FROM forebay.retired_execution r ORDER BY r.id LIMIT 100);
+    v_before uuid := (lpad(to_hex((extract(epoch FROM v_old) * 1000)::bigint), 12, '0')
+        || '00000000000000000000')::uuid;
+    v_ids uuid[] := ARRAY(SELECT retired.id FROM forebay.retired_execution retired ORDER BY retired.id LIMIT 100);
     v_roots uuid[];
     v_scanned uuid[];
     v_left int;
 BEGIN
     IF v_ids <> '{}' THEN
         v_left := forebay_r1.retire_rows(v_ids, p_rows);
-        DELETE FROM forebay.retired_execution r WHERE r.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay_r1.retire_remains(r.id));
+        DELETE FROM forebay.retired_execution retired
+         WHERE retired.id = ANY (v_ids) AND (v_left > 0 OR NOT forebay_r1.retire_remains(retired.id));
         RETURN QUERY SELECT p_from, 0::bigint;
         RETURN;
     END IF;
     -- The descendants of a root are looked at too: one call looks at p_rows of them, or at one whole tree.
     v_scanned := ARRAY(
-        SELECT s.id FROM (
-            SELECT w.id, sum(1 + w.descendants) OVER (ORDER BY w.id) - w.descendants AS looked_at
-              FROM (SELECT e.id, e.descendants FROM forebay.workflow_execution e
-                     WHERE e.id > p_from AND e.id < v_before ORDER BY e.id LIMIT p_scan) w) s
-         WHERE s.looked_at <= p_rows ORDER BY s.id);
+        SELECT scanned.id FROM (
+            SELECT executions.id,
+                   sum(1 + executions.descendants) OVER (ORDER BY executions.id) - executions.descendants AS looked_at
+              FROM (SELECT execution.id, execution.descendants FROM forebay.workflow_execution execution
+                     WHERE execution.id > p_from AND execution.id < v_before
+                     ORDER BY execution.id
+                     LIMIT p_scan) executions) scanned
+         WHERE scanned.looked_at <= p_rows ORDER BY scanned.id);
     IF v_scanned = '{}' THEN
         RETURN QUERY SELECT NULL::uuid, 0::bigint;
         RETURN;
     END IF;
     v_roots := ARRAY(
-        SELECT e.id FROM forebay.workflow_execution e
-         WHERE e.id = ANY (v_scanned) AND e.parent IS NULL AND e.completed_at < v_old
-           AND (e.idempotency_key IS NULL OR e.created_at < clock_timestamp() - make_interval(secs => p_keys_kept_s))
-           AND NOT EXISTS (SELECT 1 FROM forebay.workflow_execution d WHERE d.root = e.id AND d.completed_at IS NULL)
-         ORDER BY e.id FOR UPDATE SKIP LOCKED);
+        SELECT execution.id FROM forebay.workflow_execution execution
+         WHERE execution.id = ANY (v_scanned) AND execution.parent IS NULL AND execution.completed_at < v_old
+           AND (execution.idempotency_key IS NULL
+                OR execution.created_at < clock_timestamp() - make_interval(secs => p_keys_kept_s))
+           AND NOT EXISTS (SELECT 1
+                             FROM forebay.workflow_execution descendant
+                            WHERE descendant.root = execution.id AND descendant.completed_at IS NULL)
+         ORDER BY execution.id FOR UPDATE SKIP LOCKED);
     v_ids := v_roots || ARRAY(
-        SELECT d.id FROM forebay.workflow_execution d
-         WHERE d.id = ANY (v_scanned) AND d.parent IS NOT NULL AND d.completed_at IS NOT NULL
-           AND (d.root = ANY (v_roots) OR NOT EXISTS (SELECT 1 FROM forebay.workflow_execution r WHERE r.id = d.root))
-         ORDER BY d.id FOR UPDATE SKIP LOCKED);
-    DELETE FROM forebay.execution_queue q WHERE q.id = ANY (v_ids) AND q.status = 'FAILED';
-    DELETE FROM forebay.workflow_execution e WHERE e.id = ANY (v_ids);
+        SELECT descendant.id FROM forebay.workflow_execution descendant
+         WHERE descendant.id = ANY (v_scanned) AND descendant.parent IS NOT NULL AND descendant.completed_at IS NOT NULL
+           AND (descendant.root = ANY (v_roots)
+                OR NOT EXISTS (SELECT 1 FROM forebay.workflow_execution root WHERE root.id = descendant.root))
+         ORDER BY descendant.id FOR UPDATE SKIP LOCKED);
+    DELETE FROM forebay.execution_queue item WHERE item.id = ANY (v_ids) AND item.status = 'FAILED';
+    DELETE FROM forebay.workflow_execution execution WHERE execution.id = ANY (v_ids);
     IF forebay_r1.retire_rows(v_ids, p_rows) = 0 THEN
-        INSERT INTO forebay.retired_execution (id) SELECT t.id FROM unnest(v_ids) AS t(id) WHERE forebay_r1.retire_remains(t.id)
+        INSERT INTO forebay.retired_execution (id)
+        SELECT deleted.id FROM unnest(v_ids) AS deleted(id) WHERE forebay_r1.retire_remains(deleted.id)
         ON CONFLICT DO NOTHING;
     END IF;
     RETURN QUERY SELECT v_scanned[cardinality(v_scanned)], cardinality(v_ids)::bigint;
@@ -2958,21 +3370,26 @@ DECLARE
     v_retired bigint;
 BEGIN
     WITH scanned AS MATERIALIZED (
-        SELECT p.id, p.created_at, coalesce(p.completed_at, p.failed_at) < v_old AND j.retry_from IS NULL AS due
-          FROM public.workflow_queue_projection p JOIN forebay.workflow_queue_job j ON j.id = p.id
-         WHERE p.status = p_status AND p.created_at < v_old AND p.created_at >= p_from_at
-           AND (p.created_at, p.id) > (p_from_at, p_from_id)
-         ORDER BY p.created_at, p.id LIMIT p_scan)
-    SELECT (array_agg(s.created_at ORDER BY s.created_at DESC, s.id DESC))[1] AS at,
-           (array_agg(s.id ORDER BY s.created_at DESC, s.id DESC))[1] AS id,
-           coalesce(array_agg(s.id) FILTER (WHERE s.due), '{}') AS due
-      INTO v_last FROM scanned s;
+        SELECT projection.id, projection.created_at,
+               coalesce(projection.completed_at, projection.failed_at) < v_old AND job.retry_from IS NULL AS due
+          FROM public.workflow_queue_projection projection JOIN forebay.workflow_queue_job job ON job.id = projection.id
+         WHERE projection.status = p_status AND projection.created_at < v_old AND projection.created_at >= p_from_at
+           AND (projection.created_at, projection.id) > (p_from_at, p_from_id)
+         ORDER BY projection.created_at, projection.id LIMIT p_scan)
+    SELECT (array_agg(scanned.created_at ORDER BY scanned.created_at DESC, scanned.id DESC))[1] AS at,
+           (array_agg(scanned.id ORDER BY scanned.created_at DESC, scanned.id DESC))[1] AS id,
+           coalesce(array_agg(scanned.id) FILTER (WHERE scanned.due), '{}') AS due
+      INTO v_last FROM scanned;
     IF v_last.id IS NULL THEN
         RETURN;
     END IF;
-    v_ids := ARRAY(SELECT p.id FROM public.workflow_queue_projection p WHERE p.id = ANY (v_last.due) FOR UPDATE SKIP LOCKED);
+    v_ids := ARRAY(SELECT projection.id
+                     FROM public.workflow_queue_projection projection
+                    WHERE projection.id = ANY (v_last.due)
+                    FOR UPDATE SKIP LOCKED);
     PERFORM set_config('forebay.projection', 'retention', true);
-    DELETE FROM public.workflow_queue_projection p WHERE p.id = ANY (v_ids) AND p.status = p_status;
+    DELETE FROM public.workflow_queue_projection projection
+     WHERE projection.id = ANY (v_ids) AND projection.status = p_status;
     GET DIAGNOSTICS v_retired = ROW_COUNT;
     PERFORM set_config('forebay.projection', '', true);
     RETURN QUERY SELECT v_last.at, v_last.id, v_retired;
@@ -2982,10 +3399,10 @@ CREATE FUNCTION forebay_r1.retire_remains(p_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     AS $$
-    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node n WHERE n.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_ask a WHERE a.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_token t WHERE t.execution_id = p_id)
-        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate c WHERE c.execution_id = p_id)
+    SELECT EXISTS (SELECT 1 FROM forebay.workflow_execution_node node WHERE node.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_ask wait WHERE wait.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_token token WHERE token.execution_id = p_id)
+        OR EXISTS (SELECT 1 FROM forebay.workflow_execution_candidate candidate WHERE candidate.execution_id = p_id)
 $$;
 
 CREATE FUNCTION forebay_r1.retire_rows(p_ids uuid[], p_rows integer) RETURNS integer
@@ -2997,20 +3414,32 @@ DECLARE
     v_left int := p_rows;
     v_gone int;
 BEGIN
-    DELETE FROM forebay.workflow_execution_node n
-     WHERE n.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_node m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_node node
+     WHERE node.ctid = ANY (ARRAY(SELECT found.ctid
+                                    FROM forebay.workflow_execution_node found
+                                   WHERE found.execution_id = ANY (p_ids)
+                                   LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM forebay.workflow_execution_ask a
-     WHERE a.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_ask m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_ask wait
+     WHERE wait.ctid = ANY (ARRAY(SELECT found.ctid
+                                    FROM forebay.workflow_execution_ask found
+                                   WHERE found.execution_id = ANY (p_ids)
+                                   LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM forebay.workflow_execution_token t
-     WHERE t.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_token m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_token token
+     WHERE token.ctid = ANY (ARRAY(SELECT found.ctid
+                                     FROM forebay.workflow_execution_token found
+                                    WHERE found.execution_id = ANY (p_ids)
+                                    LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     v_left := v_left - v_gone;
-    DELETE FROM forebay.workflow_execution_candidate c
-     WHERE c.ctid = ANY (ARRAY(SELECT m.ctid FROM forebay.workflow_execution_candidate m WHERE m.execution_id = ANY (p_ids) LIMIT v_left));
+    DELETE FROM forebay.workflow_execution_candidate candidate
+     WHERE candidate.ctid = ANY (ARRAY(SELECT found.ctid
+                                         FROM forebay.workflow_execution_candidate found
+                                        WHERE found.execution_id = ANY (p_ids)
+                                        LIMIT v_left));
     GET DIAGNOSTICS v_gone = ROW_COUNT;
     RETURN v_left - v_gone;
 END $$;
@@ -3023,12 +3452,18 @@ CREATE FUNCTION forebay_r1.retry_jobs(p_waits double precision[], p_limit intege
 DECLARE
     done int;
 BEGIN
-    WITH t AS MATERIALIZED (
-        SELECT p.id FROM forebay.workflow_queue_job j JOIN public.workflow_queue_projection p ON p.id = j.id
-         WHERE j.retry_from <= now() AND p.status = 'failed' AND p.retry_count < forebay.max_job_failures()
-           AND j.retry_from + make_interval(secs => p_waits[p.retry_count]) <= now()
-         ORDER BY j.retry_from LIMIT p_limit FOR UPDATE OF p SKIP LOCKED)
-    UPDATE public.workflow_queue_projection p SET status = 'pending' FROM t WHERE p.id = t.id AND p.status = 'failed';
+    WITH due AS MATERIALIZED (
+        SELECT projection.id
+          FROM forebay.workflow_queue_job job
+          JOIN public.workflow_queue_projection projection ON projection.id = job.id
+         WHERE job.retry_from <= now() AND projection.status = 'failed'
+           AND projection.retry_count < forebay.max_job_failures()
+           AND job.retry_from + make_interval(secs => p_waits[projection.retry_count]) <= now()
+         ORDER BY job.retry_from LIMIT p_limit FOR UPDATE OF projection SKIP LOCKED)
+    UPDATE public.workflow_queue_projection projection
+       SET status = 'pending'
+      FROM due
+     WHERE projection.id = due.id AND projection.status = 'failed';
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
 END $$;
@@ -3043,42 +3478,68 @@ CREATE FUNCTION forebay_r1.sample_shard(p_shard smallint, p_most integer, p_work
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE ready_hop (ws, since, n) AS (
-        (SELECT q.workspace_id, q.created_at, 1 FROM forebay.execution_queue q
-          WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() ORDER BY q.workspace_id, q.rank, q.id LIMIT 1)
+    WITH RECURSIVE ready_hop (workspace_id, since, hops) AS (
+        (SELECT item.workspace_id, item.created_at, 1 FROM forebay.execution_queue item
+          WHERE item.shard = p_shard AND item.stage = forebay.stage_ready()
+          ORDER BY item.workspace_id, item.rank, item.id
+          LIMIT 1)
         UNION ALL
-        SELECT x.workspace_id, x.created_at, h.n + 1 FROM ready_hop h CROSS JOIN LATERAL (
-            SELECT q.workspace_id, q.created_at FROM forebay.execution_queue q
-             WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() AND q.workspace_id > h.ws
-             ORDER BY q.workspace_id, q.rank, q.id LIMIT 1) x
-         WHERE h.n < p_workspaces),
-    slot_hop (ws, n) AS (
-        (SELECT q.workspace_id, 1 FROM forebay.execution_queue q
-          WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() ORDER BY q.workspace_id LIMIT 1)
+        SELECT next.workspace_id, next.created_at, hop.hops + 1 FROM ready_hop hop CROSS JOIN LATERAL (
+            SELECT item.workspace_id, item.created_at FROM forebay.execution_queue item
+             WHERE item.shard = p_shard AND item.stage = forebay.stage_ready() AND item.workspace_id > hop.workspace_id
+             ORDER BY item.workspace_id, item.rank, item.id LIMIT 1) next
+         WHERE hop.hops < p_workspaces),
+    slot_hop (workspace_id, hops) AS (
+        (SELECT item.workspace_id, 1 FROM forebay.execution_queue item
+          WHERE item.shard = p_shard AND item.stage = forebay.stage_slot() ORDER BY item.workspace_id LIMIT 1)
         UNION ALL
-        SELECT x.workspace_id, h.n + 1 FROM slot_hop h CROSS JOIN LATERAL (
-            SELECT q.workspace_id FROM forebay.execution_queue q
-             WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() AND q.workspace_id > h.ws
-             ORDER BY q.workspace_id LIMIT 1) x
-         WHERE h.n < p_workspaces),
-    busy AS (SELECT h.ws FROM ready_hop h UNION SELECT h.ws FROM slot_hop h),
-    w AS MATERIALIZED (
-        SELECT ws.id, coalesce(ws.limit_override, tier.max_running) AS lim, ws.paused OR ws.deleted_at IS NOT NULL AS closed
-          FROM busy CROSS JOIN LATERAL (SELECT * FROM forebay.workspace x WHERE x.id = busy.ws LIMIT 1) ws
-         CROSS JOIN LATERAL (SELECT * FROM forebay.tier y WHERE y.name = ws.tier LIMIT 1) tier),
-    r AS MATERIALIZED (
-        SELECT extract(epoch FROM clock_timestamp() - h.since)::float8 AS age,
-               NOT w.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue s
-                    WHERE s.shard = p_shard AND s.workspace_id = h.ws AND s.stage = forebay.stage_slot() LIMIT w.lim) s) < w.lim AS has_slot
-          FROM ready_hop h JOIN w ON w.id = h.ws)
-    SELECT (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_ready() LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE p_shard = 0 AND q.stage = forebay.stage_delayed() LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_waits_for_key() LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_waits_for_definition() LIMIT p_most) x),
-           (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue q WHERE q.shard = p_shard AND q.stage = forebay.stage_slot() LIMIT p_most) x),
-           (SELECT coalesce(sum(w.lim), 0)::bigint FROM w),
-           (SELECT coalesce(max(r.age), 0) FROM r WHERE r.has_slot),
-           (SELECT coalesce(max(r.age), 0) FROM r WHERE NOT r.has_slot);
+        SELECT next.workspace_id, hop.hops + 1 FROM slot_hop hop CROSS JOIN LATERAL (
+            SELECT item.workspace_id FROM forebay.execution_queue item
+             WHERE item.shard = p_shard AND item.stage = forebay.stage_slot() AND item.workspace_id > hop.workspace_id
+             ORDER BY item.workspace_id LIMIT 1) next
+         WHERE hop.hops < p_workspaces),
+    busy AS (SELECT hop.workspace_id FROM ready_hop hop UNION SELECT hop.workspace_id FROM slot_hop hop),
+    workspaces AS MATERIALIZED (
+        SELECT known.id, coalesce(known.limit_override, tier.max_running) AS max_running,
+               known.paused OR known.deleted_at IS NOT NULL AS closed
+          FROM busy
+         CROSS JOIN LATERAL (SELECT * FROM forebay.workspace WHERE workspace.id = busy.workspace_id LIMIT 1) known
+         CROSS JOIN LATERAL (SELECT * FROM forebay.tier WHERE tier.name = known.tier LIMIT 1) tier),
+    first_in_line AS MATERIALIZED (
+        SELECT extract(epoch FROM clock_timestamp() - hop.since)::float8 AS age,
+               NOT workspaces.closed AND (SELECT count(*) FROM (SELECT 1 FROM forebay.execution_queue holder
+                    WHERE holder.shard = p_shard AND holder.workspace_id = hop.workspace_id
+                      AND holder.stage = forebay.stage_slot()
+                    LIMIT workspaces.max_running) counted) < workspaces.max_running AS has_slot
+          FROM ready_hop hop JOIN workspaces ON workspaces.id = hop.workspace_id)
+    SELECT (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE item.shard = p_shard AND item.stage = forebay.stage_ready()
+                     LIMIT p_most) counted),
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE p_shard = 0 AND item.stage = forebay.stage_delayed()
+                     LIMIT p_most) counted),
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE item.shard = p_shard AND item.stage = forebay.stage_waits_for_key()
+                     LIMIT p_most) counted),
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE item.shard = p_shard AND item.stage = forebay.stage_waits_for_definition()
+                     LIMIT p_most) counted),
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM forebay.execution_queue item
+                     WHERE item.shard = p_shard AND item.stage = forebay.stage_slot()
+                     LIMIT p_most) counted),
+           (SELECT coalesce(sum(workspaces.max_running), 0)::bigint FROM workspaces),
+           (SELECT coalesce(max(first_in_line.age), 0) FROM first_in_line WHERE first_in_line.has_slot),
+           (SELECT coalesce(max(first_in_line.age), 0) FROM first_in_line WHERE NOT first_in_line.has_slot);
 END $$;
 
 CREATE FUNCTION forebay_r1.start_jobs(p_ids uuid[], p_retries integer[], p_executions uuid[], p_workspaces uuid[], p_definitions uuid[], p_versions uuid[], p_inputs jsonb[], p_triggers jsonb[], p_workflow_ids text[], p_skip boolean[], p_errors text[], p_worker text, p_actor text, p_semantics integer, p_step_ms bigint, p_max_backlog integer) RETURNS TABLE(id uuid, answer text, execution uuid)
@@ -3088,69 +3549,94 @@ CREATE FUNCTION forebay_r1.start_jobs(p_ids uuid[], p_retries integer[], p_execu
     AS $$
 #variable_conflict use_column
 DECLARE
-    t record;
+    v_job record;
     taken uuid[];
     moved uuid[];
     begun uuid[];
     later uuid[] := '{}';
 BEGIN
-    SELECT coalesce(array_agg(p.id), '{}') INTO taken FROM (
-        SELECT p.id FROM public.workflow_queue_projection p JOIN unnest(p_ids, p_retries) AS t(id, retries) ON t.id = p.id
-         WHERE p.status = 'pending' AND p.retry_count = t.retries
-         ORDER BY p.id FOR UPDATE OF p SKIP LOCKED) p;
+    SELECT coalesce(array_agg(locked.id), '{}') INTO taken FROM (
+        SELECT projection.id
+          FROM public.workflow_queue_projection projection
+          JOIN unnest(p_ids, p_retries) AS asked(id, retries) ON asked.id = projection.id
+         WHERE projection.status = 'pending' AND projection.retry_count = asked.retries
+         ORDER BY projection.id FOR UPDATE OF projection SKIP LOCKED) locked;
     -- What was judged by a version that is published no more stays as it is.
-    SELECT coalesce(array_agg(t.id), '{}') INTO moved FROM unnest(p_ids, p_definitions, p_versions) AS t(id, definition, version)
-      JOIN forebay.workflow_definition d ON d.id = t.definition
-     WHERE t.id = ANY (taken) AND t.version IS NOT NULL AND d.published_version IS DISTINCT FROM t.version;
-    taken := ARRAY(SELECT t.id FROM unnest(taken) AS t(id) WHERE NOT t.id = ANY (moved));
+    SELECT coalesce(array_agg(asked.id), '{}')
+      INTO moved
+      FROM unnest(p_ids, p_definitions, p_versions) AS asked(id, definition, version)
+      JOIN forebay.workflow_definition definition ON definition.id = asked.definition
+     WHERE asked.id = ANY (taken) AND asked.version IS NOT NULL
+       AND definition.published_version IS DISTINCT FROM asked.version;
+    taken := ARRAY(SELECT still.id FROM unnest(taken) AS still(id) WHERE NOT still.id = ANY (moved));
     -- Only what begins has an execution.
-    SELECT coalesce(array_agg(t.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS t(id, skip, error)
-     WHERE t.id = ANY (taken) AND NOT t.skip AND t.error IS NULL;
+    SELECT coalesce(array_agg(asked.id), '{}') INTO begun FROM unnest(p_ids, p_skip, p_errors) AS asked(id, skip, error)
+     WHERE asked.id = ANY (taken) AND NOT asked.skip AND asked.error IS NULL;
 
-    FOR t IN
-        WITH s AS MATERIALIZED (
+    FOR v_job IN
+        WITH starts AS MATERIALIZED (
             -- By the job's id: an event's may be another workspace's too, and a platform's workflow runs for both.
-            SELECT u.*, 'event:' || p.id || '/' || u.retries AS key
-              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers, p_workflow_ids)
-                   AS u(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
-              JOIN public.workflow_queue_projection p ON p.id = u.id WHERE u.id = ANY (begun) ORDER BY u.id),
-        a AS MATERIALIZED (
-            SELECT array_agg(s.id) AS ids, array_agg(s.execution) AS executions, array_agg(s.workspace) AS workspaces,
-                   array_agg(s.definition) AS definitions, array_agg(s.input) AS inputs, array_agg(3::smallint) AS priorities,
-                   array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(s.key) AS keys,
-                   array_agg(sha256(convert_to(s.key, 'UTF8'))) AS prints, array_agg(s.trig) AS triggers,
-                   array_agg(s.version) AS versions, array_agg(NULL::uuid) AS nobody, array_agg(s.workflow_id) AS workflow_ids
-              FROM s HAVING count(*) > 0)
-        SELECT a.ids[e.ord] AS id, e.outcome, e.execution, a.workflow_ids[e.ord] AS workflow_id
-          FROM a CROSS JOIN LATERAL forebay.enqueue_many(a.executions, a.workspaces, a.definitions, a.inputs, a.priorities, a.run_at,
-               a.none, a.keys, a.prints, a.triggers, a.none, a.versions, a.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) e
+            SELECT asked.*, 'event:' || projection.id || '/' || asked.retries AS key
+              FROM unnest(p_ids, p_retries, p_executions, p_workspaces, p_definitions, p_versions, p_inputs, p_triggers,
+                          p_workflow_ids)
+                   AS asked(id, retries, execution, workspace, definition, version, input, trig, workflow_id)
+              JOIN public.workflow_queue_projection projection ON projection.id = asked.id
+             WHERE asked.id = ANY (begun)
+             ORDER BY asked.id),
+        batch AS MATERIALIZED (
+            SELECT array_agg(starts.id) AS ids, array_agg(starts.execution) AS executions,
+                   array_agg(starts.workspace) AS workspaces, array_agg(starts.definition) AS definitions,
+                   array_agg(starts.input) AS inputs,
+                   array_agg(forebay.usual_priority()::smallint) AS priorities,
+                   array_agg(NULL::timestamptz) AS run_at, array_agg(NULL::text) AS none, array_agg(starts.key) AS keys,
+                   array_agg(sha256(convert_to(starts.key, 'UTF8'))) AS prints, array_agg(starts.trig) AS triggers,
+                   array_agg(starts.version) AS versions, array_agg(NULL::uuid) AS nobody,
+                   array_agg(starts.workflow_id) AS workflow_ids
+              FROM starts HAVING count(*) > 0)
+        SELECT batch.ids[started.ord] AS id, started.outcome, started.execution,
+               batch.workflow_ids[started.ord] AS workflow_id
+          FROM batch
+         CROSS JOIN LATERAL forebay.enqueue_many(batch.executions, batch.workspaces, batch.definitions, batch.inputs,
+               batch.priorities, batch.run_at, batch.none, batch.keys, batch.prints, batch.triggers, batch.none,
+               batch.versions, batch.nobody, p_actor, p_semantics, p_step_ms, p_max_backlog, true) started
     LOOP
-        IF t.outcome IN ('accepted', 'existing') THEN
-            PERFORM forebay_r1.take_job(t.id, p_worker, t.execution, coalesce(t.workflow_id, 'execution-' || t.execution));
-            RETURN QUERY SELECT t.id, 'started', t.execution;
-        ELSIF t.outcome = 'full' THEN
-            later := later || t.id;
-            RETURN QUERY SELECT t.id, 'later', NULL::uuid;
+        IF v_job.outcome IN ('accepted', 'existing') THEN
+            PERFORM forebay_r1.take_job(v_job.id, p_worker, v_job.execution,
+                                        coalesce(v_job.workflow_id, 'execution-' || v_job.execution));
+            RETURN QUERY SELECT v_job.id, 'started', v_job.execution;
+        ELSIF v_job.outcome = 'full' THEN
+            later := later || v_job.id;
+            RETURN QUERY SELECT v_job.id, 'later', NULL::uuid;
         ELSE
-            PERFORM forebay_r1.take_job(t.id, p_worker, gen_random_uuid(), NULL);
-            PERFORM forebay_r1.finish_job(t.id, NULL, CASE t.outcome WHEN 'draft' THEN 'the definition was never published'
-                                                              ELSE 'the definition or its workspace is gone' END, NULL, true);
-            RETURN QUERY SELECT t.id, 'failed', NULL::uuid;
+            PERFORM forebay_r1.take_job(v_job.id, p_worker, gen_random_uuid(), NULL);
+            PERFORM forebay_r1.finish_job(v_job.id, NULL,
+                CASE v_job.outcome WHEN 'draft' THEN 'the definition was never published'
+                                   ELSE 'the definition or its workspace is gone' END,
+                NULL, true);
+            RETURN QUERY SELECT v_job.id, 'failed', NULL::uuid;
         END IF;
     END LOOP;
 
-    FOR t IN SELECT u.id, u.error FROM unnest(p_ids, p_errors) AS u(id, error) WHERE u.id = ANY (taken) AND NOT u.id = ANY (begun) LOOP
-        PERFORM forebay_r1.take_job(t.id, p_worker, gen_random_uuid(), NULL);
-        PERFORM forebay_r1.finish_job(t.id, '{"skipped": true}', t.error, t.error, true);
-        RETURN QUERY SELECT t.id, CASE WHEN t.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
+    FOR v_job IN
+        SELECT asked.id, asked.error
+          FROM unnest(p_ids, p_errors) AS asked(id, error)
+         WHERE asked.id = ANY (taken) AND NOT asked.id = ANY (begun)
+    LOOP
+        PERFORM forebay_r1.take_job(v_job.id, p_worker, gen_random_uuid(), NULL);
+        PERFORM forebay_r1.finish_job(v_job.id, '{"skipped": true}', v_job.error, v_job.error, true);
+        RETURN QUERY SELECT v_job.id, CASE WHEN v_job.error IS NULL THEN 'skipped' ELSE 'failed' END, NULL::uuid;
     END LOOP;
-    RETURN QUERY SELECT u.id, CASE WHEN u.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid FROM unnest(p_ids) AS u(id)
-     WHERE NOT u.id = ANY (taken);
+    RETURN QUERY
+    SELECT asked.id, CASE WHEN asked.id = ANY (moved) THEN 'moved' ELSE 'lost' END, NULL::uuid
+      FROM unnest(p_ids) AS asked(id)
+     WHERE NOT asked.id = ANY (taken);
     -- One row, however many jobs wait behind it. Last, and of what nobody else has: it waits for no lock.
-    UPDATE forebay.event_binding b SET full_until = now() + interval '5 seconds'
-     WHERE b.id = ANY (ARRAY(
-        SELECT b.id FROM forebay.event_binding b
-         WHERE b.id = ANY (ARRAY(SELECT j.binding_id FROM forebay.workflow_queue_job j WHERE j.id = ANY (later)))
+    UPDATE forebay.event_binding binding SET full_until = now() + interval '5 seconds'
+     WHERE binding.id = ANY (ARRAY(
+        SELECT binding.id FROM forebay.event_binding binding
+         WHERE binding.id = ANY (ARRAY(SELECT job.binding_id
+                                         FROM forebay.workflow_queue_job job
+                                        WHERE job.id = ANY (later)))
            FOR UPDATE SKIP LOCKED));
 END $$;
 
@@ -3159,12 +3645,14 @@ CREATE FUNCTION forebay_r1.stream_version(p_workspace uuid, p_stream uuid, p_str
     AS $$
     SELECT coalesce(
         CASE WHEN p_workspace IS NULL
-             THEN (SELECT e.stream_version FROM public.domain_events e
-                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id IS NULL
-                    ORDER BY e.workspace_id DESC, e.stream_version DESC LIMIT 1)
-             ELSE (SELECT e.stream_version FROM public.domain_events e
-                    WHERE e.stream_id = p_stream AND e.stream_type = p_stream_type AND e.workspace_id = p_workspace
-                    ORDER BY e.stream_version DESC LIMIT 1) END, 0)
+             THEN (SELECT event.stream_version FROM public.domain_events event
+                    WHERE event.stream_id = p_stream AND event.stream_type = p_stream_type
+                      AND event.workspace_id IS NULL
+                    ORDER BY event.workspace_id DESC, event.stream_version DESC LIMIT 1)
+             ELSE (SELECT event.stream_version FROM public.domain_events event
+                    WHERE event.stream_id = p_stream AND event.stream_type = p_stream_type
+                      AND event.workspace_id = p_workspace
+                    ORDER BY event.stream_version DESC LIMIT 1) END, 0)
 $$;
 
 CREATE FUNCTION forebay_r1.take_answers(p_holder uuid, p_owner uuid, p_epoch bigint) RETURNS TABLE(held boolean, execution uuid, node text, iteration integer, attempt integer, status text, outcome text, output jsonb, error jsonb, answered_by text, answered_at timestamp with time zone)
@@ -3174,20 +3662,25 @@ CREATE FUNCTION forebay_r1.take_answers(p_holder uuid, p_owner uuid, p_epoch big
     AS $$
 #variable_conflict use_column
 BEGIN
-    UPDATE forebay.workflow_execution e SET wake_at = CASE WHEN e.cancel_requested_at IS NOT NULL THEN e.wake_at END
-     WHERE e.id = p_holder AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING';
+    UPDATE forebay.workflow_execution holder
+       SET wake_at = CASE WHEN holder.cancel_requested_at IS NOT NULL THEN holder.wake_at END
+     WHERE holder.id = p_holder AND holder.owner = p_owner AND holder.owner_epoch = p_epoch
+       AND holder.status = 'RUNNING';
     IF NOT FOUND THEN
-        RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+        RETURN QUERY SELECT false, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb,
+                            NULL::text, NULL::timestamptz;
         RETURN;
     END IF;
-    UPDATE forebay.workflow_execution_ask a SET status = 'EXPIRED', lease_until = NULL, look = false
-     WHERE a.holder = p_holder AND a.status IN ('OPEN', 'CLAIMED') AND a.expires_at <= clock_timestamp();
+    UPDATE forebay.workflow_execution_ask wait SET status = 'EXPIRED', lease_until = NULL, look = false
+     WHERE wait.holder = p_holder AND wait.status IN ('OPEN', 'CLAIMED') AND wait.expires_at <= clock_timestamp();
     RETURN QUERY
-    UPDATE forebay.workflow_execution_ask a
-       SET status = CASE a.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE a.status END, seen_at = clock_timestamp()
-     WHERE a.holder = p_holder AND a.seen_at IS NULL AND a.status IN ('ANSWERED', 'EXPIRED')
-    RETURNING true, a.execution_id, a.node, a.iteration, a.attempt, a.status, a.outcome, a.output, a.error, a.answered_by, a.answered_at;
-    RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text, NULL::timestamptz;
+    UPDATE forebay.workflow_execution_ask wait
+       SET status = CASE wait.status WHEN 'ANSWERED' THEN 'TAKEN' ELSE wait.status END, seen_at = clock_timestamp()
+     WHERE wait.holder = p_holder AND wait.seen_at IS NULL AND wait.status IN ('ANSWERED', 'EXPIRED')
+    RETURNING true, wait.execution_id, wait.node, wait.iteration, wait.attempt, wait.status, wait.outcome, wait.output,
+              wait.error, wait.answered_by, wait.answered_at;
+    RETURN QUERY SELECT true, NULL::uuid, NULL::text, 0, 0, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb,
+                        NULL::text, NULL::timestamptz;
 END $$;
 
 CREATE FUNCTION forebay_r1.take_candidates(p_after uuid, p_limit integer, p_lease_s double precision) RETURNS TABLE(claim uuid, workspace uuid, execution uuid, node text, iteration integer, match text, event uuid, candidate bigint, wait uuid)
@@ -3201,33 +3694,37 @@ DECLARE
     v_place uuid := forebay_r1.next_to_judge(p_after);
     v_left int := p_limit;
     v_seen int;
-    c forebay.workflow_execution_candidate;
-    r record;
+    v_candidate forebay.workflow_execution_candidate;
+    v_pair record;
 BEGIN
     IF v_place IS NULL THEN
         RETURN;
     END IF;
-    FOR c IN SELECT * FROM forebay.workflow_execution_candidate c
-              WHERE c.workspace_id = v_place AND (c.taken_until IS NULL OR c.taken_until <= clock_timestamp())
-              ORDER BY c.id LIMIT p_limit FOR UPDATE SKIP LOCKED
+    FOR v_candidate IN
+        SELECT * FROM forebay.workflow_execution_candidate candidate
+         WHERE candidate.workspace_id = v_place
+           AND (candidate.taken_until IS NULL OR candidate.taken_until <= clock_timestamp())
+         ORDER BY candidate.id LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
         v_seen := 0;
-        FOR r IN SELECT * FROM forebay_r1.candidate_page(c, v_left) LOOP
+        FOR v_pair IN SELECT * FROM forebay_r1.candidate_page(v_candidate, v_left) LOOP
             v_seen := v_seen + 1;
-            c.next_wait := r.wait;
-            c.next_at := r.at;
-            c.next_sequence := r.sequence;
-            IF r.fits THEN
-                RETURN QUERY SELECT v_claim, v_place, r.execution, r.node, r.iteration, r.match, r.event, c.id, r.wait;
+            v_candidate.next_wait := v_pair.wait;
+            v_candidate.next_at := v_pair.at;
+            v_candidate.next_sequence := v_pair.sequence;
+            IF v_pair.fits THEN
+                RETURN QUERY SELECT v_claim, v_place, v_pair.execution, v_pair.node, v_pair.iteration, v_pair.match,
+                                    v_pair.event, v_candidate.id, v_pair.wait;
             END IF;
         END LOOP;
         IF v_seen = 0 THEN
-            DELETE FROM forebay.workflow_execution_candidate d WHERE d.id = c.id;
+            DELETE FROM forebay.workflow_execution_candidate candidate WHERE candidate.id = v_candidate.id;
         ELSE
-            UPDATE forebay.workflow_execution_candidate u
+            UPDATE forebay.workflow_execution_candidate candidate
                SET taken_by = v_claim, taken_until = clock_timestamp() + make_interval(secs => p_lease_s),
-                   next_wait = c.next_wait, next_at = c.next_at, next_sequence = c.next_sequence, more = v_seen >= v_left
-             WHERE u.id = c.id;
+                   next_wait = v_candidate.next_wait, next_at = v_candidate.next_at,
+                   next_sequence = v_candidate.next_sequence, more = v_seen >= v_left
+             WHERE candidate.id = v_candidate.id;
         END IF;
         v_left := v_left - v_seen;
         EXIT WHEN v_left <= 0;
@@ -3239,11 +3736,13 @@ CREATE FUNCTION forebay_r1.take_job(p_id uuid, p_worker text, p_claim uuid, p_wo
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    UPDATE public.workflow_queue_projection p
+    UPDATE public.workflow_queue_projection projection
        SET status = 'processing', worker_id = p_worker, claimed_at = now(), workflow_id = p_workflow_id,
            workflow_run_id = CASE WHEN p_workflow_id IS NOT NULL THEN p_claim::text END
-     WHERE p.id = p_id AND p.status = 'pending';
-    UPDATE forebay.workflow_queue_job j SET held = 'ours', claim_id = p_claim, lease_until = NULL WHERE j.id = p_id AND j.held = 'sql';
+     WHERE projection.id = p_id AND projection.status = 'pending';
+    UPDATE forebay.workflow_queue_job job
+       SET held = 'ours', claim_id = p_claim, lease_until = NULL
+     WHERE job.id = p_id AND job.held = 'sql';
 END $$;
 
 CREATE FUNCTION forebay_r1.take_node(p_execution uuid, p_owner uuid, p_epoch bigint, p_node text, p_iteration integer, p_input jsonb, p_once boolean) RETURNS TABLE(held boolean, status text, label text, attempt integer, fence integer, next_in_ms bigint, error jsonb, again boolean)
@@ -3255,48 +3754,56 @@ CREATE FUNCTION forebay_r1.take_node(p_execution uuid, p_owner uuid, p_epoch big
 DECLARE
     v_again boolean;
 BEGIN
-    PERFORM 1 FROM forebay.workflow_execution e
-     WHERE e.id = p_execution AND e.owner = p_owner AND e.owner_epoch = p_epoch AND e.status = 'RUNNING' FOR UPDATE;
+    PERFORM 1 FROM forebay.workflow_execution execution
+     WHERE execution.id = p_execution AND execution.owner = p_owner AND execution.owner_epoch = p_epoch
+       AND execution.status = 'RUNNING'
+     FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT false, NULL::text, NULL::text, 0, 0, NULL::bigint, NULL::jsonb, false;
         RETURN;
     END IF;
-    v_again := coalesce((SELECT n.status = 'RUNNING' AND n.once FROM forebay.workflow_execution_node n
-                          WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration), false);
-    INSERT INTO forebay.workflow_execution_node AS n (execution_id, node, iteration, workspace_id, status, attempt, fence, input, started_at, once)
-    SELECT e.id, p_node, p_iteration, e.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp(), p_once
-      FROM forebay.workflow_execution e WHERE e.id = p_execution
+    v_again := coalesce((SELECT node.status = 'RUNNING' AND node.once FROM forebay.workflow_execution_node node
+                          WHERE node.execution_id = p_execution AND node.node = p_node
+                            AND node.iteration = p_iteration), false);
+    INSERT INTO forebay.workflow_execution_node AS node (execution_id, node, iteration, workspace_id, status, attempt,
+                                                         fence, input, started_at, once)
+    SELECT execution.id, p_node, p_iteration, execution.workspace_id, 'RUNNING', 1, 1, p_input, clock_timestamp(),
+           p_once
+      FROM forebay.workflow_execution execution WHERE execution.id = p_execution
     ON CONFLICT (execution_id, node, iteration) DO UPDATE
-       SET status = 'RUNNING', fence = n.fence + 1, input = coalesce(excluded.input, n.input), attempt = greatest(n.attempt, 1),
-           started_at = coalesce(n.started_at, excluded.started_at), once = excluded.once OR (n.status = 'RUNNING' AND n.once),
-           next_at = CASE WHEN n.status = 'RUNNING' THEN n.next_at END
-     WHERE n.status IN ('PENDING', 'RUNNING') OR (n.status = 'RETRYING' AND n.next_at <= clock_timestamp());
+       SET status = 'RUNNING', fence = node.fence + 1, input = coalesce(excluded.input, node.input),
+           attempt = greatest(node.attempt, 1), started_at = coalesce(node.started_at, excluded.started_at),
+           once = excluded.once OR (node.status = 'RUNNING' AND node.once),
+           next_at = CASE WHEN node.status = 'RUNNING' THEN node.next_at END
+     WHERE node.status IN ('PENDING', 'RUNNING') OR (node.status = 'RETRYING' AND node.next_at <= clock_timestamp());
     INSERT INTO forebay.change_log (topic, op, refs, workspaces)
-    SELECT 'nodes', 'UPDATE', ARRAY[e.id], ARRAY[e.workspace_id] FROM forebay.workflow_execution e WHERE e.id = p_execution;
+    SELECT 'nodes', 'UPDATE', ARRAY[execution.id], ARRAY[execution.workspace_id]
+      FROM forebay.workflow_execution execution
+     WHERE execution.id = p_execution;
     RETURN QUERY
-    SELECT true, n.status, n.label, n.attempt, n.fence,
-           (extract(epoch FROM n.next_at - clock_timestamp()) * 1000)::bigint, n.error, v_again
-      FROM forebay.workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration = p_iteration;
+    SELECT true, node.status, node.label, node.attempt, node.fence,
+           (extract(epoch FROM node.next_at - clock_timestamp()) * 1000)::bigint, node.error, v_again
+      FROM forebay.workflow_execution_node node
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration = p_iteration;
 END $$;
 
 CREATE FUNCTION forebay_r1.useless_answer(p_execution uuid, p_node text, p_iteration integer) RETURNS text
     LANGUAGE sql STABLE
     SET enable_seqscan TO 'off'
     AS $$
-    SELECT CASE WHEN bool_or(n.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
-                WHEN bool_or(n.iteration = 0 AND jsonb_typeof(n.input -> 'items') = 'array'
-                             AND jsonb_array_length(n.input -> 'items') < p_iteration) THEN 'past' END
-      FROM forebay.workflow_execution_node n
-     WHERE n.execution_id = p_execution AND n.node = p_node AND n.iteration IN (0, p_iteration)
+    SELECT CASE WHEN bool_or(node.status NOT IN ('PENDING', 'RUNNING', 'RETRYING')) THEN 'settled'
+                WHEN bool_or(node.iteration = 0 AND jsonb_typeof(node.input -> 'items') = 'array'
+                             AND jsonb_array_length(node.input -> 'items') < p_iteration) THEN 'past' END
+      FROM forebay.workflow_execution_node node
+     WHERE node.execution_id = p_execution AND node.node = p_node AND node.iteration IN (0, p_iteration)
 $$;
 
 CREATE FUNCTION forebay_r1.wake_run(p_holder uuid) RETURNS text
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     AS $$
-    UPDATE forebay.workflow_execution e SET wake_at = least(e.wake_at, clock_timestamp())
-     WHERE e.id = p_holder AND e.status = 'RUNNING' RETURNING e.engine
+    UPDATE forebay.workflow_execution execution SET wake_at = least(execution.wake_at, clock_timestamp())
+     WHERE execution.id = p_holder AND execution.status = 'RUNNING' RETURNING execution.engine
 $$;
 
 CREATE TABLE forebay.activity (

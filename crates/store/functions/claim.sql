@@ -63,7 +63,7 @@ BEGIN
                            WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard));
     END IF;
     -- Read under the lock: whoever raises it holds every shard's.
-    IF p_protocol <> (SELECT number FROM forebay.protocol) THEN
+    IF p_protocol IS DISTINCT FROM (SELECT number FROM forebay.protocol) THEN
         RAISE EXCEPTION 'a claim by protocol % is refused: the claims of this database go by protocol %', p_protocol,
             (SELECT number FROM forebay.protocol)
             USING ERRCODE = 'FB001', HINT = 'Replace this process by one of the release that the others run.';

@@ -25,13 +25,14 @@ BEGIN
                 SELECT own.oid::regprocedure AS name FROM pg_catalog.pg_proc own
                  WHERE own.pronamespace = to_regnamespace(v_release.schema)
             LOOP
-                EXECUTE format('DROP FUNCTION %s RESTRICT', v_function.name);
+                EXECUTE format('DROP ROUTINE %s RESTRICT', v_function.name);
             END LOOP;
             EXECUTE format('DROP SCHEMA IF EXISTS %I RESTRICT', v_release.schema);
             DELETE FROM forebay.release old WHERE old.number = v_release.number;
             RETURN NEXT v_release.number;
         EXCEPTION
-            WHEN dependent_objects_still_exist THEN
+            -- One that cannot be dropped keeps no other.
+            WHEN OTHERS THEN
                 RAISE WARNING 'the schema % is unused and cannot be dropped: %', v_release.schema, SQLERRM;
         END;
     END LOOP;

@@ -1,12 +1,11 @@
--- Who may call our functions: their owner, and whom it lets. A function that runs with its owner's rights is attached
--- to no table of somebody else's, and called by nobody who was not let. What was granted stays.
+-- The same as in shared/rights.sql, for the functions of this release.
 DO $do$
 DECLARE
     v_function record;
 BEGIN
     FOR v_function IN
         SELECT own.oid::regprocedure AS name FROM pg_proc own
-         WHERE own.pronamespace IN ('forebay'::regnamespace, 'forebay_r1'::regnamespace)
+         WHERE own.pronamespace = 'forebay_r1'::regnamespace
            AND pg_has_role(current_user, own.proowner, 'MEMBER')
            AND (own.proacl IS NULL OR EXISTS (SELECT 1 FROM aclexplode(own.proacl) granted WHERE granted.grantee = 0))
     LOOP

@@ -35,7 +35,7 @@ use step::{HISTORY, History, Kind, digest};
 pub const SCHEMA: &str = "forebay";
 
 /// The functions of the schema, in the order in which they are applied.
-pub const SHARED: [(&str, &str); 8] = [
+pub const SHARED: [(&str, &str); 9] = [
     // First: the others use its names.
     ("names", include_str!("../functions/shared/names.sql")),
     ("backlog", include_str!("../functions/shared/backlog.sql")),
@@ -45,6 +45,8 @@ pub const SHARED: [(&str, &str); 8] = [
     ("event", include_str!("../functions/shared/event.sql")),
     ("job", include_str!("../functions/shared/job.sql")),
     ("triggers", include_str!("../functions/shared/triggers.sql")),
+    // Last, and with the others in one commit: nobody may call them in between who may not afterwards.
+    ("rights", include_str!("../functions/shared/rights.sql")),
 ];
 
 /// The functions of this release, in the order in which they are applied.
@@ -188,6 +190,7 @@ pub async fn check(target: &Target) -> Result<(), MigrateError> {
     let history = History::read(&client).await?;
     match history.pending().is_empty() {
         _ if history.is_empty() && is_before_release(&client).await? => Err(MigrateError::BeforeRelease),
+        true if InPlace::read(&client, &history).await?.own.is_empty() => Err(MigrateError::Behind),
         true => refuse_newer_protocol(&client).await,
         false => Err(MigrateError::Behind),
     }
@@ -321,7 +324,12 @@ pub(crate) async fn restore(client: &Client) -> Result<(), Error> {
         note(client).await
     };
     let restored = restored.await;
-    client.execute(&format!("SELECT pg_advisory_unlock({LOCK})"), &[]).await?;
+    if restored.is_err() {
+        // The transaction that failed is still open.
+        drop(client.batch_execute("ROLLBACK").await);
+    }
+    // The lock goes with the session, should this fail.
+    drop(client.execute(&format!("SELECT pg_advisory_unlock({LOCK})"), &[]).await);
     restored
 }
 

@@ -126,8 +126,16 @@ impl Store {
 
     /// Forgets processes that ended long ago and hold nothing, and the functions of releases that nobody uses.
     pub async fn forget_processes(&self, engine: &str) -> Result<u64, Error> {
-        for number in self.drop_unused_releases().await? {
-            tracing::info!(release = number, "Dropped the functions of a release that no process uses");
+        match self.drop_unused_releases().await {
+            Ok(dropped) => {
+                for number in dropped {
+                    tracing::info!(release = number, "Dropped the functions of a release that no process uses");
+                }
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "Failed to drop the functions of releases that no process uses; retried later");
+            }
         }
         self.execute(sql!("process/forget"), &[&engine]).await
     }

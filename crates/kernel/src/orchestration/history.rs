@@ -31,15 +31,21 @@ pub struct History {
 }
 
 impl History {
-    /// Is there room for more? While an activity of the user's own is in flight, more than twice as much.
+    /// Is there room for more? While an activity of the user's own is in flight, or while it is being stopped, more than
+    /// twice as much.
     pub fn may_begin(&self) -> bool {
-        self.length < self.long || (self.foreign && self.length < self.long / 4 * 9)
+        self.length < self.long || ((self.foreign || self.stopped) && !self.is_full())
     }
 
-    /// Is it to be continued as new now? Not while a child is being stopped.
+    fn is_full(&self) -> bool {
+        self.length >= self.long / 4 * 9
+    }
+
+    /// Is it to be continued as new now? Not while it is being stopped, if there is any room left: a child's stop is
+    /// known to this history alone.
     pub fn is_to_be_continued(&self) -> bool {
-        let nothing_is_lost = self.calls == 0 && (self.children == 0 || !self.stopped);
-        nothing_is_lost && (self.suggested || !self.may_begin())
+        let may_be_left = !self.stopped || (self.children == 0 && self.is_full());
+        self.calls == 0 && may_be_left && (self.suggested || !self.may_begin())
     }
 }
 
@@ -59,8 +65,10 @@ mod tests {
             (long, false, true),
             (History { calls: 1, ..long }, false, false),
             (History { children: 3, ..long }, false, true),
-            (History { children: 3, stopped: true, ..long }, false, false),
-            (History { stopped: true, ..long }, false, true),
+            (History { children: 3, stopped: true, ..long }, true, false),
+            (History { stopped: true, ..long }, true, false),
+            (History { stopped: true, suggested: true, ..SHORT }, true, false),
+            (History { stopped: true, length: LONG / 4 * 9, ..long }, false, true),
             (History { calls: 1, foreign: true, ..long }, true, false),
             (History { calls: 1, foreign: true, length: LONG / 4 * 9, ..long }, false, false),
         ];

@@ -157,13 +157,20 @@ impl Heartbeat {
 
     async fn beat(&self, client: &mut Option<store::connect::Client>) -> Result<News, ()> {
         let timeout = ms(self.settings.shards_after_ms);
+        // Of several failures one after the other, the first says why.
+        let is_first = client.is_some();
+        let failed = |error: store::Error| {
+            if is_first {
+                tracing::warn!(error = &error as &dyn std::error::Error, "A heartbeat failed; it is sent again");
+            }
+        };
         let call = async {
             if client.is_none() {
                 *client = Some(self.target.connect().await.map_err(drop)?);
             }
             let connection = client.as_ref().ok_or(())?;
             let (lease, dead) = (ms(self.settings.shards_after_ms), ms(self.settings.claims_after_ms));
-            beat(connection, self.registration.id, self.standing(), lease, dead).await.map_err(drop)
+            beat(connection, self.registration.id, self.standing(), lease, dead).await.map_err(failed)
         };
         let answer = tokio::time::timeout(timeout, call).await.unwrap_or(Err(()));
         if answer.is_err() {

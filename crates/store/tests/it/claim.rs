@@ -329,7 +329,10 @@ async fn a_claim_by_another_protocol_is_refused_and_says_why() {
         assert!(store::release::is_other_protocol(&refused) && !refused.is_answer(), "{refused:?}");
         assert!(format!("{refused:?}").contains(&format!("go by protocol {number}")), "{refused:?}");
     }
+    world.run_sql("DELETE FROM protocol", &[]).await;
+    let asks = [Ask { workspace, want: 1 }];
+    world.store.claim(&asks, ClaimId(new_id()), world.me, None).await.expect_err("a database without a protocol");
     assert_eq!(world.stages(workspace).await, "ready 1");
-    world.run_sql("UPDATE protocol SET number = $1", &[&store::release::PROTOCOL]).await;
+    world.run_sql("INSERT INTO protocol (number) VALUES ($1)", &[&store::release::PROTOCOL]).await;
     assert_eq!(world.run(workspace, 1).await.len(), 1);
 }

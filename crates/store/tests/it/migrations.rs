@@ -51,6 +51,30 @@ async fn a_build_whose_functions_differ_from_those_in_place_replaces_them() {
     assert_eq!(world.count("release WHERE functions = 'other' OR shared_functions = 'other'").await, 0);
 }
 
+#[tokio::test]
+async fn functions_that_exist_once_are_closed_to_others_although_those_of_the_release_could_not_be_made() {
+    let database = Database::empty().await;
+    let client = database.client().await;
+    let in_the_way = "CREATE SCHEMA forebay_r1; CREATE FUNCTION forebay_r1.older_processes(p_release int, \
+                      p_dead_after_s float8) RETURNS int LANGUAGE sql AS 'SELECT 1'";
+    client.batch_execute(in_the_way).await.expect("a function of another type");
+    assert!(migrate(&database.target).await.is_err(), "a function's type cannot be changed");
+    let open = "SELECT count(*) FILTER (WHERE has_function_privilege('public', own.oid, 'EXECUTE')), count(*)
+                  FROM pg_proc own WHERE own.pronamespace = 'forebay'::regnamespace";
+    let row = client.query_one(open, &[]).await.expect("a count");
+    assert_eq!(row.get::<_, i64>(0), 0, "open to everybody");
+    assert!(row.get::<_, i64>(1) > 0, "there are functions");
+}
+
+#[tokio::test]
+async fn a_database_without_the_functions_of_this_release_is_not_migrated_to_it() {
+    let world = World::new().await;
+    store::migrate::check(&world.database.target).await.expect("it is migrated");
+    world.client.batch_execute("DROP SCHEMA forebay_r1 CASCADE").await.expect("no functions");
+    let refused = store::migrate::check(&world.database.target).await.expect_err("its functions are gone");
+    assert!(matches!(refused, MigrateError::Behind), "{refused:?}");
+}
+
 /// What marks a database as a newer release's: a migration that this build does not know, or only its functions.
 const NEWER: [&str; 2] = [
     "INSERT INTO migration (version, name, checksum) VALUES (999, 'of a newer build', '')",

@@ -199,6 +199,7 @@ async fn whoever_alone_can_reach_the_database_declares_all_others_ended() {
 async fn older_release(world: &World, days: i32) {
     let made = format!(
         "CREATE SCHEMA forebay_r0; CREATE FUNCTION forebay_r0.claim() RETURNS int LANGUAGE sql AS 'SELECT 1';
+         CREATE PROCEDURE forebay_r0.tidy() LANGUAGE sql AS 'SELECT 1';
          INSERT INTO release VALUES (0, now() - interval '{days} days')"
     );
     world.client.batch_execute(&made).await.expect("an older release");
@@ -222,6 +223,19 @@ async fn the_functions_of_a_release_go_a_day_after_its_last_heartbeat() {
     assert_eq!(dropped().await, [0]);
     assert_eq!(world.count("pg_namespace WHERE nspname = 'forebay_r0'").await, 0);
     assert_eq!(world.count("release").await, 1, "this release is in use");
+}
+
+#[tokio::test]
+async fn a_release_that_cannot_be_dropped_keeps_no_process_from_being_forgotten() {
+    let world = World::new().await;
+    older_release(&world, 2).await;
+    let ended = world.process().await;
+    world.store.end_process(ended).await.expect("it ends");
+    world.run_sql("UPDATE process SET ended_at = ended_at - interval '2 days' WHERE id = $1", &[&ended.0]).await;
+    let broken = "CREATE OR REPLACE FUNCTION forebay_r1.drop_unused_releases(p_own int, p_unused_s float8) \
+                  RETURNS SETOF int LANGUAGE plpgsql AS $$ BEGIN RAISE insufficient_privilege; END $$";
+    world.client.batch_execute(broken).await.expect("a function that fails");
+    assert_eq!(world.store.forget_processes(ENGINE).await.expect("an answer"), 1);
 }
 
 #[tokio::test]

@@ -35,7 +35,8 @@ impl<'a> Driver<'a> {
         let spec = self.shape(at).clone();
         let context = self.context;
         let call = self.call_of(at);
-        self.machine.take_up(at);
+        // A loop is taken up when its list is there (`open_loop`): a stop before that finds its items first.
+        let begun_before = spec.kind.manner() != Manner::Loops && self.machine.take_up(at);
         if let (0, Some(failed)) = (at.iteration, self.collecting.remove(&at.node)) {
             self.calling.insert(at, token);
             let gather = Gather { hold: self.hold, node: at.node, failed };
@@ -58,7 +59,7 @@ impl<'a> Driver<'a> {
             }
             (Manner::Spawns, _) => {
                 self.calling.insert(at, token.clone());
-                children::child(context, at, call, token).boxed_local()
+                children::child(context, at, call, token, begun_before).boxed_local()
             }
             (Manner::Calls, _) if !spec.local => {
                 self.calling.insert(at, token.clone());

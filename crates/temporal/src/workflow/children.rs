@@ -38,7 +38,8 @@ impl Driver<'_> {
     /// What an earlier history began is found first, to be stopped: the items of a loop, or a child.
     pub(super) fn find_first(&mut self, at: Target) {
         if self.shape(at).kind.manner() == Manner::Loops {
-            if !self.ready.contains(&at) {
+            // One that is being opened goes on: its items come with its list.
+            if !self.ready.contains(&at) && !self.calling.contains_key(&at) {
                 self.ready.push_back(at);
             }
             return;
@@ -61,8 +62,15 @@ impl Driver<'_> {
     }
 }
 
-/// Makes a child, runs it as a workflow of its own, and has its node settled by what its row says then.
-pub(super) async fn child(context: &Context, at: Target, call: Call, token: WorkflowCancellationToken) -> News<'_> {
+/// Makes a child, runs it as a workflow of its own, and has its node settled by what its row says then. One whose node
+/// was begun by an earlier history may run already.
+pub(super) async fn child(
+    context: &Context,
+    at: Target,
+    call: Call,
+    token: WorkflowCancellationToken,
+    begun_before: bool,
+) -> News<'_> {
     let input: Input = match context.execute_local_activity(Kit::node, call.clone(), options::surely()).await {
         Ok(Ended::Child(input)) => *input,
         other => return news_of(at, other),
@@ -78,7 +86,7 @@ pub(super) async fn child(context: &Context, at: Target, call: Call, token: Work
             };
             News::Attached(at, ended.boxed_local())
         }
-        Err(ChildWorkflowStartError::Cancelled(_)) => closed(context, at, call, &token).await,
+        Err(ChildWorkflowStartError::Cancelled(_)) if !begun_before => closed(context, at, call, &token).await,
         // It was started before, and not by this history: its row is looked at until it has ended.
         Err(_) => News::Attached(at, attend(context, at, call, token, execution).boxed_local()),
     }

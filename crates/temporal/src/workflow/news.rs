@@ -142,6 +142,7 @@ impl<'a> Driver<'a> {
 
     /// A loop begins, or goes on where its rows say. Its list stays in its row.
     fn open_loop(&mut self, node: NodeIx, looping: Looping) {
+        self.machine.take_up(Target::node(node));
         let Looping { count, parallel, on_item_error, stand } = looping;
         let parallel = usize::try_from(parallel).unwrap_or(1).max(1);
         let (execution, key) = (self.hold.execution, self.shape(Target::node(node)).key.clone());
