@@ -80,8 +80,9 @@ async fn a_dead_owners_record_is_fenced_after_the_adoption() {
 async fn of_several_adopters_at_once_one_gets_the_run() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("ENTERPRISE").await;
-    let adopters = [world.process().await, world.process().await, world.process().await, world.process().await];
     for round in 0..100 {
+        // New in each round: on a slow machine the silence of the first ones would be their death.
+        let adopters = [world.process().await, world.process().await, world.process().await, world.process().await];
         let accepted = world.accept_many(workspace, definition, 10).await;
         let dead = world.process().await;
         world.run_as(dead, workspace, 10).await;
