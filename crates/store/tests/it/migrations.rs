@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kernel::queue::Stage;
 use store::migrate::{MigrateError, Report, migrate};
 use store::testing::Database;
 
@@ -206,6 +207,18 @@ async fn the_rules_that_the_database_knows_by_itself_are_the_kernels() {
     assert_eq!(world.get::<i64>("SELECT forebay.priority_step_ms()", &[]).await, kernel::queue::PRIORITY_STEP_MS);
     assert_eq!(world.get::<i32>("SELECT forebay.max_job_failures()", &[]).await, kernel::job::MAX_FAILURES);
     assert_eq!(world.get::<i32>("SELECT forebay.shards()", &[]).await, i32::from(kernel::ids::SHARDS));
+    let stages = [
+        ("ready", Stage::Ready),
+        ("delayed", Stage::Delayed),
+        ("waits_for_key", Stage::WaitsForKey),
+        ("waits_for_definition", Stage::WaitsForDefinition),
+        ("slot", Stage::HoldsSlot),
+        ("failed", Stage::Failed),
+    ];
+    for (name, stage) in stages {
+        let stored: i32 = world.get(&format!("SELECT forebay.stage_{name}()"), &[]).await;
+        assert_eq!(stored, i32::from(stage.code()), "{name}");
+    }
     let usual = i32::from(kernel::queue::Priority::USUAL.value());
     assert_eq!(world.get::<i32>("SELECT forebay.usual_priority()", &[]).await, usual);
     let longest: i32 = world.get("SELECT extract(epoch FROM forebay.longest_execution())::int", &[]).await;
