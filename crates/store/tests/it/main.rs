@@ -26,6 +26,7 @@ mod jobs;
 mod keys;
 mod leases;
 mod letters;
+mod lifecycles;
 mod lists;
 mod migrations;
 mod online;
