@@ -13,7 +13,8 @@
 //! - `SIM_SEED=n` plays one seed, `SIM_SEEDS=n` that many; a failure tells its seed and last steps.
 //! - The simulation has teeth: each mutant breaks one rule of the model and must be caught.
 //!
-//! Not here: the real store under real races (`store`'s tests), whole graphs (`run`).
+//! Not here: the real store under real races (`store`'s tests), whole graphs (`run`), trees that are deeper than one
+//! child (`orchestration::tree`).
 
 mod audit;
 mod judge;
@@ -61,10 +62,14 @@ fn the_simulation_goes_every_way_that_matters() {
         activity falls silent
         activity finds its node settled
         adopts
+        answer heard
         begin after the end
         begin granted
         begin granted again
         begin without a slot
+        child found
+        child starts
+        child told to stop
         claim recalled
         crash loop
         deadly node
@@ -73,6 +78,8 @@ fn the_simulation_goes_every_way_that_matters() {
         engine out of reach
         fact fenced out
         given up
+        loop begins
+        loop goes on
         owner lets a forced run go
         owner of a forced run is dead
         parked
@@ -82,6 +89,7 @@ fn the_simulation_goes_every_way_that_matters() {
         suspect waits to be alone
         takeover
         wakes
+        what an earlier owner made is found
         write of an item without its claim
     "#]];
     expected.assert_eq(&ways.into_iter().map(|way| format!("{way}\n")).collect::<String>());
@@ -163,7 +171,7 @@ fn a_cancel_forgotten_on_resuming_is_noticed() {
 
 #[test]
 fn an_echo_taken_for_news_is_noticed() {
-    caught(Mutant::EchoIsNews, expect!["P3Once"]);
+    caught(Mutant::EchoIsNews, expect!["P5NeverAttempts"]);
 }
 
 #[test]
@@ -179,6 +187,21 @@ fn a_crash_loop_that_counts_as_progress_is_noticed() {
 #[test]
 fn a_refusal_doubted_for_ever_is_noticed() {
     caught(Mutant::DoubtForEver, expect!["P1Kept"]);
+}
+
+#[test]
+fn a_loop_that_forgets_its_items_is_noticed() {
+    caught(Mutant::ItemsForgotten, expect!["P3Once"]);
+}
+
+#[test]
+fn a_child_that_begins_anew_is_noticed() {
+    caught(Mutant::ChildAnew, expect!["P3Once"]);
+}
+
+#[test]
+fn an_answer_that_parking_forgets_is_noticed() {
+    caught(Mutant::WakeForgotten, expect!["P1Kept"]);
 }
 
 #[expect(clippy::disallowed_methods, reason = "whoever runs a test may say which seeds it plays")]

@@ -118,6 +118,7 @@ fn attribute(definition: &mut Definition, node: &str, attributes: &str) {
             "any_success" => node.when = Join::AnySuccess,
             "all_done" => node.when = Join::AllDone,
             "delay" => node.kind = Kind::Delay,
+            "ask" => node.kind = Kind::WaitForEvent,
             "child" => node.kind = Kind::Workflow,
             "loop" => node.kind = Kind::ForEach,
             "once" => node.delivery = Delivery::AtMostOnce,

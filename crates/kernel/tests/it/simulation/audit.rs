@@ -1,23 +1,26 @@
 //! The reckoning after the quiet: what was promised against what is stored.
 //!
 //! Invariants
-//! - What an execution should have come to is computed by an undisturbed `Run` over the same
+//! - What an execution should have come to is computed by an undisturbed machine over the same
 //!   answers; a disturbed one must have come to the same, node by node.
 //!
 //! Not here: what must hold all the time (judged where it happens).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kernel::definition::Kind;
 use kernel::execution::Status;
+use kernel::orchestration::{Effect, Event, Orchestration, Target};
 use kernel::queue;
-use kernel::run::attempts::{Fact, Order};
+use kernel::run::Outcome;
+use kernel::run::attempts::Fact;
 use kernel::run::node::End;
-use kernel::run::{Effect, Event, Outcome, Run};
 
 use super::judge::Promise;
+use super::machine::{child_told, kind_of, opened};
 use super::receiver::Answer;
-use super::store::{Execution, Ix, MAX_ATTEMPTS, Why, execution_id};
+use super::store::{Execution, Frame, Ix, MAX_ATTEMPTS, Why, child_plan, execution_id, row_of};
 use super::world::World;
 
 pub(crate) fn settle_accounts(world: &mut World) {
@@ -68,46 +71,61 @@ fn canceled_nodes(execution: &Execution) -> bool {
 
 fn against_the_undisturbed(world: &World, ix: Ix) -> Option<(Promise, String)> {
     let execution = &world.store.executions[ix];
-    let run = undisturbed(world, ix);
-    let expected = match run.outcome() {
-        Some(Outcome::Completed) => Status::Completed,
+    let mut ends = BTreeMap::new();
+    let expected = match undisturbed(world, ix, None, &mut ends) {
+        Outcome::Completed => Status::Completed,
         _ => Status::Failed,
     };
     if execution.status != expected {
         return Some((Promise::P5NeverAttempts, format!("is {:?}, undisturbed {expected:?}", execution.status)));
     }
-    for (node, row) in execution.nodes.iter().enumerate() {
-        if row.end.as_ref() != run.end(node) {
-            let what = format!("n{node} is {:?}, undisturbed {:?}", row.end, run.end(node));
+    for (row, stored) in execution.nodes.iter().enumerate() {
+        if stored.end.as_ref() != ends.get(&row) {
+            let what = format!("n{row} is {:?}, undisturbed {:?}", stored.end, ends.get(&row));
             return Some((Promise::P5NeverAttempts, what));
         }
-        let performed = world.receiver.deliveries.contains_key(&(ix, node));
-        if row.end.as_ref().is_some_and(|end| *end == End::Skipped) && performed {
-            return Some((Promise::P3Once, format!("n{node} was performed and is skipped")));
+        let performed = world.receiver.deliveries.contains_key(&(ix, row));
+        if stored.end.as_ref().is_some_and(|end| *end == End::Skipped) && performed {
+            return Some((Promise::P3Once, format!("n{row} was performed and is skipped")));
         }
     }
     None
 }
 
-/// The same execution in a world where nothing goes wrong but its own nodes.
-fn undisturbed(world: &World, ix: Ix) -> Run {
-    let plan = &world.store.executions[ix].plan;
-    let (mut run, mut effects) = Run::start(Arc::clone(plan), execution_id(ix));
+/// The same execution, or the child of one of its nodes, in a world where nothing goes wrong but its own nodes: how
+/// each row ends.
+fn undisturbed(world: &World, ix: Ix, frame: Frame, ends: &mut BTreeMap<usize, End>) -> Outcome {
+    let root = &world.store.executions[ix].plan;
+    let plan = if frame.is_none() { Arc::clone(root) } else { Arc::new(child_plan()) };
+    let (mut run, mut effects) = Orchestration::resume(Arc::clone(&plan), execution_id(ix), None, []);
+    let mut outcome = Outcome::Stalled;
     while let Some(effect) = effects.pop() {
         let event = match effect {
-            Effect::Node(node, Order::Perform { attempt }) if plan.node(node).kind == Kind::Delay => {
-                Event::Node(node, Fact::Succeeded { attempt, took: None })
+            Effect::Settle { at, end } => {
+                ends.insert(row_of(root, frame, at), end);
+                continue;
             }
-            Effect::Node(node, Order::Perform { attempt }) => {
-                match world.receiver.would_answer(plan, ix, node, attempt) {
-                    Answer::Done(took) => Event::Node(node, Fact::Succeeded { attempt, took }),
-                    Answer::Failed(failure) => Event::Node(node, Fact::Failed { attempt, failure }),
+            Effect::Finish(end) => {
+                outcome = end;
+                continue;
+            }
+            Effect::Perform { at, attempt } => match kind_of(&plan, frame, at) {
+                Kind::ForEach => opened(&plan, ix, at.node, Vec::new()),
+                Kind::Delay | Kind::WaitForEvent => Event::Of(at, Fact::Succeeded { attempt, took: None }),
+                Kind::Workflow => {
+                    let completed = undisturbed(world, ix, Some(at.node), ends) == Outcome::Completed;
+                    Event::Of(at, child_told(attempt, completed))
                 }
-            }
-            Effect::Node(node, Order::Wait { attempt, .. }) => Event::Node(node, Fact::RetryDue { attempt }),
-            _ => continue,
+                _ => match world.receiver.would_answer(root, ix, row_of(root, frame, at), attempt) {
+                    Answer::Done(took) => Event::Of(at, Fact::Succeeded { attempt, took }),
+                    Answer::Failed(failure) => Event::Of(at, Fact::Failed { attempt, failure }),
+                },
+            },
+            Effect::Wait { at, attempt, .. } => Event::Of(at, Fact::RetryDue { attempt }),
+            Effect::Collect { node, .. } => Event::Of(Target::node(node), Fact::Succeeded { attempt: 1, took: None }),
+            Effect::Abort { .. } | Effect::Find { .. } | Effect::StopChild { .. } => continue,
         };
         effects.extend(run.apply(event));
     }
-    run
+    outcome
 }

@@ -1,4 +1,4 @@
-//! One run in the hands of an engine: the kernel's `Orchestration`, and the work it ordered.
+//! One run in the hands of an engine: the kernel's `Orchestration` for it and for each child, and the work they ordered.
 //!
 //! Invariants
 //! - A fact is stored before it is acted on: effects wait in `unsaved` until the store has them.
@@ -6,29 +6,32 @@
 //! - The embedded engine drops a run whose store answers no, or not at all; what is stored decides.
 //!   A remote engine is durable and repeats the step.
 //!
-//! Not here: doing the work (`work`), who steps a machine and what takes it away (`process`, `remote`), loops and
-//! children (`orchestration::tree`).
+//! Not here: doing the work (`work`), loops and children (`below`), who steps a machine and what takes it away
+//! (`process`, `remote`).
 
+mod below;
 mod work;
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use kernel::definition::Kind;
-use kernel::definition::plan::NodeIx;
 use kernel::execution;
 use kernel::orchestration::tree;
-use kernel::orchestration::{Effect, Event, Orchestration, Row, Target};
+use kernel::orchestration::{Effect, Event, Orchestration, Target};
 use kernel::run::attempts::Fact;
 use kernel::run::node::{self, End};
-use kernel::run::{Open, Outcome, Stop};
+use kernel::run::{Outcome, Stop};
 
 use super::mutant::Mutant;
 use super::random::{Random, mix};
 use super::receiver::Receiver;
-use super::store::{Change, Fence, Fetched, Guard, Ix, Store, Why, execution_id};
+use super::store::{Change, Fence, Fetched, Frame, Guard, Ix, NodeRow, Store, Why, row_of};
+pub(crate) use below::{child_told, kind_of, opened};
 use work::{Stage, Work};
+
+/// Only somebody from outside ends a wait.
+const NEVER: u64 = u64::MAX / 2;
 
 /// What a step may touch.
 #[derive(Debug)]
@@ -65,12 +68,13 @@ pub(crate) enum After {
 pub(crate) struct Machine {
     pub(crate) ix: Ix,
     fence: Fence,
-    run: Orchestration,
+    /// The root's, and those of its children.
+    runs: BTreeMap<Frame, Orchestration>,
     work: Vec<Work>,
-    inbox: VecDeque<Event>,
+    inbox: VecDeque<(Frame, Event)>,
     /// Events on their way a second time.
-    echoes: Vec<Event>,
-    unsaved: Option<Vec<Effect>>,
+    echoes: Vec<(Frame, Event)>,
+    unsaved: Option<Vec<(Frame, Effect)>>,
     closing: Option<execution::Step>,
     heard_cancel: bool,
 }
@@ -78,26 +82,19 @@ pub(crate) struct Machine {
 impl Machine {
     /// A run from its stored rows, which for a new one say nothing.
     pub(crate) fn from_rows(store: &Store, ix: Ix, fence: Fence) -> Machine {
-        let (stop, settled, open) = store.load(ix);
-        let plan = Arc::clone(&store.executions[ix].plan);
-        let waiting: Vec<Open> = open.iter().filter(|open| open.waiting).copied().collect();
-        let (run, effects) = Orchestration::resume(plan, execution_id(ix), stop, rows(settled, open));
         let mut machine = Machine {
             ix,
             fence,
-            run,
+            runs: BTreeMap::new(),
             work: Vec::new(),
             inbox: VecDeque::new(),
             echoes: Vec::new(),
-            unsaved: Some(effects),
+            unsaved: None,
             closing: None,
-            heard_cancel: stop.is_some(),
+            heard_cancel: false,
         };
-        if stop.is_none() {
-            for Open { node, attempt, .. } in waiting {
-                machine.wait(store, node, Event::Of(Target::node(node), Fact::RetryDue { attempt }));
-            }
-        }
+        machine.take_up(store, None);
+        machine.heard_cancel = machine.runs[&None].stop().is_some();
         machine
     }
 
@@ -114,7 +111,7 @@ impl Machine {
         }
         if hands.store.executions[self.ix].cancel_requested && !self.heard_cancel && hands.random.one_in(2) {
             self.heard_cancel = true;
-            self.inbox.push_back(Event::Stopped(Stop::Cancel));
+            self.inbox.push_back((None, Event::Stopped(Stop::Cancel)));
         }
         if !self.echoes.is_empty() && hands.random.one_in(4) {
             let echo = self.echoes.swap_remove(hands.random.below(self.echoes.len()));
@@ -122,15 +119,18 @@ impl Machine {
             self.inbox.push_back(echo);
         }
         if !self.inbox.is_empty() && (self.work.is_empty() || hands.random.one_in(2)) {
-            let event = self.inbox.pop_front().expect("an event is there");
-            let effects = self.run.apply(event);
-            if !effects.is_empty() {
-                self.unsaved = Some(effects);
-            }
+            let (frame, event) = self.inbox.pop_front().expect("an event is there");
+            // Of a child that has ended meanwhile there is no news.
+            let effects = self.runs.get_mut(&frame).map(|run| run.apply(event)).unwrap_or_default();
+            self.unsaved = Some(effects.into_iter().map(|effect| (frame, effect)).collect());
             return After::Going;
         }
         if self.work.is_empty() {
             return After::Going;
+        }
+        if hands.random.one_in(8) {
+            // Something may have come.
+            self.work.iter_mut().for_each(Work::look_again);
         }
         if let Some(until) = self.idle_until(hands.store.now) {
             return self.park(hands, until);
@@ -153,8 +153,9 @@ impl Machine {
         matches!(self.fence, Fence::Run(_))
     }
 
-    fn save(&mut self, hands: &mut Hands<'_>, effects: Vec<Effect>) -> After {
-        let facts: Vec<Change> = effects.iter().filter_map(|effect| self.fact(hands.store, effect)).collect();
+    fn save(&mut self, hands: &mut Hands<'_>, effects: Vec<(Frame, Effect)>) -> After {
+        let facts = effects.iter().filter_map(|(frame, effect)| self.fact(hands.store, *frame, effect));
+        let facts: Vec<Change> = facts.collect();
         if !facts.is_empty() {
             if !hands.store.record(self.ix, self.fence, &facts) {
                 return After::Lost;
@@ -167,12 +168,15 @@ impl Machine {
                 return After::Lost;
             }
         }
-        effects.into_iter().for_each(|effect| self.carry_out(hands, effect));
+        effects.into_iter().for_each(|(frame, effect)| self.carry_out(hands, frame, effect));
         After::Going
     }
 
-    fn fact(&self, store: &Store, effect: &Effect) -> Option<Change> {
-        let bare = |node, step| Change { node, step, attempt: None, next_at: None, end: None };
+    fn fact(&self, store: &Store, frame: Frame, effect: &Effect) -> Option<Change> {
+        let bare = |at: &Target, step| {
+            let node = row_of(&store.executions[self.ix].plan, frame, *at);
+            Change { node, step, attempt: None, next_at: None, end: None }
+        };
         Some(match effect {
             Effect::Settle { at, end } => {
                 let step = match end {
@@ -182,66 +186,77 @@ impl Machine {
                     End::Canceled => node::Step::Cancel,
                     End::Lost => node::Step::Lose,
                 };
-                Change { end: Some(end.clone()), ..bare(at.node, step) }
+                Change { end: Some(end.clone()), ..bare(at, step) }
             }
             Effect::Perform { at, attempt } => {
-                let is_delay = self.run.run().plan().node(at.node).kind == Kind::Delay;
+                let is_delay = self.kind(frame, *at) == Kind::Delay;
                 let delay = 1_000 + mix(self.ix as u64 * 64 + at.node as u64) % 12_000;
                 let next_at = is_delay.then_some(store.now + delay);
-                Change { attempt: Some(*attempt), next_at, ..bare(at.node, node::Step::Perform) }
+                Change { attempt: Some(*attempt), next_at, ..bare(at, node::Step::Perform) }
             }
             Effect::Wait { at, attempt, wait } => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 let next_at = Some(store.now + wait);
-                Change { attempt: Some(*attempt), next_at, ..bare(at.node, node::Step::Wait) }
+                Change { attempt: Some(*attempt), next_at, ..bare(at, node::Step::Wait) }
             }
             _ => return None,
         })
     }
 
-    fn carry_out(&mut self, hands: &mut Hands<'_>, effect: Effect) {
+    fn carry_out(&mut self, hands: &mut Hands<'_>, frame: Frame, effect: Effect) {
         match effect {
-            Effect::Settle { at, .. } => self.forget(hands.receiver, at.node),
-            Effect::Perform { at, attempt } => {
-                if self.run.run().plan().node(at.node).kind == Kind::Delay {
-                    self.wait(hands.store, at.node, Event::Of(at, Fact::Succeeded { attempt, took: None }));
-                } else {
-                    self.work.push(Work::new(at.node, attempt, Stage::Ready));
-                }
-            }
+            Effect::Settle { at, .. } => self.forget(hands.receiver, frame, at),
+            Effect::Perform { at, attempt } => self.perform(hands.store, frame, at, attempt),
             Effect::Wait { at, attempt, .. } => {
-                self.wait(hands.store, at.node, Event::Of(at, Fact::RetryDue { attempt }))
+                self.wait(hands.store, (frame, at), Event::Of(at, Fact::RetryDue { attempt }));
             }
+            // It is being opened just now, and stopped then.
+            Effect::Abort { at } if self.opens(at) => {}
             Effect::Abort { at } => {
-                self.forget(hands.receiver, at.node);
-                let event = self.aborted(hands.store, at.node);
-                self.inbox.push_back(event);
+                self.forget(hands.receiver, frame, at);
+                let event = self.aborted(hands.store, frame, at);
+                self.inbox.push_back((frame, event));
             }
-            Effect::Find { .. } | Effect::StopChild { .. } | Effect::Collect { .. } => {
-                unreachable!("there are no children and no loops here")
+            Effect::Find { at } => {
+                hands.store.judge.saw("what an earlier owner made is found");
+                self.forget(hands.receiver, frame, at);
+                self.perform(hands.store, frame, at, self.row(hands.store, frame, at).attempt);
             }
-            Effect::Finish(outcome) => {
-                self.closing = Some(match outcome {
-                    Outcome::Completed => execution::Step::Complete,
-                    Outcome::Canceled => execution::Step::Cancel,
-                    Outcome::TimedOut => execution::Step::TimeOut,
-                    Outcome::Failed { .. } | Outcome::Stalled => execution::Step::Fail,
-                });
+            Effect::StopChild { at, stop } => {
+                hands.store.judge.saw("child told to stop");
+                self.inbox.push_back((Some(at.node), Event::Stopped(stop)));
             }
+            Effect::Collect { node, .. } => {
+                let (at, took) = (Target::node(node), None);
+                let attempt = self.row(hands.store, frame, at).attempt;
+                self.inbox.push_back((frame, Event::Of(at, Fact::Succeeded { attempt, took })));
+            }
+            Effect::Finish(outcome) => match frame {
+                Some(node) => self.child_finished(node, outcome == Outcome::Completed),
+                None => {
+                    self.closing = Some(match outcome {
+                        Outcome::Completed => execution::Step::Complete,
+                        Outcome::Canceled => execution::Step::Cancel,
+                        Outcome::TimedOut => execution::Step::TimeOut,
+                        Outcome::Failed { .. } | Outcome::Stalled => execution::Step::Fail,
+                    });
+                }
+            },
         }
     }
 
     /// An activity may have settled its node though its run has not heard of it: moving the row's
     /// fence finds out, and keeps it from settling from now on.
-    fn aborted(&self, store: &mut Store, node: NodeIx) -> Event {
+    fn aborted(&self, store: &mut Store, frame: Frame, at: Target) -> Event {
+        let row = row_of(&store.executions[self.ix].plan, frame, at);
         if let Fence::Run(run) = self.fence
-            && let Fetched::Already(End::Completed { took }) = store.fetch(self.ix, run, node)
+            && let Fetched::Already(End::Completed { took }) = store.fetch(self.ix, run, row)
         {
             store.judge.saw("abort of a node that has settled");
-            let attempt = store.executions[self.ix].nodes[node].attempt;
-            return Event::Of(Target::node(node), Fact::Succeeded { attempt, took });
+            let attempt = store.executions[self.ix].nodes[row].attempt;
+            return Event::Of(at, Fact::Succeeded { attempt, took });
         }
-        Event::Of(Target::node(node), Fact::Aborted { begun: true })
+        Event::Of(at, Fact::Aborted { begun: true })
     }
 
     fn close(&mut self, hands: &mut Hands<'_>, step: execution::Step) -> After {
@@ -266,6 +281,7 @@ impl Machine {
         }
         let times = self.work.iter().map(|work| match work.stage {
             Stage::Until(at, _) => Some(at),
+            Stage::Asks { looked: true } => Some(NEVER),
             _ => None,
         });
         times
@@ -276,42 +292,37 @@ impl Machine {
     }
 
     /// Hands an event in; sometimes it comes once more, later.
-    fn tell(&mut self, hands: &mut Hands<'_>, event: Event) -> After {
+    fn tell(&mut self, hands: &mut Hands<'_>, frame: Frame, event: Event) -> After {
         if hands.answer_is_lost() {
-            self.echoes.push(event.clone());
+            self.echoes.push((frame, event.clone()));
         }
-        self.inbox.push_back(event);
+        self.inbox.push_back((frame, event));
         After::Going
     }
 
-    fn wait(&mut self, store: &Store, node: NodeIx, event: Event) {
-        let row = &store.executions[self.ix].nodes[node];
-        let at = row.next_at.unwrap_or(store.now);
-        self.work.push(Work::new(node, row.attempt, Stage::Until(at, event)));
+    fn wait(&mut self, store: &Store, (frame, at): (Frame, Target), event: Event) {
+        let row = self.row(store, frame, at);
+        let until = row.next_at.unwrap_or(store.now);
+        self.work.push(Work::new(frame, at, row.attempt, Stage::Until(until, event)));
+    }
+
+    fn row<'a>(&self, store: &'a Store, frame: Frame, at: Target) -> &'a NodeRow {
+        let execution = &store.executions[self.ix];
+        &execution.nodes[row_of(&execution.plan, frame, at)]
+    }
+
+    fn kind(&self, frame: Frame, at: Target) -> Kind {
+        kind_of(self.runs[&frame].run().plan(), frame, at)
     }
 
     /// The event as if it were of the attempt that is open now: what a mutant makes of it.
-    fn as_news(&self, store: &Store, mut event: Event) -> Event {
+    fn as_news(&self, store: &Store, (frame, mut event): (Frame, Event)) -> (Frame, Event) {
         if let Event::Of(at, Fact::Succeeded { attempt, .. })
         | Event::Of(at, Fact::Failed { attempt, .. })
         | Event::Of(at, Fact::RetryDue { attempt }) = &mut event
         {
-            *attempt = store.executions[self.ix].nodes[at.node].attempt;
+            *attempt = self.row(store, frame, *at).attempt;
         }
-        event
+        (frame, event)
     }
-}
-
-/// What is stored, as a machine takes it up.
-fn rows(settled: Vec<(NodeIx, End)>, open: Vec<Open>) -> impl Iterator<Item = Row> {
-    let settled = settled.into_iter().map(|(node, end)| {
-        let status = end.status();
-        let label = if let End::Completed { took } = end { took } else { None };
-        Row { node, status, label, attempt: 0 }
-    });
-    let open = open.into_iter().map(|Open { node, attempt, waiting }| {
-        let status = if waiting { node::Status::Retrying } else { node::Status::Running };
-        Row { node, status, label: None, attempt }
-    });
-    settled.chain(open)
 }

@@ -41,4 +41,10 @@ pub(crate) enum Mutant {
     AnyFactIsProgress,
     /// An item refused in doubt is started again for ever.
     DoubtForEver,
+    /// A loop that is taken up again is opened without looking how its items stand.
+    ItemsForgotten,
+    /// A child that is taken up again begins anew.
+    ChildAnew,
+    /// Parking forgets that something came for the run.
+    WakeForgotten,
 }

@@ -1,7 +1,7 @@
 //! The other side of every node: it sees who calls, when, and how often.
 //!
 //! Invariants
-//! - What it answers depends on execution, node and attempt only: a repeated call has the same
+//! - What it answers depends on execution, row and attempt only: a repeated call has the same
 //!   answer, and the audit can tell what each execution should have come to.
 //! - P2 and P3 are judged here as well as in the store: what counts is what is really performed.
 //! - A request that a paused or dead process had already handed to the network cannot be called
@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel::definition::Kind;
-use kernel::definition::plan::{NodeIx, Plan};
+use kernel::definition::plan::Plan;
 use kernel::execution::Status;
 use kernel::ids::Label;
 use kernel::run::failure::{Class, Failure};
@@ -31,7 +31,7 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 struct Delivery {
     ix: Ix,
-    node: NodeIx,
+    node: usize,
     attempt: u32,
     sender: Fence,
 }
@@ -41,9 +41,9 @@ pub(crate) struct Receiver {
     seed: u64,
     next: u64,
     in_flight: BTreeMap<u64, Delivery>,
-    failures: BTreeMap<(Ix, NodeIx), u32>,
+    failures: BTreeMap<(Ix, usize), u32>,
     /// How often each node was really performed.
-    pub(crate) deliveries: BTreeMap<(Ix, NodeIx), u32>,
+    pub(crate) deliveries: BTreeMap<(Ix, usize), u32>,
     /// Executions whose nodes kill the process that performs them.
     pub(crate) deadly: BTreeSet<Ix>,
     /// Processes that are not there at the moment.
@@ -56,7 +56,7 @@ impl Receiver {
     }
 
     /// A request arrives.
-    pub(crate) fn send(&mut self, store: &mut Store, ix: Ix, node: NodeIx, attempt: u32, sender: Fence) -> u64 {
+    pub(crate) fn send(&mut self, store: &mut Store, ix: Ix, node: usize, attempt: u32, sender: Fence) -> u64 {
         store.note(|| format!("{sender:?} performs e{ix} n{node}, attempt {attempt}"));
         self.judge_slot(store, ix, node);
         self.judge_once(store, ix, node, sender);
@@ -96,14 +96,13 @@ impl Receiver {
     }
 
     /// What the other side answers to this attempt, now or at any time.
-    pub(crate) fn would_answer(&self, plan: &Plan, ix: Ix, node: NodeIx, attempt: u32) -> Answer {
+    pub(crate) fn would_answer(&self, plan: &Plan, ix: Ix, node: usize, attempt: u32) -> Answer {
         let about = (ix as u64) << 32 | (node as u64) << 16 | u64::from(attempt);
         let draw = mix(self.seed ^ mix(about));
-        let this = plan.node(node);
         match draw % 12 {
             0 => Answer::Failed(Failure::new(Class::ValidationError, "no")),
             1..=3 => Answer::Failed(Failure::new(Class::Timeout, "slow")),
-            _ if this.kind == Kind::Condition => {
+            _ if plan.nodes().get(node).is_some_and(|node| node.kind == Kind::Condition) => {
                 let label = if draw & 1024 == 0 { "true" } else { "false" };
                 Answer::Done(Some(Label::new(label).expect("a label")))
             }
@@ -111,7 +110,7 @@ impl Receiver {
         }
     }
 
-    fn judge_slot(&self, store: &mut Store, ix: Ix, node: NodeIx) {
+    fn judge_slot(&self, store: &mut Store, ix: Ix, node: usize) {
         let execution = &store.executions[ix];
         let (status, item) = (execution.status, execution.item.status);
         if !item.holds_slot() || status != Status::Running {
@@ -120,7 +119,7 @@ impl Receiver {
         }
     }
 
-    fn judge_once(&self, store: &mut Store, ix: Ix, node: NodeIx, sender: Fence) {
+    fn judge_once(&self, store: &mut Store, ix: Ix, node: usize, sender: Fence) {
         let status = store.executions[ix].nodes[node].status;
         if status.is_settled() {
             store.judge.breaks(Promise::P3Once, || format!("e{ix} n{node} is performed though {status:?}"));

@@ -9,12 +9,13 @@
 
 mod facts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kernel::definition::plan::Plan;
+use kernel::definition::plan::{NodeIx, Plan};
 use kernel::execution;
 use kernel::ids::{ExecutionId, WorkspaceId};
+use kernel::orchestration::Target;
 use kernel::queue::{self, Step};
 use kernel::run::crash::{self, Deaths, Verdict};
 use kernel::run::node;
@@ -24,6 +25,7 @@ pub(crate) use facts::{Change, Fence, Fetched, Guard};
 
 use super::judge::{Judge, Promise};
 use super::mutant::Mutant;
+use crate::run::graph;
 
 /// An execution, by its place in the store.
 pub(crate) type Ix = usize;
@@ -33,6 +35,9 @@ pub(crate) type Pid = u64;
 /// Silence after which a process's claims, and its runs, may be taken.
 pub(crate) const CLAIM_SILENCE: u64 = 10_000;
 pub(crate) const RUN_SILENCE: u64 = 15_000;
+/// How many items a loop has, and how many nodes a child.
+pub(crate) const ITEMS: usize = 3;
+const BELOW: usize = 2;
 /// The most attempts at a start.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
 
@@ -84,7 +89,12 @@ pub(crate) struct Execution {
     pub(crate) plan: Arc<Plan>,
     pub(crate) status: execution::Status,
     pub(crate) item: Item,
+    /// By the place that `row_of` gives.
     pub(crate) nodes: Vec<NodeRow>,
+    /// How the children of its nodes ended: completed or not.
+    pub(crate) children: BTreeMap<NodeIx, bool>,
+    /// The rows whose wait was answered.
+    pub(crate) answered: BTreeSet<usize>,
     pub(crate) owner: Option<Pid>,
     pub(crate) epoch: u64,
     /// The engine run that began it.
@@ -167,7 +177,9 @@ impl Store {
             plan: Arc::clone(plan),
             status: execution::Status::Pending,
             item,
-            nodes: vec![row; plan.nodes().len()],
+            nodes: vec![row; plan.nodes().len() * (1 + ITEMS + BELOW)],
+            children: BTreeMap::new(),
+            answered: BTreeSet::new(),
             owner: None,
             epoch: 0,
             run: None,
@@ -349,6 +361,24 @@ impl Store {
         let now = self.now;
         self.judge.note(|| format!("{now:>7} {}", step()));
     }
+}
+
+/// The frame of a tree: the root's, or that of a node's child.
+pub(crate) type Frame = Option<NodeIx>;
+
+/// Where a node's row is, an item's, or one of a child's.
+pub(crate) fn row_of(plan: &Plan, frame: Frame, at: Target) -> usize {
+    let count = plan.nodes().len();
+    match (frame, at.index()) {
+        (None, None) => at.node,
+        (None, Some(index)) => count + at.node * ITEMS + index,
+        (Some(parent), _) => count * (1 + ITEMS) + parent * BELOW + at.node,
+    }
+}
+
+/// What every child runs.
+pub(crate) fn child_plan() -> Plan {
+    graph::plan("x -> y")
 }
 
 /// The id of an execution in the store.

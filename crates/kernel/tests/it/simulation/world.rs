@@ -9,7 +9,10 @@
 
 use std::sync::Arc;
 
-use kernel::definition::plan::Plan;
+use kernel::definition::Kind;
+use kernel::definition::plan::{Plan, PlanNode};
+use kernel::execution;
+use kernel::run::node::Status;
 
 use super::audit;
 use super::judge::Judge;
@@ -29,13 +32,17 @@ const GAP: u64 = 3_000;
 /// The transaction that changes limits.
 const OPERATOR: u64 = 0;
 
-/// What executions run. Nodes called `wait` take a while and need nobody meanwhile.
-const GRAPHS: [&str; 6] = [
+/// What executions run. Nodes called `wait` take a while and need nobody meanwhile; those called `ask` take until
+/// somebody answers.
+const GRAPHS: [&str; 9] = [
     "a",
     "a -> b -> c",
     "a -> b, c -> d; d: any_success",
     "if -true-> x; if -false-> y; x, y -> z; z: any_success",
     "a -> wait -> b; wait: delay",
+    "a -> each -> b; each: loop",
+    "a, ask -> b; ask: ask",
+    "call -> z; ask -> z; call: child, retry 1, continue; ask: ask; z: all_done",
     "a -error-> mend; a -> wait; wait, mend -> z; z: all_done; a: continue; wait: delay",
 ];
 
@@ -161,7 +168,10 @@ impl World {
     /// Somebody asks for an execution, an end, or another limit.
     fn outside(&mut self) {
         match self.random.below(4) {
-            0 | 1 => self.request(),
+            0 | 1 => {
+                self.request();
+                self.answer();
+            }
             2 if self.faults && !self.store.executions.is_empty() => {
                 let ix = self.random.below(self.store.executions.len());
                 match self.random.below(6) {
@@ -199,6 +209,25 @@ impl World {
         }
         if !self.faults || !self.random.one_in(3) {
             self.requests.swap_remove(at);
+        }
+    }
+
+    /// Somebody answers a wait.
+    fn answer(&mut self) {
+        let waits = |ix: usize| {
+            let execution = &self.store.executions[ix];
+            let open = |(row, node): (usize, &PlanNode)| {
+                let open = execution.nodes[row].status == Status::Running && !execution.answered.contains(&row);
+                (node.kind == Kind::WaitForEvent && open).then_some((ix, row))
+            };
+            execution.plan.nodes().iter().enumerate().filter_map(open).collect::<Vec<_>>()
+        };
+        // Of an execution that has ended nothing is open any more.
+        let runs = |ix: &usize| self.store.executions[*ix].status == execution::Status::Running;
+        let all: Vec<(usize, usize)> = (0..self.store.executions.len()).filter(runs).flat_map(waits).collect();
+        if !all.is_empty() {
+            let (ix, row) = all[self.random.below(all.len())];
+            self.store.answer(ix, row);
         }
     }
 

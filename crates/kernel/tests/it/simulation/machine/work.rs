@@ -8,7 +8,6 @@
 //!
 //! Not here: what an event does to the run (`machine`).
 
-use kernel::definition::plan::NodeIx;
 use kernel::orchestration::{Event, Target};
 use kernel::run::attempts::Fact;
 use kernel::run::node::End;
@@ -16,7 +15,7 @@ use kernel::run::node::End;
 use super::{After, Hands, Machine};
 use crate::simulation::random::Random;
 use crate::simulation::receiver::{Answer, Receiver};
-use crate::simulation::store::{Fence, Fetched};
+use crate::simulation::store::{Fence, Fetched, Frame, row_of};
 
 /// How long an activity may go without a sign of life before another attempt of it begins.
 const ACTIVITY_LEASE: u64 = 5_000;
@@ -39,11 +38,20 @@ pub(super) enum Stage {
         fence: u64,
         end: End,
     },
+    /// Somebody outside is asked. `looked`: nothing had come.
+    Asks {
+        looked: bool,
+    },
+    /// A child's end is to be stored.
+    Ending {
+        completed: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Work {
-    pub(super) node: NodeIx,
+    pub(super) frame: Frame,
+    pub(super) at: Target,
     attempt: u32,
     pub(super) stage: Stage,
     /// Its worker gives no sign of life.
@@ -53,8 +61,14 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(node: NodeIx, attempt: u32, stage: Stage) -> Work {
-        Work { node, attempt, stage, silent: false, stale: false }
+    pub(super) fn new(frame: Frame, at: Target, attempt: u32, stage: Stage) -> Work {
+        Work { frame, at, attempt, stage, silent: false, stale: false }
+    }
+
+    pub(super) fn look_again(&mut self) {
+        if let Stage::Asks { looked } = &mut self.stage {
+            *looked = false;
+        }
     }
 }
 
@@ -75,7 +89,7 @@ impl Machine {
                 // What it had handed to the network goes on, but is no longer work of ours.
                 hands.receiver.hang_up(delivery);
             }
-            self.work.push(Work::new(work.node, work.attempt, Stage::Ready));
+            self.work.push(Work::new(work.frame, work.at, work.attempt, Stage::Ready));
             hands.store.judge.saw("activity falls silent");
             work.stale = true;
         }
@@ -84,19 +98,17 @@ impl Machine {
     }
 
     pub(super) fn do_work(&mut self, hands: &mut Hands<'_>, mut work: Work) -> After {
-        let (ix, node, now) = (self.ix, work.node, hands.store.now);
+        let (ix, frame, at, now) = (self.ix, work.frame, work.at, hands.store.now);
+        let row = row_of(&hands.store.executions[ix].plan, frame, at);
         match work.stage.clone() {
-            Stage::Until(at, event) if at <= now => return self.tell(hands, event),
+            Stage::Until(due, event) if due <= now => return self.tell(hands, frame, event),
             Stage::Until(..) => {}
             Stage::Ready => match self.fence {
                 Fence::Owner { .. } => self.send(hands, &mut work, 0, u64::MAX),
-                Fence::Run(run) => match hands.store.fetch(ix, run, node) {
+                Fence::Run(run) => match hands.store.fetch(ix, run, row) {
                     Fetched::Gone => return After::Lost,
                     Fetched::Already(End::Completed { took }) => {
-                        return self.tell(
-                            hands,
-                            Event::Of(Target::node(node), Fact::Succeeded { attempt: work.attempt, took }),
-                        );
+                        return self.tell(hands, frame, Event::Of(at, Fact::Succeeded { attempt: work.attempt, took }));
                     }
                     Fetched::Already(_) => return After::Going,
                     Fetched::Go(fence) => work.stage = Stage::Fetched { fence, until: now + ACTIVITY_LEASE },
@@ -107,6 +119,12 @@ impl Machine {
             Stage::Fetched { .. } => work.stage = Stage::Ready,
             Stage::Sent { delivery, fence, .. } => return self.answered(hands, work, delivery, fence),
             Stage::Settling { fence, end } => return self.settle(hands, work, fence, end),
+            Stage::Asks { .. } if hands.store.executions[ix].answered.contains(&row) => {
+                hands.store.judge.saw("answer heard");
+                return self.tell(hands, frame, Event::Of(at, Fact::Succeeded { attempt: work.attempt, took: None }));
+            }
+            Stage::Asks { .. } => work.stage = Stage::Asks { looked: true },
+            Stage::Ending { completed } => return self.end_child(hands, work, completed),
         }
         self.work.push(work);
         After::Going
@@ -114,17 +132,18 @@ impl Machine {
 
     fn send(&self, hands: &mut Hands<'_>, work: &mut Work, fence: u64, until: u64) {
         if hands.may_send {
-            let delivery = hands.receiver.send(hands.store, self.ix, work.node, work.attempt, self.fence);
+            let row = row_of(&hands.store.executions[self.ix].plan, work.frame, work.at);
+            let delivery = hands.receiver.send(hands.store, self.ix, row, work.attempt, self.fence);
             work.stage = Stage::Sent { delivery, fence, until };
             hands.killed = !self.is_remote() && hands.receiver.deadly.contains(&self.ix);
         }
     }
 
     fn answered(&mut self, hands: &mut Hands<'_>, mut work: Work, delivery: u64, fence: u64) -> After {
-        let node = work.node;
-        let attempt = work.attempt;
+        let Work { frame, at, attempt, .. } = work;
         let answer = if work.stale {
-            Some(hands.receiver.would_answer(self.run.run().plan(), self.ix, node, attempt))
+            let plan = &hands.store.executions[self.ix].plan;
+            Some(hands.receiver.would_answer(plan, self.ix, row_of(plan, frame, at), attempt))
         } else {
             hands.receiver.answer(hands.store, delivery)
         };
@@ -134,11 +153,9 @@ impl Machine {
                 self.work.push(work);
                 After::Going
             }
-            Some(Answer::Done(took)) => {
-                self.tell(hands, Event::Of(Target::node(node), Fact::Succeeded { attempt, took }))
-            }
+            Some(Answer::Done(took)) => self.tell(hands, frame, Event::Of(at, Fact::Succeeded { attempt, took })),
             Some(Answer::Failed(failure)) if !work.stale => {
-                self.tell(hands, Event::Of(Target::node(node), Fact::Failed { attempt, failure }))
+                self.tell(hands, frame, Event::Of(at, Fact::Failed { attempt, failure }))
             }
             _ => After::Going,
         }
@@ -146,22 +163,23 @@ impl Machine {
 
     fn settle(&mut self, hands: &mut Hands<'_>, work: Work, fence: u64, end: End) -> After {
         let Fence::Run(run) = self.fence else { return After::Going };
-        let node = work.node;
-        let stored = hands.store.settle(self.ix, run, node, fence, end.clone());
+        let Work { frame, at, .. } = work;
+        let row = row_of(&hands.store.executions[self.ix].plan, frame, at);
+        let stored = hands.store.settle(self.ix, run, row, fence, end.clone());
         if work.stale {
             return After::Going;
         }
         if !stored || hands.answer_is_lost() {
-            self.work.push(Work::new(node, work.attempt, Stage::Ready));
+            self.work.push(Work::new(frame, at, work.attempt, Stage::Ready));
             return After::Going;
         }
         let End::Completed { took } = end else { return After::Going };
-        self.tell(hands, Event::Of(Target::node(node), Fact::Succeeded { attempt: work.attempt, took }))
+        self.tell(hands, frame, Event::Of(at, Fact::Succeeded { attempt: work.attempt, took }))
     }
 
-    pub(super) fn forget(&mut self, receiver: &mut Receiver, node: NodeIx) {
+    pub(super) fn forget(&mut self, receiver: &mut Receiver, frame: Frame, at: Target) {
         self.work.retain(|work| {
-            let keep = work.node != node || work.stale;
+            let keep = (work.frame, work.at) != (frame, at) || work.stale;
             if let (false, Stage::Sent { delivery, .. }) = (keep, &work.stage) {
                 receiver.hang_up(*delivery);
             }

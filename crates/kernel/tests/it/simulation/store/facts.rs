@@ -7,14 +7,16 @@
 //!
 //! Not here: the queue's own steps (`store`).
 
-use kernel::definition::plan::NodeIx;
+use kernel::definition::plan::{NodeIx, Plan};
 use kernel::execution::{self, Begin, Status};
+use kernel::orchestration::{Row, Target};
 use kernel::queue;
+use kernel::run::Stop;
 use kernel::run::crash::Verdict;
+use kernel::run::each;
 use kernel::run::node::{self, End};
-use kernel::run::{Open, Stop};
 
-use super::{Ix, Pid, RUN_SILENCE, Store, Why};
+use super::{Frame, ITEMS, Ix, Pid, RUN_SILENCE, Store, Why, row_of};
 use crate::simulation::judge::Promise;
 use crate::simulation::mutant::Mutant;
 
@@ -40,7 +42,8 @@ pub(crate) enum Guard {
 /// A change of one node's row.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    pub(crate) node: NodeIx,
+    /// Its row.
+    pub(crate) node: usize,
     pub(crate) step: node::Step,
     pub(crate) attempt: Option<u32>,
     pub(crate) next_at: Option<u64>,
@@ -104,7 +107,7 @@ impl Store {
     }
 
     /// An activity begins: it reads the row and moves its fence.
-    pub(crate) fn fetch(&mut self, ix: Ix, run: u64, node: NodeIx) -> Fetched {
+    pub(crate) fn fetch(&mut self, ix: Ix, run: u64, node: usize) -> Fetched {
         if !self.admits(ix, Fence::Run(run)) {
             return Fetched::Gone;
         }
@@ -118,7 +121,7 @@ impl Store {
     }
 
     /// An activity settles its node, if no later attempt of it has begun.
-    pub(crate) fn settle(&mut self, ix: Ix, run: u64, node: NodeIx, shown: u64, end: End) -> bool {
+    pub(crate) fn settle(&mut self, ix: Ix, run: u64, node: usize, shown: u64, end: End) -> bool {
         let current = self.executions[ix].nodes[node].fence == shown || self.is(Mutant::NoFence);
         let admitted = current && self.admits(ix, Fence::Run(run));
         if !current {
@@ -208,9 +211,11 @@ impl Store {
     pub(crate) fn park(&mut self, ix: Ix, fence: Fence, until: u64) -> bool {
         let admitted = self.admits(ix, fence);
         if admitted {
+            let forgets = self.is(Mutant::WakeForgotten);
             let execution = &mut self.executions[ix];
             execution.owner = None;
             execution.epoch += 1;
+            execution.wake_at = execution.wake_at.filter(|_| !forgets);
             execution.wake_at = Some(execution.wake_at.map_or(until, |at| at.min(until)));
             self.judge.saw("parked");
             self.note(|| format!("{fence:?} parks e{ix} until {until}"));
@@ -261,22 +266,52 @@ impl Store {
         Some((epoch, verdict))
     }
 
-    /// A run's rows, as it is rebuilt from them.
-    pub(crate) fn load(&self, ix: Ix) -> (Option<Stop>, Vec<(NodeIx, End)>, Vec<Open>) {
+    /// The rows of one frame, as its machine is rebuilt from them, and whether the run is to stop.
+    pub(crate) fn load(&self, ix: Ix, plan: &Plan, frame: Frame) -> (Option<Stop>, Vec<Row>) {
         let execution = &self.executions[ix];
-        let rows = || execution.nodes.iter().enumerate();
-        let mut settled: Vec<_> = rows().filter_map(|(at, row)| Some((row.seq, at, row.end.clone()?))).collect();
-        settled.sort_by_key(|(seq, ..)| *seq);
-        let open = rows().filter_map(|(node, row)| {
-            let waiting = match row.status {
-                node::Status::Running => false,
-                node::Status::Retrying => true,
-                _ => return None,
+        let mut rows: Vec<(u32, Row)> = Vec::new();
+        for node in 0..plan.nodes().len() {
+            let row = &execution.nodes[row_of(&execution.plan, frame, Target::node(node))];
+            let label = match &row.end {
+                Some(End::Completed { took }) => took.clone(),
+                _ => None,
             };
-            Some(Open { node, attempt: row.attempt, waiting })
-        });
+            let (seq, known) =
+                (if row.end.is_some() { row.seq } else { u32::MAX }, row.status != node::Status::Pending);
+            rows.extend(known.then_some((seq, Row { node, status: row.status, label, attempt: row.attempt })));
+        }
+        rows.sort_by_key(|(seq, _)| *seq);
         let told = execution.cancel_requested && !self.is(Mutant::StopForgotten);
-        (told.then_some(Stop::Cancel), settled.into_iter().map(|(_, at, end)| (at, end)).collect(), open.collect())
+        (told.then_some(Stop::Cancel), rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// How the items of a loop stand.
+    pub(crate) fn items(&self, ix: Ix, node: NodeIx) -> Vec<each::Stored> {
+        let execution = &self.executions[ix];
+        let item = |index| {
+            let row = &execution.nodes[row_of(&execution.plan, None, Target::item(node, index))];
+            each::Stored { index, status: row.status, attempt: row.attempt }
+        };
+        (0..ITEMS).map(item).filter(|item| item.status != node::Status::Pending).collect()
+    }
+
+    /// Ends the child of a node. False: fenced out.
+    pub(crate) fn end_child(&mut self, ix: Ix, fence: Fence, node: NodeIx, completed: bool) -> bool {
+        let admitted = self.admits(ix, fence);
+        self.note(|| format!("{fence:?} ends the child of e{ix} n{node}: {admitted}"));
+        if admitted {
+            self.executions[ix].children.insert(node, completed);
+        }
+        admitted
+    }
+
+    /// Somebody answers a wait: the run is to look, whether a process holds it or not.
+    pub(crate) fn answer(&mut self, ix: Ix, row: usize) {
+        self.note(|| format!("n{row} of e{ix} is answered"));
+        let now = self.now;
+        let execution = &mut self.executions[ix];
+        execution.answered.insert(row);
+        execution.wake_at = Some(execution.wake_at.map_or(now, |at| at.min(now)));
     }
 
     fn own(&mut self, ix: Ix, process: Pid, verb: &'static str) -> u64 {
