@@ -22,7 +22,7 @@ use futures_util::future::BoxFuture;
 use kernel::execution;
 use kernel::ids::{ExecutionId, ProcessId, WorkspaceId};
 use kernel::queue::Answer;
-use kernel::run::failure::Class;
+use kernel::run::failure::{Class, Failure};
 use kernel::signals::{events, metrics};
 use parking_lot::Mutex;
 use store::queue::claim::Begun;
@@ -38,7 +38,7 @@ use crate::outbound::Outbound;
 use crate::pulse::Pulse;
 use crate::vault::{Keys, Vault};
 use crate::versions::Versions;
-use crate::{Described, Engine, say};
+use crate::{Described, Engine, ending, say};
 use permits::Permits;
 use run::Message;
 use writer::Writer;
@@ -183,7 +183,7 @@ impl Embedded {
                     Ok(nodes) => self.spawn(process, loaded.begun, nodes, loaded.canceling, alone),
                     Err(error) => {
                         let reason = format!("what is stored of it cannot be read: {error}");
-                        self.shared.give_up(process, &loaded.begun, Class::BadGraph, reason).await;
+                        self.shared.give_up(process, &loaded.begun, Failure::new(Class::BadGraph, reason)).await;
                     }
                 }
             }
@@ -209,9 +209,7 @@ impl Embedded {
             held.task.abort();
             held.gone.cancelled().await;
         }
-        let error = Some(store::queue::control::terminated());
-        let end = End { outcome: execution::Status::Canceled, output: None, error };
-        let left = self.shared.end(process, begun, end).await;
+        let left = self.shared.end(process, begun, ending::terminated()).await;
         self.shared.leave(begun.execution, begun.epoch, left);
     }
 

@@ -56,6 +56,16 @@ pub fn failed(reason: Failure) -> End {
     End { outcome: execution::Status::Failed, output: None, error: Some(reason) }
 }
 
+/// An execution that was ended by force.
+pub fn terminated() -> End {
+    End { outcome: execution::Status::Canceled, output: None, error: Some(store::queue::control::terminated()) }
+}
+
+/// Why a run ends whose engine panicked.
+pub fn broke_off() -> Failure {
+    Failure::new(Class::Stalled, "the run broke off unexpectedly: a fault of Forebay's")
+}
+
 async fn outputs(workspace: WorkspaceId, version: &Version, scope: &Scope) -> Result<Option<Value>, Failure> {
     let outputs = &version.definition.outputs;
     if outputs.is_null() {

@@ -19,8 +19,6 @@ use parking_lot::Mutex;
 use store::Store;
 use store::run::iteration::Looks;
 
-use crate::insist::Pauses;
-
 /// How many versions are kept.
 const KEPT: usize = 1_000;
 
@@ -81,20 +79,6 @@ impl Versions {
             kept.by_id.remove(&oldest);
         }
         Ok(version)
-    }
-
-    /// The same, however long the database takes to answer.
-    pub async fn insist(&self, store: &Store, id: VersionId) -> Result<Arc<Version>, Error> {
-        let mut pauses = Pauses::default();
-        loop {
-            match self.get(store, id).await {
-                Err(Error::Store(error)) if !error.is_answer() => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "Reading a version failed; trying again");
-                    pauses.pause().await;
-                }
-                answer => return answer,
-            }
-        }
     }
 }
 

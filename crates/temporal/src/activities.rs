@@ -23,12 +23,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::attempt::child::readable;
 use engine::embedded::{Left, OnLeft, OnReady};
 use engine::nodes::call::Means;
-use engine::versions::{self, Version, Versions};
+use engine::versions::{Version, Versions};
 use engine::{attempt, ending, say};
 use futures_util::FutureExt as _;
-use kernel::execution;
 use kernel::expression::Scope;
 use kernel::ids::{NodeKey, ProcessId};
 use kernel::run::Outcome;
@@ -152,8 +152,7 @@ impl Kit {
     async fn or_broken<T>(&self, hold: Hold, result: Option<Activity<T>>, lost: T) -> Activity<T> {
         let Some(result) = result else {
             tracing::error!(execution_id = %hold.execution, "An activity panicked");
-            let reason = "the run broke off unexpectedly: a fault of Forebay's";
-            self.end(hold, ending::failed(Failure::new(Class::Stalled, reason))).await?;
+            self.end(hold, ending::failed(ending::broke_off())).await?;
             return Ok(lost);
         };
         result
@@ -176,10 +175,11 @@ impl Kit {
             self.end_terminated(hold).await?;
             return Ok(Begun::Over);
         }
-        let version = match self.versions.get(&self.store, owned.begun.version).await {
+        let version = match or_repeat(readable(&self.store, &self.versions, owned.begun.version).await)? {
             Ok(version) => version,
-            Err(error) => {
-                self.give_up(hold, error).await?;
+            Err(failure) => {
+                tracing::warn!(execution_id = %execution, reason = failure.message, "An execution cannot be run");
+                self.end(hold, ending::failed(failure)).await?;
                 return Ok(Begun::Over);
             }
         };
@@ -252,24 +252,7 @@ impl Kit {
             tracing::warn!(execution_id = %hold.execution, "A run came to its end after its execution had, or was gone");
             return Ok(None);
         };
-        let end = End {
-            outcome: execution::Status::Canceled,
-            output: None,
-            error: Some(store::queue::control::terminated()),
-        };
-        self.end(Hold { epoch: owned.begun.epoch, ..hold }, end).await
-    }
-
-    async fn give_up(&self, hold: Hold, error: versions::Error) -> Result<(), ActivityError> {
-        let class = match &error {
-            versions::Error::Store(error) if !error.is_answer() => {
-                return Err(later("DATABASE", &error.to_string(), SOON));
-            }
-            versions::Error::Store(_) | versions::Error::Invalid { .. } => Class::BadGraph,
-            versions::Error::Missing(_) => Class::DefinitionGone,
-        };
-        tracing::warn!(execution_id = %hold.execution, reason = %error, "An execution cannot be run");
-        self.end(hold, ending::failed(Failure::new(class, error.to_string()))).await.map(drop)
+        self.end(Hold { epoch: owned.begun.epoch, ..hold }, ending::terminated()).await
     }
 
     /// Ends the execution; none if it is no longer this run's to end.

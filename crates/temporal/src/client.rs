@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use engine::embedded::{Left, OnLeft};
 use engine::versions::Versions;
-use engine::{Described, Engine, say};
+use engine::{Described, Engine, ending, say};
 use futures_util::future::BoxFuture;
 use kernel::execution::Status;
 use kernel::ids::{ExecutionId, ProcessId};
@@ -23,7 +23,7 @@ use kernel::queue::Answer;
 use kernel::signals::events;
 use store::Store;
 use store::queue::claim::Begun;
-use store::run::{End, Ending};
+use store::run::Ending;
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::tonic::Request;
 use temporalio_client::{
@@ -251,7 +251,7 @@ impl Shared {
         self.close_below(execution).await?;
         let in_flight = if calls { self.settings.heartbeat } else { Duration::ZERO };
         tokio::time::sleep(in_flight.max(self.settings.local_below)).await;
-        let end = End { outcome: Status::Canceled, output: None, error: Some(store::queue::control::terminated()) };
+        let end = ending::terminated();
         let ending = Ending { execution, claim: None, end };
         let ended = self.store.complete(&[ending], Some(Status::Running), "engine").await;
         for ended in ended.map_err(|error| error.to_string())? {

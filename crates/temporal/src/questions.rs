@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::Described;
+use engine::{Described, ending};
 use jiff::Timestamp;
 use kernel::execution::Status;
 use kernel::ids::ExecutionId;
@@ -63,9 +63,7 @@ pub(crate) async fn describe(linked: &Linked, execution: ExecutionId) -> Result<
             let why = "its workflow failed in Temporal, and nothing was recorded";
             Described::Broken(ended(Status::Failed, failed(Class::EngineLost, why)))
         }
-        WorkflowExecutionStatus::Terminated => {
-            Described::Broken(ended(Status::Canceled, Some(store::queue::control::terminated())))
-        }
+        WorkflowExecutionStatus::Terminated => Described::Broken(ending::terminated()),
         WorkflowExecutionStatus::TimedOut => {
             let why = "its workflow ran out of time in Temporal";
             Described::Broken(ended(Status::TimedOut, failed(Class::DeadlinePassed, why)))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use kernel::ids::{ExecutionId, ProcessId};
-use kernel::run::failure::{Class, Failure};
+use kernel::run::failure::Failure;
 use kernel::signals::{metrics, spans};
 use store::queue::claim::Begun;
 use store::run::attempt::Hold;
@@ -20,7 +20,9 @@ use tokio::sync::mpsc;
 use super::run::{Driver, Message};
 use super::writer::Told;
 use super::{Left, Shared};
-use crate::{ending, trace, versions};
+use crate::attempt::child::readable;
+use crate::attempt::until_answered;
+use crate::{ending, trace};
 
 impl Shared {
     /// Runs it until it leaves; a panic is its own.
@@ -49,20 +51,18 @@ impl Shared {
         canceling: bool,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Left {
-        let version = match self.versions.insist(&self.store, begun.version).await {
+        let version = match until_answered(|| readable(&self.store, &self.versions, begun.version)).await {
             Ok(version) => version,
-            Err(error @ versions::Error::Missing(_)) => {
-                return self.give_up(process, &begun, Class::DefinitionGone, error.to_string()).await;
-            }
-            Err(error) => return self.give_up(process, &begun, Class::BadGraph, error.to_string()).await,
+            Err(failure) => return self.give_up(process, &begun, failure).await,
         };
         let driver = Driver::new(Arc::clone(&self), process, begun, version, stored, canceling, inbox);
         Box::pin(driver.drive()).await
     }
 
-    pub(super) async fn give_up(&self, process: ProcessId, begun: &Begun, class: Class, reason: String) -> Left {
-        tracing::warn!(execution_id = %begun.execution, workspace_id = %begun.workspace, reason, "An execution cannot be run");
-        self.end(process, begun, ending::failed(Failure::new(class, reason))).await
+    pub(super) async fn give_up(&self, process: ProcessId, begun: &Begun, why: Failure) -> Left {
+        let (execution, workspace) = (begun.execution, begun.workspace);
+        tracing::warn!(execution_id = %execution, workspace_id = %workspace, reason = why.message, "An execution cannot be run");
+        self.end(process, begun, ending::failed(why)).await
     }
 
     pub(super) async fn end(&self, process: ProcessId, begun: &Begun, end: End) -> Left {
@@ -92,8 +92,7 @@ impl Shared {
 
     async fn broke(&self, process: ProcessId, begun: &Begun) -> Left {
         tracing::error!(execution_id = %begun.execution, "A run panicked");
-        let reason = "the run broke off unexpectedly: a fault of Forebay's".to_owned();
-        self.give_up(process, begun, Class::Stalled, reason).await
+        self.give_up(process, begun, ending::broke_off()).await
     }
 
     /// Says something to a run that this process holds. One that is just leaving needs no word.

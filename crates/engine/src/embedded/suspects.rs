@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::run::Message;
 use super::{LONGEST_SLEEP, Left, Shared};
+use crate::insist::insist;
 
 impl Shared {
     /// Waits for a suspect's turn. None: it is to end, which needs none.
@@ -46,27 +47,10 @@ impl Shared {
                 }
             }
         };
-        match turn.is_none() || self.note_turn(process, begun).await {
+        let note = || self.store.note_alone(process, begun.execution, begun.epoch);
+        match turn.is_none() || insist(note).await.unwrap_or_default() {
             true => Ok(turn),
             false => Err(Left::Lost),
-        }
-    }
-
-    /// Stores that its turn came, however long that takes; false if it is another's by now.
-    async fn note_turn(&self, process: ProcessId, begun: &Begun) -> bool {
-        let mut pause = Duration::from_millis(50);
-        loop {
-            match self.store.note_alone(process, begun.execution, begun.epoch).await {
-                Ok(is_ours) => return is_ours,
-                Err(error) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "Noting a suspect's turn failed, trying again"
-                    );
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(2));
-                }
-            }
         }
     }
 }
