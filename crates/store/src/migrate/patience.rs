@@ -158,8 +158,10 @@ impl Session {
         let Err(error) = ended else { return Ok(Attempt::Done) };
         // Does nothing outside of a transaction but warn.
         self.client.batch_execute("ROLLBACK").await?;
-        let again = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::QUERY_CANCELED];
+        let again = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
         match error.code() {
+            // Nobody kept it waiting: it would have kept others waiting.
+            Some(&SqlState::QUERY_CANCELED) => Ok(Attempt::InTheWay(vec![Blocker::itself()])),
             Some(code) if again.contains(code) => Ok(Attempt::InTheWay(blockers)),
             _ => Err(error.into()),
         }
@@ -192,6 +194,14 @@ impl Session {
 }
 
 impl Blocker {
+    /// What cut itself off, or was canceled by an operator.
+    fn itself() -> Blocker {
+        Blocker {
+            transaction: String::new(),
+            told: "nobody: it was canceled, or held its locks for more than a second".to_owned(),
+        }
+    }
+
     fn read(row: &Row) -> Result<Blocker, Error> {
         let (pid, name, state): (i32, String, String) =
             (row.try_get("pid")?, row.try_get("application_name")?, row.try_get("state")?);

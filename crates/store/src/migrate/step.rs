@@ -172,6 +172,24 @@ mod tests {
     }
 
     #[test]
+    fn no_migration_of_a_database_in_use_holds_a_lock_for_long() {
+        for migration in ALL.iter().skip(1).chain(&NEXT) {
+            let text = migration.text.to_uppercase();
+            let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+            let (code, online) = (code.join(" "), migration.kind() != Kind::Transaction);
+            for statement in code.split(';') {
+                let has = |words: &str| statement.contains(words);
+                let builds = (has("CREATE INDEX") || has("CREATE UNIQUE INDEX")) && !has("CONCURRENTLY");
+                assert!(!builds, "{migration}: build an index CONCURRENTLY, in an online migration");
+                assert!(!has("CONCURRENTLY") || online, "{migration}: begin with the line {ONLINE}");
+                assert!(!has("ADD CONSTRAINT") || has("NOT VALID"), "{migration}: add NOT VALID, validate online");
+                let rewrites = has(" TYPE ") || has("SET NOT NULL") || has("VACUUM FULL") || has("CLUSTER ");
+                assert!(!rewrites, "{migration}: add a column, fill it, and switch in the next release");
+            }
+        }
+    }
+
+    #[test]
     fn an_online_migration_is_its_statements_one_by_one() {
         let text = "-- online\n-- Why.\nCREATE INDEX CONCURRENTLY IF NOT EXISTS by_a\n    ON forebay.t (a);\n\n\
                     ALTER TABLE forebay.t VALIDATE CONSTRAINT c;\n";
