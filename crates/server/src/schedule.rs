@@ -28,15 +28,13 @@ use store::queue::enqueue::Start;
 use store::schedule::fire::{Due, Fired};
 use uuid::Uuid;
 
-use crate::definition::inputs::{InputRules, Verdict, reason};
+use crate::definition::inputs::{InputRules, Verdict, reason, rounds};
 use crate::process::hints::Hints;
 
 /// Schedules looked at in one pass.
 const BATCH: i64 = 100;
 /// Schedules with a tick that waits, looked at in one pass.
 const PAGE: i64 = 500;
-/// How often a schedule is judged anew because another version was published meanwhile.
-const ROUNDS: usize = 5;
 /// The shortest sleep: what is due and taken by another is gone by then.
 const SHORTEST: Duration = Duration::from_millis(50);
 
@@ -88,7 +86,7 @@ impl Schedules {
 
     /// The ticks it wrote. None: its start could not be judged.
     async fn take(&self, due: &Due) -> Result<Option<Vec<(TickStatus, f64)>>, store::Error> {
-        for _ in 0..ROUNDS {
+        for _ in rounds() {
             let verdict = match self.input_rules.judge(&self.store, &[(0, start(due, None))], true).await {
                 Ok(mut verdicts) => verdicts.pop(),
                 // The database is away: asking it says so.

@@ -24,6 +24,8 @@ use uuid::Uuid;
 
 /// How many of each are kept.
 const KEPT: usize = 5_000;
+/// How often something is judged at the most.
+const ROUNDS: usize = 5;
 
 /// What this process knows.
 #[derive(Debug)]
@@ -63,24 +65,6 @@ pub(crate) enum Error {
     Store(#[from] store::Error),
     #[error("too much is being computed for this workspace")]
     Busy,
-}
-
-impl Verdict {
-    /// The start as it is stored.
-    pub(crate) fn fill(&self, start: &Start) -> Start {
-        match self {
-            Verdict::Good { input, .. } => Start { input: input.clone(), ..start.clone() },
-            Verdict::Refused(_) => start.clone(),
-        }
-    }
-
-    /// The version that must still be published. What was refused asks for one that never is.
-    pub(crate) fn published(&self) -> Option<VersionId> {
-        match self {
-            Verdict::Good { published, .. } => *published,
-            Verdict::Refused(_) => Some(VersionId(Uuid::nil())),
-        }
-    }
 }
 
 impl InputRules {
@@ -193,6 +177,12 @@ fn keep<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: V) {
         map.clear();
     }
     map.insert(key, value);
+}
+
+/// The rounds of judging and storing: another, for as long as a version was published between the two, but not forever.
+/// Each says whether to look what is published now: in the first round, what is kept will do for those who wait.
+pub(crate) fn rounds() -> impl Iterator<Item = bool> {
+    (0..ROUNDS).map(|round| round > 0)
 }
 
 /// What is wrong with an input, as one line.

@@ -24,7 +24,7 @@ use uuid::Uuid;
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::{Api, Code, Problem, absent, apart, page, starts};
-use crate::definition::inputs::Verdict;
+use crate::definition::inputs::{Verdict, rounds};
 use crate::schedule::start;
 use crate::wire::{ChangeSchedule, CreateSchedule, NextTicks, Page, Schedule, Started, Tick};
 
@@ -201,10 +201,8 @@ pub(crate) async fn trigger(
 ) -> Result<impl IntoResponse, Problem> {
     let key = starts::key(&headers)?.map(str::to_owned);
     let idempotency = starts::idempotency(key, &json!({ "trigger": id }))?;
-    for _ in 0..starts::ROUNDS {
-        let known = api.store.schedule(id, caller.workspace).await.map_err(unknown)?;
-        let Some(accepted) = attempt(&api, &caller, known, &idempotency, &headers).await? else { continue };
-        let started = starts::told(&api, accepted).await??;
+    for _ in rounds() {
+        let Some(started) = attempt(&api, &caller, id, &idempotency, &headers).await? else { continue };
         let location = format!("/api/v1/workflow/executions/{}", started.execution_id);
         let headers: [(HeaderName, String); 1] = [(header::LOCATION, location)];
         return Ok((StatusCode::ACCEPTED, headers, Reply(started)));
@@ -217,10 +215,11 @@ pub(crate) async fn trigger(
 async fn attempt(
     api: &Api,
     caller: &Caller,
-    known: store::schedule::Schedule,
+    id: Uuid,
     idempotency: &starts::Idempotency,
     headers: &HeaderMap,
-) -> Result<Option<Accepted>, Problem> {
+) -> Result<Option<Started>, Problem> {
+    let known = api.store.schedule(id, caller.workspace).await.map_err(unknown)?;
     let due = Due {
         id: known.id,
         workspace: known.workspace,
@@ -236,21 +235,25 @@ async fn attempt(
     };
     let judged = [(0, asked)];
     let verdict = api.input_rules.judge(&api.store, &judged, true).await?.pop();
-    let ([(_, asked)], Some(verdict)) = (&judged, verdict) else { return Err(Problem::of(Code::Internal)) };
-    let (limit, keyed) = (api.settings.queue.max_backlog, idempotency.is_some());
-    let told = api.store.trigger(&due, verdict.fill(asked), verdict.published(), limit, &caller.actor).await;
-    match (told.map_err(|error| starts::busy(error, keyed))?, verdict) {
-        // With its key it may have been accepted once; it was not.
-        (Triggered::Accepted(Accepted::Moved), Verdict::Refused(problems)) => Err(starts::refusal(problems)),
-        (Triggered::Accepted(Accepted::Moved) | Triggered::Changed, _) => Ok(None),
-        (Triggered::Accepted(accepted), _) => {
-            if matches!(accepted, Accepted::New { .. }) {
-                ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);
-                api.hints.enqueued(due.workspace);
-            }
-            Ok(Some(accepted))
+    let ([(_, asked)], Some(verdict)) = (judged, verdict) else { return Err(Problem::of(Code::Internal)) };
+    let (input, published) = match verdict {
+        Verdict::Good { input, published } => (input, published),
+        Verdict::Refused(problems) => {
+            let answer = starts::refuse(api, vec![(asked, problems)]).await?.pop();
+            return answer.ok_or_else(|| Problem::of(Code::Internal))?.map(Some);
         }
+    };
+    let (limit, keyed) = (api.settings.queue.max_backlog, idempotency.is_some());
+    let told = api.store.trigger(&due, Start { input, ..asked }, published, limit, &caller.actor).await;
+    let accepted = match told.map_err(|error| starts::busy(error, keyed))? {
+        Triggered::Accepted(Accepted::Moved) | Triggered::Changed => return Ok(None),
+        Triggered::Accepted(accepted) => accepted,
+    };
+    if matches!(accepted, Accepted::New { .. }) {
+        ::metrics::counter!(kernel::signals::metrics::ENQUEUED.name).increment(1);
+        api.hints.enqueued(due.workspace);
     }
+    starts::told(api, accepted).await?.map(Some)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -13,7 +13,7 @@ use axum::http::HeaderMap;
 use kernel::definition::parse;
 use kernel::execution::Status;
 use kernel::execution::rerun::Kept;
-use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
+use kernel::ids::{DefinitionId, ExecutionId, VersionId, WorkspaceId};
 use kernel::signals::trace::TraceParent;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use store::queue::enqueue::{Accepted, Judged, Start};
 
 use super::auth::Caller;
 use super::{Api, Code, Problem, absent};
-use crate::definition::inputs::Verdict;
+use crate::definition::inputs::{Verdict, rounds};
 use crate::wire;
 
 /// The longest key. That of a bulk is shorter by the place of an item behind it.
@@ -113,9 +113,6 @@ pub(crate) fn read(
     })
 }
 
-/// How often a start is judged anew because another version was published meanwhile.
-pub(crate) const ROUNDS: usize = 5;
-
 /// Judges the inputs of starts and stores those that are good; answers each on its own, in order. A problem of
 /// them all is an outage.
 pub(crate) async fn accept(
@@ -125,25 +122,27 @@ pub(crate) async fn accept(
 ) -> Result<Vec<Result<wire::Started, Problem>>, Problem> {
     let mut answers: Vec<Option<Result<wire::Started, Problem>>> = starts.iter().map(|_| None).collect();
     let mut open: Vec<(usize, Start)> = starts.into_iter().enumerate().collect();
-    for round in 0..ROUNDS {
-        let verdicts = api.input_rules.judge(&api.store, &open, round > 0).await?;
-        let (mut sent, mut again) = (Vec::new(), Vec::new());
-        for ((at, start), verdict) in open.into_iter().zip(verdicts) {
+    for anew in rounds() {
+        let verdicts = api.input_rules.judge(&api.store, &open, anew).await?;
+        let (mut good, mut refused) = (Vec::new(), Vec::new());
+        for ((at, start), verdict) in std::mem::take(&mut open).into_iter().zip(verdicts) {
             match verdict {
+                Verdict::Good { input, published } => good.push((at, start, input, published)),
                 // By a version that may be published no more: nobody is refused for that.
-                Verdict::Refused(_) if round == 0 && start.version.is_none() => again.push((at, start)),
-                Verdict::Refused(problems) if start.idempotency.is_none() => answers[at] = Some(Err(refusal(problems))),
-                verdict => sent.push((at, start, verdict)),
+                Verdict::Refused(_) if !anew && start.version.is_none() => open.push((at, start)),
+                Verdict::Refused(problems) => refused.push((at, start, problems)),
             }
         }
-        let accepted = store(api, caller, &sent).await?;
-        open = again;
-        for ((at, start, verdict), answer) in sent.into_iter().zip(accepted) {
-            match (answer, verdict) {
-                (Some(answer), _) => answers[at] = Some(answer),
-                (None, Verdict::Refused(problems)) => answers[at] = Some(Err(refusal(problems))),
-                (None, Verdict::Good { .. }) => open.push((at, start)),
+        for ((at, start, ..), answer) in good.iter().zip(store(api, caller, &good).await?) {
+            match answer {
+                Some(answer) => answers[*at] = Some(answer),
+                None => open.push((*at, start.clone())),
             }
+        }
+        let places: Vec<usize> = refused.iter().map(|(at, ..)| *at).collect();
+        let refused = refused.into_iter().map(|(_, start, problems)| (start, problems)).collect();
+        for (at, answer) in places.into_iter().zip(refuse(api, refused).await?) {
+            answers[at] = Some(answer);
         }
         if open.is_empty() {
             break;
@@ -156,6 +155,21 @@ pub(crate) async fn accept(
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(moving)).collect())
 }
 
+/// Answers starts whose input does not fit. One whose key was accepted before is told what became of that.
+pub(crate) async fn refuse(
+    api: &Api,
+    refused: Vec<(Start, Vec<parse::Problem>)>,
+) -> Result<Vec<Result<wire::Started, Problem>>, Problem> {
+    let starts: Vec<&Start> = refused.iter().map(|(start, _)| start).collect();
+    let before = api.store.accepted_before(&starts).await?;
+    let statuses = statuses(api, before.iter().flatten().copied()).await?;
+    let told = |((_, problems), before): ((Start, Vec<parse::Problem>), Option<Accepted>)| match before {
+        Some(accepted) => answer(accepted, &statuses),
+        None => Err(refusal(problems)),
+    };
+    Ok(refused.into_iter().zip(before).map(told).collect())
+}
+
 /// The problem that a client gets when its input does not fit the version.
 pub(crate) fn refusal(problems: Vec<parse::Problem>) -> Problem {
     let detail = match problems.as_slice() {
@@ -165,19 +179,16 @@ pub(crate) fn refusal(problems: Vec<parse::Problem>) -> Problem {
     Problem { problems, ..Problem::new(Code::ValidationFailed, detail) }
 }
 
-/// Stores starts that were judged; no answer for one that must be judged anew. What was refused is stored by no
-/// means, but asked for: with its key it may have been accepted once.
+/// Stores starts whose input fits; no answer for one that must be judged anew.
 async fn store(
     api: &Api,
     caller: &Caller,
-    sent: &[(usize, Start, Verdict)],
+    good: &[(usize, Start, Option<Value>, Option<VersionId>)],
 ) -> Result<Vec<Option<Result<wire::Started, Problem>>>, Problem> {
-    let filled: Vec<Start> = sent.iter().map(|(_, start, verdict)| verdict.fill(start)).collect();
-    let judged: Vec<Judged<'_>> = filled
-        .iter()
-        .zip(sent)
-        .map(|(start, (_, _, verdict))| Judged { start, published: verdict.published() })
-        .collect();
+    let filled = |(_, start, input, _): &(_, Start, Option<Value>, _)| Start { input: input.clone(), ..start.clone() };
+    let filled: Vec<Start> = good.iter().map(filled).collect();
+    let judged: Vec<Judged<'_>> =
+        filled.iter().zip(good).map(|(start, (.., published))| Judged { start, published: *published }).collect();
     let keyed = filled.iter().any(|start| start.idempotency.is_some());
     let limit = api.settings.queue.max_backlog;
     let fates = by_halves(&judged, |some| api.store.enqueue_judged(some, limit, &caller.actor)).await;
@@ -190,14 +201,16 @@ async fn store(
     for workspace in accepted.into_iter().collect::<BTreeSet<_>>() {
         api.hints.enqueued(workspace);
     }
-    let statuses = statuses(api, &fates).await?;
+    let done = |fate: &Fate<Accepted>| if let Fate::Done(accepted) = fate { Some(*accepted) } else { None };
+    let statuses = statuses(api, fates.iter().filter_map(done)).await?;
     let absent = absent_definitions(api, caller, &filled, &fates).await;
     let told = |(start, fate): (&Start, Fate<Accepted>)| match fate {
         Fate::Done(Accepted::Moved) => None,
-        fate => Some(
-            answer(fate, &statuses)
+        Fate::Done(accepted) => Some(
+            answer(accepted, &statuses)
                 .map_err(|problem| absent.get(&(start.workspace, start.definition)).cloned().unwrap_or(problem)),
         ),
+        Fate::Refused(error) => Some(Err(error.into())),
     };
     Ok(filled.iter().zip(fates).map(told).collect())
 }
@@ -230,7 +243,7 @@ pub(crate) async fn accept_rerun(
     let judged = [(0, start.clone())];
     let start = match api.input_rules.judge(&api.store, &judged, false).await?.pop() {
         Some(Verdict::Refused(problems)) => return Ok(Err(refusal(problems))),
-        Some(verdict) => verdict.fill(start),
+        Some(Verdict::Good { input, .. }) => Start { input, ..start.clone() },
         None => start.clone(),
     };
     let limit = api.settings.queue.max_backlog;
@@ -245,46 +258,44 @@ pub(crate) async fn accept_rerun(
 
 /// What one caller is told of what became of its start.
 pub(crate) async fn told(api: &Api, accepted: Accepted) -> Result<Result<wire::Started, Problem>, Problem> {
-    let fate = Fate::Done(accepted);
-    let statuses = statuses(api, std::slice::from_ref(&fate)).await?;
-    Ok(answer(fate, &statuses))
+    let statuses = statuses(api, [accepted].into_iter()).await?;
+    Ok(answer(accepted, &statuses))
 }
 
 /// How the executions stand that were there already.
-async fn statuses(api: &Api, fates: &[Fate<Accepted>]) -> Result<BTreeMap<ExecutionId, Status>, Problem> {
-    let existing = |fate: &Fate<Accepted>| match fate {
-        Fate::Done(Accepted::Existing { execution }) => Some(*execution),
-        _ => None,
-    };
-    let existing: Vec<ExecutionId> = fates.iter().filter_map(existing).collect();
+async fn statuses(
+    api: &Api,
+    accepted: impl Iterator<Item = Accepted>,
+) -> Result<BTreeMap<ExecutionId, Status>, Problem> {
+    let existing = |accepted| if let Accepted::Existing { execution } = accepted { Some(execution) } else { None };
+    let existing: Vec<ExecutionId> = accepted.filter_map(existing).collect();
     match existing.is_empty() {
         true => Ok(BTreeMap::new()),
         false => Ok(api.store.execution_statuses(&existing).await?),
     }
 }
 
-fn answer(fate: Fate<Accepted>, statuses: &BTreeMap<ExecutionId, Status>) -> Result<wire::Started, Problem> {
+fn answer(accepted: Accepted, statuses: &BTreeMap<ExecutionId, Status>) -> Result<wire::Started, Problem> {
     let started = |execution: ExecutionId, status, repeated| wire::Started {
         queue_id: execution.queue_item(),
         execution_id: execution,
         status,
         repeated,
     };
-    match fate {
-        Fate::Done(Accepted::New { execution, .. }) => Ok(started(execution, Status::Pending, false)),
-        Fate::Done(Accepted::Existing { execution }) => {
+    match accepted {
+        Accepted::New { execution, .. } => Ok(started(execution, Status::Pending, false)),
+        Accepted::Existing { execution } => {
             Ok(started(execution, statuses.get(&execution).copied().unwrap_or(Status::Pending), true))
         }
-        Fate::Done(Accepted::Conflict) => Err(Problem::of(Code::IdempotencyConflict)),
-        Fate::Done(Accepted::Draft) => {
+        Accepted::Conflict => Err(Problem::of(Code::IdempotencyConflict)),
+        Accepted::Draft => {
             Err(Problem::new(Code::DefinitionNotPublished, "publish the definition first, or use `forebay apply`"))
         }
-        Fate::Done(Accepted::Moved | Accepted::NotFound) => Err(Problem::not_found("definition in this workspace")),
-        Fate::Done(Accepted::Full) => {
+        Accepted::Moved | Accepted::NotFound => Err(Problem::not_found("definition in this workspace")),
+        Accepted::Full => {
             let problem = Problem::new(Code::QueueFull, "as many executions wait in this workspace as may");
             Err(Problem { retry_after_s: Some(1), ..problem })
         }
-        Fate::Refused(error) => Err(error.into()),
     }
 }
 

@@ -28,13 +28,11 @@ use store::batch::{Fate, by_halves};
 use store::job::ours::{Begin, Begun, Due, What};
 use store::queue::enqueue::Start;
 
-use crate::definition::inputs::{self, InputRules, Verdict, reason};
+use crate::definition::inputs::{self, InputRules, Verdict, reason, rounds};
 use crate::process::hints::Hints;
 
 /// Jobs looked at in one commit.
 const BATCH: i32 = 100;
-/// How often a job is judged anew because another version was published meanwhile; then the poll comes back to it.
-const ROUNDS: usize = 5;
 
 pub(crate) struct Projector {
     pub(crate) store: Store,
@@ -50,7 +48,8 @@ impl Projector {
     pub(crate) async fn pass(&self) -> Result<Option<Duration>, store::Error> {
         let mut open = self.store.due_jobs(BATCH).await?;
         let full = open.len() >= usize::try_from(BATCH).unwrap_or(usize::MAX);
-        for _ in 0..ROUNDS {
+        // What is still open then, the next poll comes back to.
+        for _ in rounds() {
             if open.is_empty() {
                 break;
             }

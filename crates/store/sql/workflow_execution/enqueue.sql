@@ -12,8 +12,8 @@ WITH t AS MATERIALIZED (
 SELECT r.ord, CASE WHEN t.moved AND r.outcome = 'not_found' THEN 'moved' ELSE r.outcome END AS outcome, r.execution,
        r.workspace, r.stage
 FROM forebay.enqueue_many($1::uuid[], $2::uuid[],
-    -- No definition has this id, so nothing that moved is accepted.
-    ARRAY(SELECT CASE WHEN t.moved THEN '00000000-0000-0000-0000-000000000000' ELSE t.definition END FROM t ORDER BY t.ord),
+    -- What moved names no definition: it is only looked for among those that were accepted before.
+    ARRAY(SELECT CASE WHEN NOT t.moved THEN t.definition END FROM t ORDER BY t.ord),
     $4::jsonb[], $5::smallint[], $6::timestamptz[], $7::text[],
     $8::text[], $9::bytea[], $10::jsonb[], $11::text[], ARRAY(SELECT t.version FROM t ORDER BY t.ord), $13::uuid[],
     $14::text, $15::int, $16::bigint, $17::int, true) r

@@ -100,6 +100,25 @@ impl Store {
         accepted.instrument(span::of(sql!("workflow_execution/enqueue"))).await
     }
 
+    /// What became of earlier starts with the same idempotency keys: existing or conflict. None for one without a key,
+    /// or with a key that was never accepted.
+    pub async fn accepted_before(&self, starts: &[&Start]) -> Result<Vec<Option<Accepted>>, Error> {
+        let mut before = vec![None; starts.len()];
+        if starts.iter().all(|start| start.idempotency.is_none()) {
+            return Ok(before);
+        }
+        let workspaces: Vec<Uuid> = starts.iter().map(|start| start.workspace.0).collect();
+        let (keys, fingerprints) = keys_of(starts);
+        for row in self.query(sql!("workflow_execution/keyed"), &[&workspaces, &keys, &fingerprints]).await? {
+            let (place, execution): (i64, Uuid) = (row.try_get("ord")?, row.try_get("execution")?);
+            let place = usize::try_from(place - 1).ok().and_then(|place| before.get_mut(place));
+            let place = place.ok_or_else(|| Error::Corrupt("a key was answered that nobody asked for".to_owned()))?;
+            let existing = Accepted::Existing { execution: ExecutionId(execution) };
+            *place = Some(if row.try_get("same")? { existing } else { Accepted::Conflict });
+        }
+        Ok(before)
+    }
+
     /// Accepts one start that repeats another execution and keeps something of it.
     pub async fn rerun(
         &self,
@@ -159,10 +178,7 @@ pub(crate) async fn enqueue_on(
     let priorities: Vec<i16> = starts.iter().map(|start| start.priority.value()).collect();
     let run_at: Vec<Option<Timestamp>> = starts.iter().map(|start| start.run_at).collect();
     let keys: Vec<Option<&str>> = starts.iter().map(|start| start.concurrency_key.as_deref()).collect();
-    let idempotency: Vec<Option<&str>> =
-        starts.iter().map(|start| start.idempotency.as_ref().map(|(key, _)| key.as_str())).collect();
-    let fingerprints: Vec<Option<&[u8]>> =
-        starts.iter().map(|start| start.idempotency.as_ref().map(|(_, hash)| hash.as_slice())).collect();
+    let (idempotency, fingerprints) = keys_of(&starts);
     let triggers: Vec<&Value> = starts.iter().map(|start| &start.trigger).collect();
     let traces: Vec<Option<String>> = starts.iter().map(|start| start.trace.map(|trace| trace.to_string())).collect();
     let versions: Vec<Option<Uuid>> = starts.iter().map(|start| start.version.map(|version| version.0)).collect();
@@ -194,6 +210,14 @@ pub(crate) async fn enqueue_on(
         )
         .await?;
     rows.iter().map(accepted).collect()
+}
+
+/// The idempotency keys of starts, and what each stands for.
+fn keys_of<'s>(starts: &[&'s Start]) -> (Vec<Option<&'s str>>, Vec<Option<&'s [u8]>>) {
+    starts
+        .iter()
+        .map(|start| start.idempotency.as_ref().map(|(key, hash)| (key.as_str(), hash.as_slice())).unzip())
+        .unzip()
 }
 
 fn accepted(row: &Row) -> Result<Accepted, Error> {

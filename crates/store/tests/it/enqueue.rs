@@ -62,6 +62,27 @@ async fn what_was_judged_by_a_version_runs_that_version_or_is_not_accepted() {
 }
 
 #[tokio::test]
+async fn a_key_tells_what_was_accepted_under_it_in_its_own_workspace_and_stores_nothing() {
+    let world = World::new().await;
+    let (workspace, definition) = world.tenant("PRO").await;
+    let (other_workspace, _) = world.tenant("PRO").await;
+    let known = with_key(start(workspace, definition), "k", "a");
+    world.store.enqueue(std::slice::from_ref(&known), "test").await.expect("an enqueue");
+    let asked = [
+        start(workspace, definition),
+        with_key(start(workspace, definition), "unknown", "a"),
+        with_key(start(workspace, definition), "k", "b"),
+        with_key(start(workspace, definition), "k", "a"),
+        with_key(start(other_workspace, definition), "k", "a"),
+    ];
+    let before = world.store.accepted_before(&asked.iter().collect::<Vec<_>>()).await.expect("an answer");
+    let existing = Accepted::Existing { execution: known.execution };
+    assert_eq!(before, [None, None, Some(Accepted::Conflict), Some(existing), None]);
+    assert_eq!(world.store.accepted_before(&[&asked[0]]).await.expect("an answer"), [None]);
+    assert_eq!(world.count("workflow_execution").await, 1);
+}
+
+#[tokio::test]
 async fn what_cannot_be_started_is_told_and_spoils_nothing_else() {
     let world = World::new().await;
     let (workspace, definition) = world.tenant("PRO").await;
