@@ -9,6 +9,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use engine::compute;
 use kernel::definition::inputs::Inputs;
 use kernel::definition::parse::{self, Problem};
 use kernel::ids::{DefinitionId, VersionId, WorkspaceId};
+use lru::LruCache;
 use serde_json::Value;
 use store::Store;
 use store::definition::Which;
@@ -23,7 +25,7 @@ use store::queue::enqueue::Start;
 use uuid::Uuid;
 
 /// How many of each are kept.
-const KEPT: usize = 5_000;
+const KEPT: NonZeroUsize = NonZeroUsize::new(5_000).expect("greater than zero");
 /// How often something is judged at the most.
 const ROUNDS: usize = 5;
 
@@ -43,10 +45,10 @@ pub(crate) enum Turn {
     Service,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
-    published: BTreeMap<(WorkspaceId, DefinitionId), VersionId>,
-    inputs: BTreeMap<VersionId, Arc<Inputs>>,
+    published: LruCache<(WorkspaceId, DefinitionId), VersionId>,
+    inputs: LruCache<VersionId, Arc<Inputs>>,
 }
 
 /// What is said of one start.
@@ -69,7 +71,8 @@ pub(crate) enum Error {
 
 impl InputRules {
     pub(crate) fn new(turn: Turn) -> InputRules {
-        InputRules { kept: Mutex::default(), turn }
+        let kept = Kept { published: LruCache::new(KEPT), inputs: LruCache::new(KEPT) };
+        InputRules { kept: Mutex::new(kept), turn }
     }
 
     /// Computes when it is its turn. A loop waits for as long as it takes: its work is bounded, and it has no client to
@@ -97,7 +100,7 @@ impl InputRules {
         if anew {
             let mut kept = self.kept();
             for (_, start) in starts {
-                kept.published.remove(&(start.workspace, start.definition));
+                kept.published.pop(&(start.workspace, start.definition));
             }
         }
         // What is not there is looked for once, too.
@@ -146,7 +149,7 @@ impl InputRules {
             Err(error) => return Err(error.into()),
         };
         if let Some(version) = known.published_version {
-            keep(&mut self.kept().published, key, version);
+            self.kept().published.put(key, version);
         }
         Ok(known.published_version)
     }
@@ -162,21 +165,13 @@ impl InputRules {
             Some(Inputs::read(&definition.inputs, definition.additional_inputs.unwrap_or(true)))
         };
         let inputs = Arc::new(self.apart(workspace, read).await?.unwrap_or_default());
-        keep(&mut self.kept().inputs, version, Arc::clone(&inputs));
+        self.kept().inputs.put(version, Arc::clone(&inputs));
         Ok(inputs)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock()
     }
-}
-
-/// Begins anew when there is too much: all of it can be read again.
-fn keep<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: V) {
-    if map.len() >= KEPT {
-        map.clear();
-    }
-    map.insert(key, value);
 }
 
 /// The rounds of judging and storing: another, for as long as a version was published between the two, but not forever.

@@ -7,8 +7,8 @@
 //! - Whoever comes in from outside passes `admit`, which counts failures and limits them by address.
 
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
@@ -17,6 +17,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use kernel::access::Scopes;
 use kernel::ids::{KeyId, WorkspaceId};
+use lru::LruCache;
 use store::Store;
 use store::access::key::{Key, Secret};
 
@@ -27,7 +28,7 @@ use crate::access::root_keys::RootKeys;
 /// How long a key that was found is trusted without looking again.
 const FRESH: Duration = Duration::from_secs(3);
 /// The most keys remembered at once.
-const REMEMBERED: usize = 10_000;
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("greater than zero");
 
 /// What a JSON Web Token is told.
 pub(crate) const FOREIGN: &str = "JSON Web Tokens are not taken here: show a key";
@@ -93,12 +94,12 @@ impl Caller {
 #[derive(Debug)]
 pub(crate) struct Keys {
     root: RootKeys,
-    seen: Mutex<BTreeMap<Vec<u8>, (Key, Instant)>>,
+    seen: Mutex<LruCache<Vec<u8>, (Key, Instant)>>,
 }
 
 impl Keys {
     pub(crate) fn new(root: RootKeys) -> Keys {
-        Keys { root, seen: Mutex::new(BTreeMap::new()) }
+        Keys { root, seen: Mutex::new(LruCache::new(REMEMBERED)) }
     }
 
     pub(crate) async fn caller(&self, store: &Store, secret: &Secret) -> Result<Caller, Problem> {
@@ -107,7 +108,7 @@ impl Keys {
         }
         let hash = secret.hash();
         let remembered = {
-            let seen = self.seen.lock();
+            let mut seen = self.seen.lock();
             seen.get(&hash).filter(|(_, at)| at.elapsed() < FRESH).map(|(key, _)| *key)
         };
         let key = match remembered {
@@ -117,7 +118,7 @@ impl Keys {
                 let asked = Instant::now();
                 let found = store.find_key(secret).await;
                 if matches!(found, Err(store::Error::NotFound)) {
-                    self.seen.lock().remove(&hash);
+                    self.seen.lock().pop(&hash);
                 }
                 let key = found.map_err(|error| match error {
                     store::Error::NotFound => Problem::new(
@@ -126,11 +127,7 @@ impl Keys {
                     ),
                     other => other.into(),
                 })?;
-                let mut seen = self.seen.lock();
-                if seen.len() >= REMEMBERED {
-                    seen.clear();
-                }
-                seen.insert(hash, (key, asked));
+                self.seen.lock().put(hash, (key, asked));
                 key
             }
         };
@@ -140,7 +137,7 @@ impl Keys {
 
     /// Was this key good when it was last looked up here?
     fn know(&self, secret: &Secret) -> bool {
-        self.root.contain(secret) || self.seen.lock().contains_key(&secret.hash())
+        self.root.contain(secret) || self.seen.lock().contains(&secret.hash())
     }
 
     /// Trusts these keys no longer without looking again.
