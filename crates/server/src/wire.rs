@@ -6,6 +6,36 @@
 //!
 //! Not here: graph documents (`kernel::definition::parse` reads them as they are), errors (`problem`).
 
+/// The bodies that create something and that change it: what both say is written once, behind what only the first says.
+macro_rules! create_and_change {
+    ($(#[$of_create:meta])* create $create:ident { $($own:tt)* } $(#[$of_change:meta])* change $change:ident {
+        $($(#[$of_field:meta])* pub $field:ident: $type:ty,)*
+    }) => {
+        $(#[$of_create])*
+        #[serde_with::skip_serializing_none]
+        #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields)]
+        pub struct $create {
+            $($own)*
+            $($(#[$of_field])* pub $field: $type,)*
+        }
+
+        $(#[$of_change])*
+        #[serde_with::skip_serializing_none]
+        #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields)]
+        pub struct $change {
+            $($(#[$of_field])* pub $field: $type,)*
+        }
+
+        impl From<$create> for $change {
+            fn from(created: $create) -> $change {
+                $change { $($field: created.$field),* }
+            }
+        }
+    };
+}
+
 mod asks;
 mod control;
 mod events;
@@ -25,8 +55,10 @@ use kernel::queue::Priority;
 use kernel::queue::explain::Waiting;
 use kernel::run::node;
 use kernel::{execution, queue};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::rust::double_option;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 pub use asks::{
@@ -53,48 +85,39 @@ pub use webhooks::{
 pub use control::{BulkItem, BulkStart, BulkStarted, DeadLetter, Rerun, RerunFrom, RerunResolve, RerunVersion};
 
 /// `POST /api/v1/workspaces`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateWorkspace {
     #[schema(min_length = 1, max_length = 200)]
     pub name: String,
     /// FREE, PRO or ENTERPRISE; FREE if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
     /// How many executions may run at once, instead of what the tier says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100_000)]
     pub limit: Option<i32>,
     /// Its share of turns beside other workspaces, 1 to 100.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub weight: Option<i16>,
     /// The most executions that may wait, instead of what the service allows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_backlog: Option<i32>,
 }
 
 /// `PATCH /api/v1/workspaces/{id}`: what is absent stays as it is.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeWorkspace {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
     /// A number overrides the tier's limit; null goes back to it.
     #[schema(value_type = Option<i32>, minimum = 0, maximum = 100_000)]
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "double_option")]
     pub limit: Option<Option<i32>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub weight: Option<i16>,
     /// A number bounds what may wait; null goes back to what the service allows.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "double_option")]
     pub max_backlog: Option<Option<i32>>,
-}
-
-/// Tells an absent field from a null one.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i32>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -119,21 +142,18 @@ pub struct Workspace {
 }
 
 /// `POST /api/v1/workflow/definitions`, `…/validate`, `…/apply` and `…/{id}/versions`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubmitDefinition {
     /// The graph document, in either form. Without it, `source` is read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<Value>,
     /// The name, if the document has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The text, YAML or JSON, kept for people. Alone it is read here, and problems have their line and column;
     /// beside a `document` it is not looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Required with the root key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
 }
 
@@ -180,21 +200,17 @@ pub struct Applied {
 }
 
 /// `POST /api/v1/workflow/executions/start`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StartExecution {
     pub workflow_definition_id: DefinitionId,
     /// Optional with a workspace key, and must be its own; required with the root key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
     /// Not before this time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200)]
     pub concurrency_key: Option<String>,
 }
@@ -211,6 +227,7 @@ pub struct Started {
     pub repeated: bool,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueItem {
@@ -222,19 +239,14 @@ pub struct QueueItem {
     pub status: queue::Status,
     pub execution_status: execution::Status,
     /// Its place among the workspace's ready items: 1 is next, 1001 means more than 1,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<i32>,
     /// Why it is not running; absent once it runs or has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingReason>,
     pub priority: i16,
     pub attempts: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     pub created_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatched_at: Option<Timestamp>,
 }
 
@@ -246,6 +258,7 @@ pub struct WaitingReason {
     pub message: String,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Execution {
@@ -253,53 +266,38 @@ pub struct Execution {
     pub queue_id: QueueItemId,
     pub workspace_id: WorkspaceId,
     pub workflow_definition_id: DefinitionId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_name: Option<String>,
     pub version_id: VersionId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<i32>,
     pub status: execution::Status,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
     pub trigger: Value,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// `{type, message, node?, status?, attempts?}` of what failed it; `attempts` are those at the node:
     /// `[{attempt, at, error}]`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
     pub priority: i16,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_key: Option<String>,
     pub created_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,
     pub deadline_at: Timestamp,
     /// Somebody asked it to end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested_at: Option<Timestamp>,
     /// The execution that this one repeats.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun_of: Option<ExecutionId>,
     /// The execution whose node made this one; absent of a root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_execution_id: Option<ExecutionId>,
     /// The execution at the top, in whose slot a child runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_execution_id: Option<ExecutionId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_node: Option<String>,
     /// The iteration of that node, if it is a loop's; otherwise 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_iteration: Option<i32>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
@@ -309,55 +307,44 @@ pub struct Node {
     pub status: node::Status,
     pub attempt: i32,
     /// The branch it took.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
     /// Failed attempts before this one: `[{attempt, at, error}]`, the last ten.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Value>,
     /// When it goes on by itself: the end of a delay, the next attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,
     /// The execution in which it came to this end: a rerun kept it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_from: Option<ExecutionId>,
 }
 
 /// `GET /api/v1/workflow/executions/{id}/nodes`: every node of the graph, those not begun as PENDING, last; or the
 /// iterations of a loop.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Nodes {
     pub items: Vec<Node>,
     /// Give it as `?cursor=` for the next page; absent on the last. Nodes come in one page unless they are large.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
 /// `GET /api/v1/workflow/executions/{id}/summary`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     pub id: ExecutionId,
     pub status: execution::Status,
     pub phase: kernel::run::Phase,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,
     pub total_nodes: usize,
     /// How many nodes are in each status, by status name.
     pub nodes: std::collections::BTreeMap<String, usize>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
 }
 

@@ -46,14 +46,8 @@ pub(crate) async fn create(
     if let Some(workspace) = workspace {
         api.store.workspace(workspace).await.map_err(not_found)?;
     }
-    let change = ChangeBinding {
-        workflow_definition_id: body.workflow_definition_id,
-        filter: body.filter,
-        input: body.input,
-        workflow_id: body.workflow_id,
-        lease_seconds: body.lease_seconds,
-    };
-    let (definition, rule) = read(&api, &caller, workspace, body.event_type, change).await?;
+    let event_type = body.event_type.clone();
+    let (definition, rule) = read(&api, &caller, workspace, event_type, body.into()).await?;
     let id = api.store.bind(workspace, definition, &rule, &caller.actor).await?;
     Ok((StatusCode::CREATED, Reply(wire(api.store.binding(id, caller.workspace).await?))))
 }

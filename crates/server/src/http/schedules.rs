@@ -56,17 +56,7 @@ pub(crate) async fn create(
 ) -> Result<impl IntoResponse, Problem> {
     let workspace = caller.workspace(body.workspace_id)?;
     let definition = body.workflow_definition_id;
-    let change = ChangeSchedule {
-        cron: body.cron,
-        timezone: body.timezone,
-        run_at: body.run_at,
-        input: body.input,
-        priority: body.priority,
-        concurrency_key: body.concurrency_key,
-        overlap: body.overlap,
-        catch_up: body.catch_up,
-    };
-    let (rule, next_at) = read(&api, &caller, workspace, definition, change).await?;
+    let (rule, next_at) = read(&api, &caller, workspace, definition, body.into()).await?;
     let id = api.store.create_schedule(workspace, definition, &rule, next_at, &caller.actor).await?;
     api.wakes.schedules.notify_one();
     Ok((StatusCode::CREATED, Reply(wire(api.store.schedule(id, caller.workspace).await?))))

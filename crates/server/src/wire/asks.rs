@@ -7,10 +7,12 @@ use kernel::ids::{ExecutionId, WorkspaceId};
 use kernel::wait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// What an execution waits for, or waited for.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Wait {
@@ -22,34 +24,27 @@ pub struct Wait {
     /// began.
     pub status: wait::Status,
     /// The type of the domain event that answers it; none: a person or a program does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
     /// What must hold of that event.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "match")]
+    #[serde(rename = "match")]
     pub matches: Option<String>,
     /// The node's configuration as it was resolved; what an answer must bring is its `data`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// The key that answered, `token` or `event`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_at: Option<Timestamp>,
 }
 
 /// `POST /api/v1/workflow/executions/{id}/answers/{node}`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AnswerWait {
     /// What the node's `data` asks for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
     /// Of a loop, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 10_000)]
     pub iteration: Option<i32>,
 }
@@ -66,20 +61,20 @@ pub struct AnsweredWait {
 }
 
 /// `POST /api/v1/workflow/executions/{id}/answers/{node}/token`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MintToken {
     /// Of a loop, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 10_000)]
     pub iteration: Option<i32>,
     /// How long it is good, such as `48h`; as long as the execution may last if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "48h")]
     pub expires_in: Option<String>,
 }
 
 /// A token that answers one wait, once, without a key.
+#[skip_serializing_none]
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MintedToken {
@@ -88,7 +83,6 @@ pub struct MintedToken {
     /// Where to POST `{"data": …}`, on this service's own address.
     pub path: String,
     /// The same with `http.public_url` before it, if that is set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     pub expires_at: Timestamp,
 }
@@ -118,11 +112,11 @@ pub struct Invitation {
 }
 
 /// `POST /answers/{token}`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AnswerByToken {
     /// What the invitation asks for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
 }
 
@@ -134,6 +128,7 @@ pub struct Thanks {
 }
 
 /// `POST /api/v1/tasks/claim`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClaimTasks {
@@ -144,19 +139,15 @@ pub struct ClaimTasks {
     #[schema(min_length = 1, max_length = 200)]
     pub worker: String,
     /// How many at most; 1 if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub max: Option<i32>,
     /// How long to wait for one if there is none, such as `30s`; a minute at most, not at all if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "30s")]
     pub wait: Option<String>,
     /// How long until the next heartbeat, 1s to 1h; what the node says if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "60s")]
     pub lease: Option<String>,
     /// With a root key: only this workspace's; of all, in turn, if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
 }
 
@@ -167,6 +158,7 @@ pub struct ClaimedTasks {
 }
 
 /// Work to be done.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimedTask {
@@ -188,17 +180,16 @@ pub struct ClaimedTask {
     pub lease_until: Timestamp,
     pub lease_seconds: f64,
     /// Not ended until then, the attempt has failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
 /// `POST /api/v1/tasks/{id}/heartbeat`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeepTask {
     pub claim_id: Uuid,
     /// How far it is, in any form.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Value>,
 }
 
@@ -211,16 +202,17 @@ pub struct KeptTask {
 }
 
 /// `POST /api/v1/tasks/{id}/complete`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CompleteTask {
     pub claim_id: Uuid,
     /// The node's output; null if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
 }
 
 /// `POST /api/v1/tasks/{id}/fail`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FailTask {
@@ -228,11 +220,11 @@ pub struct FailTask {
     #[schema(min_length = 1, max_length = 4_096)]
     pub message: String,
     /// False: another attempt could not help. True if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
 }
 
 /// A task as it stands.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Task {
@@ -244,24 +236,16 @@ pub struct Task {
     pub iteration: i32,
     pub attempt: i32,
     pub status: wait::Status,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<Timestamp>,
     /// How often this attempt was handed out, and how often a worker was not heard of in time.
     pub deliveries: i32,
     pub lost: i32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
     pub opened_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
 }

@@ -7,6 +7,7 @@ use kernel::execution;
 use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, WorkspaceId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{ProblemBody, Started};
@@ -28,28 +29,26 @@ pub struct BulkStarted {
 }
 
 /// What a single start would have been answered.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BulkItem {
     /// 202, or the problem's status.
     pub status: u16,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Started>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<ProblemBody>,
 }
 
 /// `POST /api/v1/workflow/executions/{id}/rerun`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rerun {
     #[serde(default)]
     pub from: RerunFrom,
     /// The node to begin at, with `from: node`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 64)]
     pub node: Option<String>,
     /// Another input than the first time's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
     #[serde(default)]
     pub version: RerunVersion,
@@ -104,6 +103,7 @@ pub enum RerunVersion {
 }
 
 /// An item of `GET /api/v1/workflow/queue?status=FAILED`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
@@ -111,18 +111,13 @@ pub struct DeadLetter {
     pub execution_id: ExecutionId,
     pub workspace_id: WorkspaceId,
     pub workflow_definition_id: DefinitionId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_name: Option<String>,
     /// How the execution ended: FAILED or TIMED_OUT.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_status: Option<execution::Status>,
     pub attempts: i32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     /// `{type, message, node?, status?}` of what failed it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
     pub created_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<Timestamp>,
 }

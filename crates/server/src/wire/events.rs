@@ -5,15 +5,16 @@ use kernel::ids::{DefinitionId, WorkspaceId};
 use kernel::job;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// `POST /api/v1/events`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AppendEvents {
     /// With a root key: whose events these are. None: no workspace's, or of one that does not exist yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     /// Appended in order, all or none.
     #[schema(min_items = 1, max_items = 1000)]
@@ -21,11 +22,11 @@ pub struct AppendEvents {
 }
 
 /// An event to be appended.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewEvent {
     /// Yours, or made here. The same id with the same content is appended once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
     /// Such as `order.placed`.
     #[schema(min_length = 1, max_length = 200)]
@@ -37,15 +38,12 @@ pub struct NewEvent {
     #[schema(min_length = 1, max_length = 200)]
     pub stream_type: String,
     /// The version that the stream must be at, 0 for a new one; whatever it is at, if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub expected_version: Option<i32>,
     /// What happened; `{}` if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub data: Option<Value>,
     /// Beside it, such as `correlation_id` and `causation_id`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub metadata: Option<Map<String, Value>>,
 }
@@ -56,6 +54,7 @@ pub struct AppendedEvents {
     pub events: Vec<AppendedEvent>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppendedEvent {
@@ -66,113 +65,77 @@ pub struct AppendedEvent {
     /// It was there already.
     pub repeated: bool,
     /// False: no binding holds for its type, so it makes no job. Absent: not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<bool>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DomainEvent {
     pub id: Uuid,
     pub sequence: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     #[serde(rename = "type")]
     pub kind: String,
     pub stream_id: Uuid,
     pub stream_type: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_version: Option<i32>,
     pub data: Value,
     pub metadata: Value,
     pub created_at: Timestamp,
     /// False: no binding held for its type when it was appended, so it made no job. Absent: not known, or a step of a
     /// job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<bool>,
     /// Why it has no job although it is bound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processing_error: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processing_failed_at: Option<Timestamp>,
 }
 
-/// `POST /api/v1/bindings`
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CreateBinding {
-    /// With a root key: whose events; of the whole platform if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace_id: Option<WorkspaceId>,
-    /// Exact, or a prefix: `order.*`.
-    #[schema(min_length = 1, max_length = 200)]
-    pub event_type: String,
-    /// What runs its jobs; external workers only, if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workflow_definition_id: Option<DefinitionId>,
-    /// An expression over `trigger.event`; a job for which it is not true is completed as skipped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<String>,
-    /// The execution's input, with templates; `{event: …}` if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub input: Option<Value>,
-    /// Such as `org-bootstrap-{subdomain}`; `execution-{executionId}` if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 500)]
-    pub workflow_id: Option<String>,
-    /// How long an external worker may be silent; 900 if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 604_800)]
-    pub lease_seconds: Option<u32>,
+create_and_change! {
+    /// `POST /api/v1/bindings`
+    create CreateBinding {
+        /// With a root key: whose events; of the whole platform if not said.
+        pub workspace_id: Option<WorkspaceId>,
+        /// Exact, or a prefix: `order.*`.
+        #[schema(min_length = 1, max_length = 200)]
+        pub event_type: String,
+    }
+
+    /// `PUT /api/v1/bindings/{id}`: what is absent is taken away.
+    change ChangeBinding {
+        /// What runs its jobs; external workers only, if not said.
+        pub workflow_definition_id: Option<DefinitionId>,
+        /// An expression over `trigger.event`; a job for which it is not true is completed as skipped.
+        pub filter: Option<String>,
+        /// The execution's input, with templates; `{event: …}` if not said.
+        #[schema(value_type = Option<Object>)]
+        pub input: Option<Value>,
+        /// Such as `org-bootstrap-{subdomain}`; `execution-{executionId}` if not said.
+        #[schema(max_length = 500)]
+        pub workflow_id: Option<String>,
+        /// How long an external worker may be silent; 900 if not said.
+        #[schema(minimum = 1, maximum = 604_800)]
+        pub lease_seconds: Option<u32>,
+    }
 }
 
-/// `PUT /api/v1/bindings/{id}`: what is absent is taken away.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ChangeBinding {
-    /// What runs its jobs; external workers only, if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workflow_definition_id: Option<DefinitionId>,
-    /// An expression over `trigger.event`; a job for which it is not true is completed as skipped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<String>,
-    /// The execution's input, with templates; `{event: …}` if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub input: Option<Value>,
-    /// Such as `org-bootstrap-{subdomain}`; `execution-{executionId}` if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 500)]
-    pub workflow_id: Option<String>,
-    /// How long an external worker may be silent; 900 if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 604_800)]
-    pub lease_seconds: Option<u32>,
-}
-
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Binding {
     pub id: Uuid,
     /// None: of the whole platform.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     pub event_type: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_definition_id: Option<DefinitionId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_name: Option<String>,
     /// Every service has it: it cannot be changed or deleted, and holds where no other binding does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub built_in: bool,
     /// Made by the definition's `on: event`: it changes with the definition.
     pub by_definition: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_id: Option<String>,
     pub lease_seconds: u32,
     pub created_at: Timestamp,
@@ -180,11 +143,11 @@ pub struct Binding {
 }
 
 /// A job: a row of `workflow_queue_projection`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
     pub id: Uuid,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     pub event_id: Uuid,
     pub event_type: String,
@@ -192,52 +155,39 @@ pub struct Job {
     pub stream_id: Uuid,
     pub stream_type: String,
     pub status: job::Status,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_run_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_stack: Option<String>,
     pub retry_count: i32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }
 
 /// `POST /api/v1/projection/claim`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClaimJobs {
     /// With a root key: only this workspace's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     /// Whom the jobs name, such as `{hostname}-{pid}`.
     #[schema(min_length = 1, max_length = 200)]
     pub worker_id: String,
     /// Only these types, exact or by a prefix: `order.*`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 100)]
     pub event_types: Option<Vec<String>>,
     /// Only this job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
     /// How many at most; 1 if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub limit: Option<i32>,
     /// How long until the next heartbeat, and from each to the next; the binding's lease if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 604_800)]
     pub lease_seconds: Option<i32>,
 }
@@ -259,19 +209,17 @@ pub struct ClaimedJob {
 }
 
 /// `POST /api/v1/projection/{id}/heartbeat`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeepJob {
     pub claim_id: Uuid,
     /// How long until the next heartbeat, this once; the claim's lease if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 604_800)]
     pub lease_seconds: Option<i32>,
     /// What runs it, once that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 500)]
     pub workflow_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 500)]
     pub workflow_run_id: Option<String>,
 }
@@ -283,24 +231,24 @@ pub struct KeptJob {
 }
 
 /// `POST /api/v1/projection/{id}/complete`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CompleteJob {
     pub claim_id: Uuid,
     /// `{}` if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub result: Option<Value>,
 }
 
 /// `POST /api/v1/projection/{id}/fail`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FailJob {
     pub claim_id: Uuid,
     #[schema(min_length = 1, max_length = 10_000)]
     pub error_message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100_000)]
     pub error_stack: Option<String>,
 }

@@ -5,20 +5,22 @@ use kernel::execution;
 use kernel::ids::{DefinitionId, ExecutionId, QueueItemId, VersionId, WorkspaceId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// A page of a list.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Page<T> {
     pub items: Vec<T>,
     /// Give it as `?cursor=` for the next page; absent on the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
 /// An execution in a list: all but what it was given and what it made.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedExecution {
@@ -26,31 +28,24 @@ pub struct ListedExecution {
     pub queue_id: QueueItemId,
     pub workspace_id: WorkspaceId,
     pub workflow_definition_id: DefinitionId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_name: Option<String>,
     pub version_id: VersionId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<i32>,
     pub status: execution::Status,
     /// `{type, message, node?, status?}` of what failed it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
     pub priority: i16,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_key: Option<String>,
     pub created_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,
     /// Somebody asked it to end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested_at: Option<Timestamp>,
 }
 
 /// A version of a definition, without its graph.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {
@@ -60,12 +55,12 @@ pub struct Version {
     pub published: bool,
     pub content_hash: String,
     /// How long an execution of it may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<i64>,
     pub created_at: Timestamp,
 }
 
 /// `GET /api/v1/workspaces/{id}/capacity`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {
@@ -80,7 +75,6 @@ pub struct Capacity {
     pub waiting: WaitingCounts,
     /// How long the oldest has waited that may start now, delays it asked for aside: of the first
     /// thousand in line, and of a thousand behind each kind of gate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_waiting_seconds: Option<f64>,
     /// Dead letters.
     pub failed: Count,
@@ -108,20 +102,19 @@ pub struct Count {
 }
 
 /// An entry of the audit log: who did what to what, when.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Activity {
     pub id: i64,
     pub at: Timestamp,
     /// None for what belongs to no workspace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     /// `root`, `key:ID`, `sql:ROLE`, or a part of the service.
     pub actor: String,
     pub action: String,
     pub subject_type: String,
     pub subject_id: Uuid,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Value>,
 }
 
@@ -132,13 +125,13 @@ pub struct Kinds {
 }
 
 /// `GET /api/v1/workflow/definitions/{id}/versions/{number}`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WholeVersion {
     pub version: i32,
     /// Nodes with their configuration, and edges: a document that can be published again.
     pub graph: Value,
     /// The text it was read from, if it came as one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
 

@@ -5,18 +5,20 @@ use kernel::ids::ExecutionId;
 use kernel::kind::log::Level;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 /// `GET /api/v1/workflow/executions/{id}/logs`: oldest first. Pages follow the order in which nodes settled.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Logs {
     pub items: Vec<LogLine>,
     /// Give it as `?cursor=` for the next page; absent on the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LogLine {
@@ -30,7 +32,6 @@ pub struct LogLine {
     pub level: Level,
     pub message: String,
     /// What a LOG node gave along, or the failure with its type.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
 }
 
@@ -45,6 +46,7 @@ pub enum LogSource {
 }
 
 /// `POST /api/v1/workflow/expressions/evaluate`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Evaluate {
@@ -52,10 +54,8 @@ pub struct Evaluate {
     #[schema(min_length = 1, max_length = 65_536, example = "inputs.total > 10")]
     pub expression: String,
     /// The execution whose input and nodes it looks at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_id: Option<ExecutionId>,
     /// An input instead of the execution's, or without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
 }
 

@@ -4,10 +4,12 @@ use jiff::Timestamp;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
 /// `PUT /api/v1/workspaces/{id}/secrets/{name}`
+#[skip_serializing_none]
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetSecret {
@@ -16,7 +18,6 @@ pub struct SetSecret {
     pub value: Hidden,
     /// The hosts it may be sent to, such as `api.example.com`: calls that would send it elsewhere fail. An empty list
     /// is any host. Omitted, they stay as they were; a new secret may be sent to any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 20)]
     pub hosts: Option<Vec<String>>,
 }
@@ -54,6 +55,7 @@ impl<'de> Deserialize<'de> for Hidden {
 }
 
 /// What is known of a secret.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Secret {
@@ -66,6 +68,5 @@ pub struct Secret {
     /// Who set this version.
     pub created_by: String,
     /// The hosts it may be sent to; absent for any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
 }

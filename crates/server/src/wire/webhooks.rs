@@ -8,50 +8,46 @@ use kernel::ids::{DefinitionId, ExecutionId, WorkspaceId};
 use kernel::{execution, webhook};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// `POST /api/v1/webhooks`
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateWebhook {
     /// With a root key: whose ends are told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
     /// Where messages go, by http or https; as a rule only to public addresses.
     #[schema(min_length = 1, max_length = 2048)]
     pub url: String,
     /// Which ends: COMPLETED, FAILED, CANCELED, TIMED_OUT; all of them if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 4)]
     pub events: Option<Vec<execution::Status>>,
     /// Of this workflow alone; of every one if not said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_definition_id: Option<DefinitionId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 500)]
     pub description: Option<String>,
 }
 
 /// `PATCH /api/v1/webhooks/{id}`: what is absent stays.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeWebhook {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 2048)]
     pub url: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 4)]
     pub events: Option<Vec<execution::Status>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 500)]
     pub description: Option<String>,
     /// False turns it off: ends are not kept for it. True turns it on, also after it was turned off by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
 
 /// Who is told of ends.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
@@ -60,20 +56,14 @@ pub struct Webhook {
     /// Without the scope `manage`, its scheme and host only.
     pub url: String,
     pub events: Vec<execution::Status>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_definition_id: Option<DefinitionId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     pub enabled: bool,
     /// Why it is off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled_reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled_at: Option<Timestamp>,
     /// Nothing was taken since then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<Timestamp>,
     /// Raised by each rotation.
     pub secret_version: i32,
@@ -98,17 +88,18 @@ impl fmt::Debug for CreatedWebhook {
 }
 
 /// Another secret or token in place of the one there is.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rotate {
     /// For how long the one before is good too. If not said: a day for a webhook's secret, not at all for a hook's
     /// token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 604_800)]
     pub overlap_seconds: Option<u32>,
 }
 
 /// One end, told or to be told to a webhook.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Delivery {
@@ -121,15 +112,11 @@ pub struct Delivery {
     pub status: webhook::Status,
     pub attempts: i32,
     /// When it is sent next, or at the latest taken over from a sender that died.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<Timestamp>,
     /// What the receiver answered last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_status: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     pub created_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
 }
 
@@ -142,6 +129,7 @@ pub struct CreateHook {
 }
 
 /// The address that starts a workflow, without its token.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hook {
@@ -150,12 +138,9 @@ pub struct Hook {
     pub workflow_definition_id: DefinitionId,
     pub workflow_name: String,
     /// How its token begins; none: it has none, and takes no request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_prefix: Option<String>,
     /// Until when the token before opens too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_until: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotated_at: Option<Timestamp>,
     /// What the workflow's `on: webhook` says.
     #[schema(value_type = Object)]
