@@ -133,6 +133,11 @@ fn too_fast(wait: Duration) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
+    use axum::http::StatusCode;
+    use axum::{Router, middleware};
+    use tower::ServiceExt as _;
     use uuid::Uuid;
 
     fn workspace(n: u128) -> WorkspaceId {
@@ -184,6 +189,31 @@ mod tests {
         let estimate = pace.admit(workspace(1), now).expect("admitted");
         pace.settle(workspace(1), estimate, 4 << 20, now);
         assert_eq!(wait(&pace, 1, now), time_for(4 << 20));
+    }
+
+    #[tokio::test]
+    async fn reads_are_held_back_and_no_other_request_of_their_workspace() {
+        let pace = Arc::new(Pace::default());
+        let of_one = Arc::clone(&pace);
+        let paced = move |request: Request, next: Next| {
+            let pace = Arc::clone(&of_one);
+            async move { pace.run(Some(workspace(1)), request, next).await }
+        };
+        let app = Router::new().fallback(|| async { "done" }).layer(middleware::from_fn(paced));
+        for (method, status) in [
+            (Method::POST, StatusCode::OK),
+            (Method::PUT, StatusCode::OK),
+            (Method::PATCH, StatusCode::OK),
+            (Method::DELETE, StatusCode::OK),
+            (Method::GET, StatusCode::TOO_MANY_REQUESTS),
+            (Method::HEAD, StatusCode::TOO_MANY_REQUESTS),
+        ] {
+            // So much that a read would wait for longer than it may.
+            pace.settle(workspace(1), 0, u64::MAX, Instant::now());
+            let request = Request::builder().method(&method).uri("/").body(axum::body::Body::empty());
+            let answer = app.clone().oneshot(request.expect("a request")).await.expect("an answer");
+            assert_eq!(answer.status(), status, "{method}");
+        }
     }
 
     #[test]
