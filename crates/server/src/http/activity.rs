@@ -4,35 +4,28 @@ use axum::extract::State;
 use axum::{Extension, Json as Reply};
 use jiff::Timestamp;
 use kernel::ids::WorkspaceId;
-use serde::Deserialize;
 use store::activity::{Entry, Filter};
-use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::Params;
+use super::page::list_params;
 use super::{Api, Problem, page};
 use crate::wire::{Activity, Page};
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// With a root key, only what belongs to this workspace.
-    workspace_id: Option<WorkspaceId>,
-    /// The id of what it was done to.
-    subject: Option<Uuid>,
-    /// Who did it, exactly: `root`, `key:ID`, `sql:ROLE`.
-    actor: Option<String>,
-    /// At this time or later.
-    after: Option<Timestamp>,
-    /// Before this time.
-    before: Option<Timestamp>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct List {
+        /// With a root key, only what belongs to this workspace.
+        workspace_id: Option<WorkspaceId>,
+        /// The id of what it was done to.
+        subject: Option<Uuid>,
+        /// Who did it, exactly: `root`, `key:ID`, `sql:ROLE`.
+        actor: Option<String>,
+        /// At this time or later.
+        after: Option<Timestamp>,
+        /// Before this time.
+        before: Option<Timestamp>,
+    }
 }
 
 /// What was done, newest first.
@@ -45,16 +38,16 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     Params(params): Params<List>,
 ) -> Result<Reply<Page<Activity>>, Problem> {
+    let place = |bytes: &[u8]| page::place_of(bytes, i64::from_be_bytes);
+    let (limit, after) = params.page(page::List::Activity, place)?;
     let filter = Filter {
         workspace: caller.sees(params.workspace_id)?,
         subject: params.subject,
         actor: params.actor,
         from: params.after,
         until: params.before,
-        after: page::read(page::List::Activity, params.cursor.as_deref(), |bytes| {
-            page::place_of(bytes, i64::from_be_bytes)
-        })?,
-        limit: page::limit(params.limit)?,
+        after,
+        limit,
     };
     let (entries, next) = api.store.activity(&filter).await?;
     let next_cursor =

@@ -24,10 +24,8 @@ use kernel::ids::{ExecutionId, NodeKey, VersionId, WorkspaceId};
 use kernel::kind::wait_for_event::judge;
 use kernel::signals::metrics;
 use kernel::{duration, wait};
-use serde::Deserialize;
 use serde_json::Value;
 use store::wait::{Minted, Place, Told};
-use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::auth::Caller;
@@ -38,28 +36,16 @@ use crate::wire::{AnswerWait, AnsweredWait, MintToken, MintedToken, Page, Wait};
 /// As long as an execution may last.
 const LONGEST_TOKEN: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
-}
-
 /// What an execution and those below it wait for, or waited for, by execution, node and iteration.
-#[utoipa::path(get, path = "/workflow/executions/{id}/waits", tag = "waits", params(("id" = ExecutionId, Path), List),
+#[utoipa::path(get, path = "/workflow/executions/{id}/waits", tag = "waits", params(("id" = ExecutionId, Path), page::Paging),
     responses((status = 200, body = Page<Wait>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<ExecutionId>,
-    Params(params): Params<List>,
+    Params(params): Params<page::Paging>,
 ) -> Result<Reply<Page<Wait>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Waits, params.cursor.as_deref(), place_of)?;
+    let (limit, after) = params.page(page::List::Waits, place_of)?;
     executions::find(&api, &caller, id).await?;
     let found = api.store.waits_below(id, caller.workspace, after.as_ref(), limit + 1).await?;
     let cursor = |row: &store::wait::Wait| {

@@ -11,8 +11,6 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use kernel::event::binding::{self, Rule};
 use kernel::ids::{DefinitionId, WorkspaceId};
-use serde::Deserialize;
-use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::auth::Caller;
@@ -20,19 +18,6 @@ use super::body::{Id, Json, Params};
 use super::workspaces::not_found;
 use super::{Api, Code, Problem, absent, page};
 use crate::wire::{Binding, ChangeBinding, CreateBinding, Page};
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// With a root key, only those of this workspace.
-    workspace_id: Option<WorkspaceId>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
-}
 
 /// Binds a type of events, of a workspace or with a root key of the whole platform.
 #[utoipa::path(post, path = "/bindings", tag = "bindings", request_body = CreateBinding,
@@ -53,14 +38,13 @@ pub(crate) async fn create(
 }
 
 /// Bindings; with a root key of all workspaces and of the platform.
-#[utoipa::path(get, path = "/bindings", tag = "bindings", params(List), responses((status = 200, body = Page<Binding>)))]
+#[utoipa::path(get, path = "/bindings", tag = "bindings", params(page::OfWorkspace), responses((status = 200, body = Page<Binding>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<List>,
+    Params(params): Params<page::OfWorkspace>,
 ) -> Result<Reply<Page<Binding>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Bindings, params.cursor.as_deref(), page::uuid_of)?;
+    let (limit, after) = params.page(page::List::Bindings, page::uuid_of)?;
     let rows = api.store.bindings(caller.sees(params.workspace_id)?, after, limit + 1).await?;
     let cursor = |row: &store::event::binding::Binding| page::write(page::List::Bindings, row.id.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, wire)))

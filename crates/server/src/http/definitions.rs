@@ -13,34 +13,18 @@ use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
+use super::page::list_params;
 use super::workspaces::check_name;
 use super::{Api, Code, Problem, apart, page};
 use crate::wire::{Applied, Definition, Diff, Page, Publish, SubmitDefinition, Validated, Version, WholeVersion};
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// Exactly this name; with a root key it needs `workspaceId`.
-    name: Option<String>,
-    /// With a root key, only those of this workspace.
-    workspace_id: Option<WorkspaceId>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Versions {
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct List {
+        /// Exactly this name; with a root key it needs `workspaceId`.
+        name: Option<String>,
+        /// With a root key, only those of this workspace.
+        workspace_id: Option<WorkspaceId>,
+    }
 }
 
 /// Checks a document and stores nothing.
@@ -160,8 +144,7 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     Params(params): Params<List>,
 ) -> Result<Reply<Page<Definition>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Definitions, params.cursor.as_deref(), |bytes| {
+    let (limit, after) = params.page(page::List::Definitions, |bytes| {
         let (id, name) = bytes.split_at_checked(16)?;
         Some((WorkspaceId(page::uuid_of(id)?), page::text_of(name)?))
     })?;
@@ -185,17 +168,15 @@ pub(crate) async fn list(
 
 /// The versions of a definition, newest first.
 #[utoipa::path(get, path = "/workflow/definitions/{id}/versions", tag = "definitions",
-    params(("id" = DefinitionId, Path), Versions), responses((status = 200, body = Page<Version>)))]
+    params(("id" = DefinitionId, Path), page::Paging), responses((status = 200, body = Page<Version>)))]
 pub(crate) async fn versions(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<DefinitionId>,
-    Params(params): Params<Versions>,
+    Params(params): Params<page::Paging>,
 ) -> Result<Reply<Page<Version>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let before = page::read(page::List::Versions, params.cursor.as_deref(), |bytes| {
-        Some(i32::from_be_bytes(bytes.try_into().ok()?))
-    })?;
+    let (limit, before) =
+        params.page(page::List::Versions, |bytes| Some(i32::from_be_bytes(bytes.try_into().ok()?)))?;
     find(&api, &caller, id).await?;
     let rows = api.store.versions(id, before, limit + 1).await?;
     let cursor = |row: &store::definition::Version| page::write(page::List::Versions, &row.number.to_be_bytes());

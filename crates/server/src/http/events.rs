@@ -13,14 +13,13 @@ use kernel::event::id_by_key;
 use kernel::execution::generation;
 use kernel::ids::WorkspaceId;
 use kernel::job::FACTS;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use store::event::{Stored, Which};
-use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
+use super::page::list_params;
 use super::{Api, Code, Problem, page, starts};
 use crate::wire::{AppendEvents, AppendedEvent, AppendedEvents, DomainEvent, NewEvent, Page};
 
@@ -29,24 +28,18 @@ const MOST: usize = 1_000;
 /// The longest type of an event or a stream.
 const LONGEST_TYPE: usize = 200;
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// With a root key, only those of this workspace.
-    workspace_id: Option<WorkspaceId>,
-    /// Exactly this type.
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    stream_id: Option<Uuid>,
-    stream_type: Option<String>,
-    /// true: only those whose handling failed.
-    failed: Option<bool>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct List {
+        /// With a root key, only those of this workspace.
+        workspace_id: Option<WorkspaceId>,
+        /// Exactly this type.
+        #[serde(rename = "type")]
+        kind: Option<String>,
+        stream_id: Option<Uuid>,
+        stream_type: Option<String>,
+        /// true: only those whose handling failed.
+        failed: Option<bool>,
+    }
 }
 
 /// Appends up to a thousand events in order, all or none.
@@ -142,10 +135,7 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     Params(params): Params<List>,
 ) -> Result<Reply<Page<DomainEvent>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let before = page::read(page::List::Events, params.cursor.as_deref(), |bytes| {
-        Some(i64::from_be_bytes(bytes.try_into().ok()?))
-    })?;
+    let (limit, before) = params.page(page::List::Events, |bytes| Some(i64::from_be_bytes(bytes.try_into().ok()?)))?;
     let which = Which {
         workspace: caller.sees(params.workspace_id)?,
         event_type: params.kind.as_deref(),

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
-use super::webhooks::{List, overlap};
+use super::webhooks::overlap;
 use super::{Api, Code, Problem, page};
 use crate::wire::{CreateHook, CreatedHook, Hook, Page, Rotate};
 
@@ -80,14 +80,13 @@ pub(crate) async fn create(
 }
 
 /// Hooks; with a root key of all workspaces.
-#[utoipa::path(get, path = "/hooks", tag = "hooks", params(List), responses((status = 200, body = Page<Hook>)))]
+#[utoipa::path(get, path = "/hooks", tag = "hooks", params(page::OfWorkspace), responses((status = 200, body = Page<Hook>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<List>,
+    Params(params): Params<page::OfWorkspace>,
 ) -> Result<Reply<Page<Hook>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Hooks, params.cursor.as_deref(), page::uuid_of)?;
+    let (limit, after) = params.page(page::List::Hooks, page::uuid_of)?;
     let rows = api.store.hooks(caller.sees(params.workspace_id)?, after, limit + 1).await?;
     let cursor = |row: &store::webhook::hook::Hook| page::write(page::List::Hooks, row.id.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, wire)))

@@ -11,10 +11,8 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use jiff::Timestamp;
 use kernel::access::Scopes;
-use kernel::ids::{KeyId, WorkspaceId};
-use serde::Deserialize;
+use kernel::ids::KeyId;
 use store::access::key::{Denied, Listed, Maker, NewKey, Secret};
-use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
@@ -24,19 +22,6 @@ use crate::wire::{CreateKey, CreatedKey, Key, Page};
 
 /// The year 9999 in seconds: later times cannot be written.
 const LATEST: i64 = 253_370_764_800;
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// With a root key, only those of this workspace.
-    workspace_id: Option<WorkspaceId>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
-}
 
 /// Makes a key of a workspace. The answer is the only place where the key itself is ever shown.
 #[utoipa::path(post, path = "/keys", tag = "keys", request_body = CreateKey, responses((status = 201, body = CreatedKey)))]
@@ -67,15 +52,14 @@ pub(crate) async fn create(
 }
 
 /// The keys that were not revoked, by how they begin.
-#[utoipa::path(get, path = "/keys", tag = "keys", params(List), responses((status = 200, body = Page<Key>)))]
+#[utoipa::path(get, path = "/keys", tag = "keys", params(page::OfWorkspace), responses((status = 200, body = Page<Key>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<List>,
+    Params(params): Params<page::OfWorkspace>,
 ) -> Result<Reply<Page<Key>>, Problem> {
     let workspace = caller.sees(params.workspace_id)?;
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Keys, params.cursor.as_deref(), page::uuid_of)?;
+    let (limit, after) = params.page(page::List::Keys, page::uuid_of)?;
     let rows = api.store.keys(workspace, after.map(KeyId), limit + 1).await?;
     let cursor = |row: &Listed| page::write(page::List::Keys, row.id.0.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, wire)))

@@ -7,31 +7,24 @@ use axum::http::StatusCode;
 use axum::{Extension, Json as Reply};
 use kernel::ids::{DefinitionId, QueueItemId, WorkspaceId};
 use kernel::queue::Status;
-use serde::Deserialize;
 use store::queue::dead_letter::{Letter, Which};
-use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Params};
+use super::page::list_params;
 use super::{Api, Code, Problem, page};
 use crate::wire::{DeadLetter, Page};
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// FAILED, the one that is listed: an item that waits or runs is found by its id.
-    #[param(required = true)]
-    status: Option<Status>,
-    /// With a root key, only those of this workspace.
-    workspace_id: Option<WorkspaceId>,
-    /// Only those of this definition.
-    workflow_definition_id: Option<DefinitionId>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct List {
+        /// FAILED, the one that is listed: an item that waits or runs is found by its id.
+        #[param(required = true)]
+        status: Option<Status>,
+        /// With a root key, only those of this workspace.
+        workspace_id: Option<WorkspaceId>,
+        /// Only those of this definition.
+        workflow_definition_id: Option<DefinitionId>,
+    }
 }
 
 /// The dead letter: what failed, the newest first; a root key sees all workspaces'.
@@ -45,8 +38,8 @@ pub(crate) async fn list(
         let detail = "status: FAILED is the one that is listed; an item that waits or runs is found by its id";
         return Err(Problem::new(Code::ValidationFailed, detail));
     }
-    let limit = page::limit(params.limit)?;
-    let before = page::read(page::List::Letters, params.cursor.as_deref(), page::uuid_of)?.map(QueueItemId);
+    let (limit, before) = params.page(page::List::Letters, page::uuid_of)?;
+    let before = before.map(QueueItemId);
     let workspace = caller.sees(params.workspace_id)?;
     let which = Which { workspace, definition: params.workflow_definition_id, before };
     let rows = api.store.letters(which, limit + 1).await?;

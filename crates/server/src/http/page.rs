@@ -6,6 +6,7 @@
 //! - A cursor grants nothing: whose rows are read comes from the credential every time.
 
 use jiff::Timestamp;
+use kernel::ids::WorkspaceId;
 use sha2::{Digest, Sha256};
 use store::execution::list::Place;
 use store::page::Paged;
@@ -45,6 +46,51 @@ pub(crate) enum List {
     Tasks = 53,
     Nodes = 54,
     Logs = 55,
+}
+
+/// Declares the query parameters of a list: what narrows it, and which page of it is asked for. Not a type that others
+/// flatten into theirs: a parameter that nobody knows would go unnoticed.
+macro_rules! list_params {
+    ($(#[$of_list:meta])* pub(crate) struct $name:ident { $($own:tt)* }) => {
+        $(#[$of_list])*
+        #[derive(Debug, Default, serde::Deserialize, utoipa::IntoParams)]
+        #[into_params(parameter_in = Query)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields)]
+        pub(crate) struct $name {
+            $($own)*
+            /// The `nextCursor` of the page before.
+            cursor: Option<String>,
+            /// How many; 50 if not said.
+            #[param(minimum = 1, maximum = 200)]
+            limit: Option<i64>,
+        }
+
+        impl $name {
+            /// How many items are asked for, and behind which place of the list.
+            pub(crate) fn page<T>(
+                &self,
+                list: $crate::http::page::List,
+                place: impl FnOnce(&[u8]) -> Option<T>,
+            ) -> Result<(i64, Option<T>), $crate::http::Problem> {
+                let limit = $crate::http::page::limit(self.limit)?;
+                Ok((limit, $crate::http::page::read(list, self.cursor.as_deref(), place)?))
+            }
+        }
+    };
+}
+pub(crate) use list_params;
+
+list_params! {
+    /// Of a list that nothing narrows.
+    pub(crate) struct Paging {}
+}
+
+list_params! {
+    /// Of a list that a root key sees for all workspaces.
+    pub(crate) struct OfWorkspace {
+        /// With a root key, only those of this workspace.
+        pub(crate) workspace_id: Option<WorkspaceId>,
+    }
 }
 
 /// How many items are asked for.

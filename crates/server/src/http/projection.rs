@@ -12,14 +12,13 @@ use axum::{Extension, Json as Reply};
 use kernel::event::binding;
 use kernel::ids::WorkspaceId;
 use kernel::job::Status;
-use serde::Deserialize;
 use serde_json::json;
 use store::job::{Claim, End, Wanted, Which};
-use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
+use super::page::list_params;
 use super::{Api, Code, Problem, page};
 use crate::wire::{ClaimJobs, ClaimedJob, ClaimedJobs, CompleteJob, FailJob, Job, KeepJob, KeptJob, Page};
 
@@ -27,21 +26,15 @@ use crate::wire::{ClaimJobs, ClaimedJob, ClaimedJobs, CompleteJob, FailJob, Job,
 const MOST: i32 = 100;
 const LONGEST_LEASE: i32 = 7 * 24 * 60 * 60;
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// With a root key, only those of this workspace.
-    workspace_id: Option<WorkspaceId>,
-    status: Option<Status>,
-    /// Exactly this type.
-    event_type: Option<String>,
-    stream_id: Option<Uuid>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct List {
+        /// With a root key, only those of this workspace.
+        workspace_id: Option<WorkspaceId>,
+        status: Option<Status>,
+        /// Exactly this type.
+        event_type: Option<String>,
+        stream_id: Option<Uuid>,
+    }
 }
 
 /// Jobs, the newest first; a root key sees all workspaces'.
@@ -51,9 +44,7 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     Params(params): Params<List>,
 ) -> Result<Reply<Page<Job>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let after =
-        page::read(page::List::Jobs, params.cursor.as_deref(), |bytes| page::place_of(bytes, Uuid::from_bytes))?;
+    let (limit, after) = params.page(page::List::Jobs, |bytes| page::place_of(bytes, Uuid::from_bytes))?;
     let which = Which {
         workspace: caller.sees(params.workspace_id)?,
         status: params.status,

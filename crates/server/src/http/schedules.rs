@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
+use super::page::list_params;
 use super::{Api, Code, Problem, absent, apart, page, starts};
 use crate::definition::inputs::{Verdict, rounds};
 use crate::schedule::start;
@@ -31,19 +32,13 @@ use crate::wire::{ChangeSchedule, CreateSchedule, NextTicks, Page, Schedule, Sta
 /// How many ticks are told ahead.
 const MOST_AHEAD: usize = 100;
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// With a root key, only those of this workspace.
-    workspace_id: Option<WorkspaceId>,
-    /// Only those of this definition.
-    workflow_definition_id: Option<DefinitionId>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct List {
+        /// With a root key, only those of this workspace.
+        workspace_id: Option<WorkspaceId>,
+        /// Only those of this definition.
+        workflow_definition_id: Option<DefinitionId>,
+    }
 }
 
 /// Starts a workflow at times, or at one.
@@ -69,8 +64,7 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     Params(params): Params<List>,
 ) -> Result<Reply<Page<Schedule>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Schedules, params.cursor.as_deref(), page::uuid_of)?;
+    let (limit, after) = params.page(page::List::Schedules, page::uuid_of)?;
     let (workspace, definition) = (caller.sees(params.workspace_id)?, params.workflow_definition_id);
     let found = api.store.schedules(workspace, definition, after, limit + 1).await?;
     let cursor = |row: &store::schedule::Schedule| page::write(page::List::Schedules, row.id.as_bytes());
@@ -246,29 +240,17 @@ async fn attempt(
     starts::told(api, accepted).await?.map(Some)
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Paged {
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
-}
-
 /// What became of a schedule's ticks, the newest first; the last 1,000 are kept.
-#[utoipa::path(get, path = "/schedules/{id}/ticks", tag = "schedules", params(("id" = Uuid, Path), Paged),
+#[utoipa::path(get, path = "/schedules/{id}/ticks", tag = "schedules", params(("id" = Uuid, Path), page::Paging),
     responses((status = 200, body = Page<Tick>)))]
 pub(crate) async fn ticks(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<Uuid>,
-    Params(params): Params<Paged>,
+    Params(params): Params<page::Paging>,
 ) -> Result<Reply<Page<Tick>>, Problem> {
-    let limit = page::limit(params.limit)?;
     let place = |bytes: &[u8]| page::place_of(bytes, |[by_hand]: [u8; 1]| by_hand != 0);
-    let before = page::read(page::List::Ticks, params.cursor.as_deref(), place)?;
+    let (limit, before) = params.page(page::List::Ticks, place)?;
     api.store.schedule(id, caller.workspace).await.map_err(unknown)?;
     let rows = api.store.ticks(id, before.map(|place| (place.at, place.id)), limit + 1).await?;
     let cursor =

@@ -11,26 +11,13 @@ use axum::http::StatusCode;
 use axum::{Extension, Json as Reply};
 use engine::vault;
 use kernel::ids::WorkspaceId;
-use serde::Deserialize;
 use store::access::secret::Listed;
-use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
 use super::workspaces::{not_found, visible};
 use super::{Api, Code, Problem, page};
 use crate::wire::{Page, Secret, SetSecret};
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct List {
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
-}
 
 /// Sets a secret of a workspace: its first version, or the next. Calls that begin afterwards send it.
 #[utoipa::path(put, path = "/workspaces/{id}/secrets/{name}", tag = "secrets",
@@ -48,17 +35,16 @@ pub(crate) async fn set(
 }
 
 /// The secrets of a workspace by name: versions, times and who set them, never what they hold.
-#[utoipa::path(get, path = "/workspaces/{id}/secrets", tag = "secrets", params(("id" = WorkspaceId, Path), List),
+#[utoipa::path(get, path = "/workspaces/{id}/secrets", tag = "secrets", params(("id" = WorkspaceId, Path), page::Paging),
     responses((status = 200, body = Page<Secret>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<WorkspaceId>,
-    Params(params): Params<List>,
+    Params(params): Params<page::Paging>,
 ) -> Result<Reply<Page<Secret>>, Problem> {
     visible(&caller, id)?;
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Secrets, params.cursor.as_deref(), page::text_of)?;
+    let (limit, after) = params.page(page::List::Secrets, page::text_of)?;
     api.store.workspace(id).await.map_err(not_found)?;
     let rows = api.store.secrets(id, after.as_deref().unwrap_or_default(), limit + 1).await?;
     let cursor = |row: &Listed| page::write(page::List::Secrets, row.name.as_bytes());

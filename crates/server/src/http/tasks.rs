@@ -21,14 +21,13 @@ use kernel::ids::{ClaimId, WorkspaceId};
 use kernel::kind::task::{LONGEST_LEASE, MAX_QUEUE_LEN, SHORTEST_LEASE, failed, is_queue};
 use kernel::signals::metrics;
 use kernel::wait::Status;
-use serde::Deserialize;
 use store::wait::task::{Ended, Wanted};
 use tokio::time::Instant;
-use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
+use super::page::list_params;
 use super::{Api, Code, Problem, page};
 use crate::execution::waiters::Turn;
 use crate::wire::{ClaimTasks, ClaimedTask, ClaimedTasks, CompleteTask, FailTask, KeepTask, KeptTask, Page, Task};
@@ -178,19 +177,13 @@ async fn end(api: &Api, caller: &Caller, id: Uuid, ended: Result<Ended, store::E
     Ok(Reply(wire(api.store.task(id, caller.workspace).await.map_err(unknown)?)))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// With a root key, only those of this workspace.
-    workspace_id: Option<WorkspaceId>,
-    queue: Option<String>,
-    status: Option<Status>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct List {
+        /// With a root key, only those of this workspace.
+        workspace_id: Option<WorkspaceId>,
+        queue: Option<String>,
+        status: Option<Status>,
+    }
 }
 
 /// Tasks, the oldest first; a root key sees all workspaces'.
@@ -200,8 +193,7 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     Params(params): Params<List>,
 ) -> Result<Reply<Page<Task>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Tasks, params.cursor.as_deref(), page::uuid_of)?;
+    let (limit, after) = params.page(page::List::Tasks, page::uuid_of)?;
     let of = (params.queue.as_deref(), params.status);
     let found = api.store.tasks(caller.sees(params.workspace_id)?, of, after, limit + 1).await?;
     let cursor = |row: &store::wait::task::Task| page::write(page::List::Tasks, row.id.as_bytes());

@@ -19,16 +19,15 @@ use kernel::access::Scope;
 use kernel::execution;
 use kernel::ids::WorkspaceId;
 use kernel::webhook::{ENDS, MAX_URL_LEN, Status, secret};
-use serde::Deserialize;
 use store::access::secret::Sealed;
 use store::webhook::{Change, NewWebhook, delivery, secret_name};
 use url::Url;
-use utoipa::IntoParams;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
+use super::page::list_params;
 use super::workspaces::not_found;
 use super::{Api, Code, Problem, absent, outbound, page};
 use crate::wire::{ChangeWebhook, CreateWebhook, CreatedWebhook, Delivery, Page, Rotate, Webhook};
@@ -38,31 +37,12 @@ const OVERLAP_S: u32 = 24 * 60 * 60;
 /// The longest overlap.
 pub(super) const MOST_OVERLAP_S: u32 = 7 * 24 * 60 * 60;
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct List {
-    /// With a root key, only those of this workspace.
-    pub(super) workspace_id: Option<WorkspaceId>,
-    /// The `nextCursor` of the page before.
-    pub(super) cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    pub(super) limit: Option<i64>,
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Deliveries {
-    /// PENDING, SENDING, DELIVERED or FAILED.
-    #[param(inline)]
-    status: Option<Status>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct Deliveries {
+        /// PENDING, SENDING, DELIVERED or FAILED.
+        #[param(inline)]
+        status: Option<Status>,
+    }
 }
 
 /// Makes a webhook. The answer holds the secret that messages are signed with, this once.
@@ -95,14 +75,13 @@ pub(crate) async fn create(
 }
 
 /// Webhooks; with a root key of all workspaces.
-#[utoipa::path(get, path = "/webhooks", tag = "webhooks", params(List), responses((status = 200, body = Page<Webhook>)))]
+#[utoipa::path(get, path = "/webhooks", tag = "webhooks", params(page::OfWorkspace), responses((status = 200, body = Page<Webhook>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Params(params): Params<List>,
+    Params(params): Params<page::OfWorkspace>,
 ) -> Result<Reply<Page<Webhook>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Webhooks, params.cursor.as_deref(), page::uuid_of)?;
+    let (limit, after) = params.page(page::List::Webhooks, page::uuid_of)?;
     let rows = api.store.webhooks(caller.sees(params.workspace_id)?, after, limit + 1).await?;
     let cursor = |row: &store::webhook::Webhook| page::write(page::List::Webhooks, row.id.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, |row| wire(row, &caller))))
@@ -175,9 +154,8 @@ pub(crate) async fn deliveries(
     Id(id): Id<Uuid>,
     Params(params): Params<Deliveries>,
 ) -> Result<Reply<Page<Delivery>>, Problem> {
-    let limit = page::limit(params.limit)?;
     let place = |bytes: &[u8]| page::place_of(bytes, Uuid::from_bytes);
-    let before = page::read(page::List::Deliveries, params.cursor.as_deref(), place)?;
+    let (limit, before) = params.page(page::List::Deliveries, place)?;
     api.store.webhook(id, caller.workspace).await.map_err(unknown)?;
     let rows = api.store.deliveries(id, params.status, before, limit + 1).await?;
     let cursor = |row: &delivery::Delivery| {

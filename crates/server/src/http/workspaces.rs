@@ -5,26 +5,19 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json as Reply};
 use kernel::ids::WorkspaceId;
-use serde::Deserialize;
 use store::workspace::{COUNTED, Change, NewWorkspace};
-use utoipa::IntoParams;
 
 use super::auth::Caller;
 use super::body::{Id, Json, Params};
+use super::page::list_params;
 use super::{Api, Code, Problem, page};
 use crate::wire::{Capacity, ChangeWorkspace, Count, CreateWorkspace, Page, WaitingCounts, Workspace};
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct List {
-    /// Exactly this name.
-    name: Option<String>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct List {
+        /// Exactly this name.
+        name: Option<String>,
+    }
 }
 
 /// Makes a workspace. Needs a root key.
@@ -58,8 +51,7 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     Params(params): Params<List>,
 ) -> Result<Reply<Page<Workspace>>, Problem> {
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Workspaces, params.cursor.as_deref(), page::text_of)?;
+    let (limit, after) = params.page(page::List::Workspaces, page::text_of)?;
     if let Some(own) = caller.workspace {
         let workspace = wire(api.store.workspace(own).await?);
         let items = if params.name.is_none_or(|name| name == workspace.name) { vec![workspace] } else { Vec::new() };

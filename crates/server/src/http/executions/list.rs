@@ -8,14 +8,13 @@ use axum::{Extension, Json as Reply};
 use jiff::Timestamp;
 use kernel::execution::Status;
 use kernel::ids::{DefinitionId, WorkspaceId};
-use serde::Deserialize;
 use store::definition::Which;
-use store::execution::list::{Filter, Listed};
-use utoipa::IntoParams;
+use store::execution::list::{Filter, Listed, Place};
 use uuid::Uuid;
 
 use crate::http::auth::Caller;
 use crate::http::body::{Id, Params};
+use crate::http::page::list_params;
 use crate::http::workspaces;
 use crate::http::{Api, Code, Problem, page};
 use crate::wire::{ListedExecution, Page};
@@ -26,58 +25,39 @@ const ID_PREFIX: usize = 13;
 const MEANT: i64 = 200;
 const DEFINITIONS_MEANT: i64 = 20;
 
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Everywhere {
-    /// With a root key, only those of this workspace.
-    workspace_id: Option<WorkspaceId>,
-    /// True: of one workspace only. With a root key `workspaceId` is then required, so that the newest of all
-    /// workspaces is never taken for the newest of one.
-    in_one_workspace: Option<bool>,
-    /// A definition's id; or its name, which with a root key needs `workspaceId`.
-    definition: Option<String>,
-    /// One status or several, separated by commas.
-    #[param(example = "FAILED,TIMED_OUT")]
-    status: Option<String>,
-    /// Created at this time or later.
-    created_after: Option<Timestamp>,
-    /// Created before this time.
-    created_before: Option<Timestamp>,
-    /// Whatever of these finds something first: the first 13 characters or more of an id, a whole idempotency
-    /// key, the start of a definition's name. With a root key it needs `workspaceId`.
-    #[param(min_length = 1, max_length = 200)]
-    text: Option<String>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
+list_params! {
+    pub(crate) struct Everywhere {
+        /// With a root key, only those of this workspace.
+        workspace_id: Option<WorkspaceId>,
+        /// True: of one workspace only. With a root key `workspaceId` is then required, so that the newest of all
+        /// workspaces is never taken for the newest of one.
+        in_one_workspace: Option<bool>,
+        /// A definition's id; or its name, which with a root key needs `workspaceId`.
+        definition: Option<String>,
+        /// One status or several, separated by commas.
+        #[param(example = "FAILED,TIMED_OUT")]
+        status: Option<String>,
+        /// Created at this time or later.
+        created_after: Option<Timestamp>,
+        /// Created before this time.
+        created_before: Option<Timestamp>,
+        /// Whatever of these finds something first: the first 13 characters or more of an id, a whole idempotency
+        /// key, the start of a definition's name. With a root key it needs `workspaceId`.
+        #[param(min_length = 1, max_length = 200)]
+        text: Option<String>,
+    }
 }
 
-/// The same filters where the address names the workspace or the definition.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Narrowed {
-    /// One status or several, separated by commas.
-    #[param(example = "FAILED,TIMED_OUT")]
-    status: Option<String>,
-    /// Created at this time or later.
-    created_after: Option<Timestamp>,
-    /// Created before this time.
-    created_before: Option<Timestamp>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// How many; 50 if not said.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
-}
-
-impl From<Narrowed> for Everywhere {
-    fn from(params: Narrowed) -> Everywhere {
-        let Narrowed { status, created_after, created_before, cursor, limit } = params;
-        Everywhere { status, created_after, created_before, cursor, limit, ..Everywhere::default() }
+list_params! {
+    /// The same filters where the address names the workspace or the definition.
+    pub(crate) struct Narrowed {
+        /// One status or several, separated by commas.
+        #[param(example = "FAILED,TIMED_OUT")]
+        status: Option<String>,
+        /// Created at this time or later.
+        created_after: Option<Timestamp>,
+        /// Created before this time.
+        created_before: Option<Timestamp>,
     }
 }
 
@@ -93,7 +73,9 @@ pub(crate) async fn list(
         Some(true) => Some(caller.workspace(params.workspace_id)?),
         _ => caller.sees(params.workspace_id)?,
     };
-    let mut filter = filter(workspace, &params)?;
+    let created = (params.created_after, params.created_before);
+    let page = params.page(page::List::Executions, place_of)?;
+    let mut filter = filter(workspace, params.status.as_deref(), created, page)?;
     if let Some(definition) = &params.definition {
         filter.definitions = Some(definitions(&api, &caller, &params, definition).await?);
     }
@@ -113,7 +95,7 @@ pub(crate) async fn of_definition(
     Id(id): Id<DefinitionId>,
     Params(params): Params<Narrowed>,
 ) -> Result<Reply<Page<ListedExecution>>, Problem> {
-    let filter = Filter { definitions: Some(vec![id]), ..filter(caller.workspace, &params.into())? };
+    let filter = Filter { definitions: Some(vec![id]), ..params.filter(caller.workspace)? };
     if !api.store.knows_definition(id, caller.workspace).await? {
         return Err(Problem::not_found("definition"));
     }
@@ -130,24 +112,29 @@ pub(crate) async fn of_workspace(
     Params(params): Params<Narrowed>,
 ) -> Result<Reply<Page<ListedExecution>>, Problem> {
     workspaces::visible(&caller, id)?;
-    let filter = filter(Some(id), &params.into())?;
+    let filter = params.filter(Some(id))?;
     api.store.workspace(id).await.map_err(workspaces::not_found)?;
     answer(&api, filter).await
 }
 
-fn filter(workspace: Option<WorkspaceId>, params: &Everywhere) -> Result<Filter, Problem> {
-    Ok(Filter {
-        workspace,
-        statuses: statuses(params.status.as_deref())?,
-        from: params.created_after,
-        until: params.created_before,
-        after: page::read(page::List::Executions, params.cursor.as_deref(), |bytes| {
-            page::place_of(bytes, Uuid::from_bytes)
-        })?,
-        limit: page::limit(params.limit)?,
-        definitions: None,
-        ids: None,
-    })
+impl Narrowed {
+    fn filter(&self, workspace: Option<WorkspaceId>) -> Result<Filter, Problem> {
+        let page = self.page(page::List::Executions, place_of)?;
+        filter(workspace, self.status.as_deref(), (self.created_after, self.created_before), page)
+    }
+}
+
+fn filter(
+    workspace: Option<WorkspaceId>,
+    status: Option<&str>,
+    (from, until): (Option<Timestamp>, Option<Timestamp>),
+    (limit, after): (i64, Option<Place<Uuid>>),
+) -> Result<Filter, Problem> {
+    Ok(Filter { workspace, statuses: statuses(status)?, from, until, after, limit, definitions: None, ids: None })
+}
+
+fn place_of(bytes: &[u8]) -> Option<Place<Uuid>> {
+    page::place_of(bytes, Uuid::from_bytes)
 }
 
 fn statuses(text: Option<&str>) -> Result<Vec<Status>, Problem> {

@@ -6,10 +6,8 @@
 use axum::extract::State;
 use axum::{Extension, Json as Reply};
 use kernel::ids::{ExecutionId, NodeKey};
-use serde::Deserialize;
 use store::execution::{Execution, NodeRecord};
 use store::run::child::Member;
-use utoipa::IntoParams;
 
 use super::{find, node_of};
 use crate::http::auth::Caller;
@@ -17,29 +15,18 @@ use crate::http::body::{Id, Params};
 use crate::http::{Api, Code, Problem, page};
 use crate::wire::{self, Page, Tree, TreeItem};
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Children {
-    /// How many items.
-    #[param(minimum = 1, maximum = 200)]
-    limit: Option<i64>,
-    /// The `nextCursor` of the page before.
-    cursor: Option<String>,
-}
-
 /// The executions that the nodes of this one made, oldest first.
-#[utoipa::path(get, path = "/workflow/executions/{id}/children", tag = "executions", params(("id" = ExecutionId, Path), Children),
+#[utoipa::path(get, path = "/workflow/executions/{id}/children", tag = "executions", params(("id" = ExecutionId, Path), page::Paging),
     responses((status = 200, body = Page<TreeItem>)))]
 pub(crate) async fn children(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Id(id): Id<ExecutionId>,
-    Params(params): Params<Children>,
+    Params(params): Params<page::Paging>,
 ) -> Result<Reply<Page<TreeItem>>, Problem> {
     find(&api, &caller, id).await?;
-    let limit = page::limit(params.limit)?;
-    let after = page::read(page::List::Children, params.cursor.as_deref(), page::uuid_of)?.map(ExecutionId);
+    let (limit, after) = params.page(page::List::Children, page::uuid_of)?;
+    let after = after.map(ExecutionId);
     let rows = api.store.children(id, after, limit + 1).await?;
     let cursor = |row: &Member| page::write(page::List::Children, row.execution.0.as_bytes());
     Ok(Reply(page::page(rows, limit, cursor, item)))
