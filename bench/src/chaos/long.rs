@@ -36,11 +36,12 @@ use self::audit::Audit;
 use self::documents::Times;
 use self::judge::Verdict;
 use self::load::Load;
-use self::nemesis::{Late, Nemesis};
+use self::nemesis::{Faults, Late};
 use self::plan::Bounds;
 use self::worker::Order;
 use super::asking::tell_bases;
 use super::mutant::{self, Mutant};
+use super::nemesis::{Bases, Nemesis};
 use super::setup::{Setup, Stage};
 use super::{Leases, Outcome, Request, ms, seconds};
 use crate::random::Random;
@@ -193,19 +194,17 @@ impl Run {
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&self.load).run());
         tasks.spawn(Arc::clone(&self.approver).run(target.connect().await?, stop.clone()));
-        let nemesis = Nemesis {
+        let faults = Faults {
             servers: Arc::clone(&self.setup.fleet),
             workers: Arc::clone(&self.workers),
-            bases: self.bases.clone(),
-            random: Random::new(self.seed.wrapping_mul(1_000)),
             leases: self.leases,
             lease: ms(self.size.lease_ms),
-            every: self.size.fault_every,
-            stop: stop.clone(),
-            client: Arc::new(target.connect().await?),
             late: Arc::clone(&self.late),
         };
-        tasks.spawn(nemesis.run());
+        let random = Random::new(self.seed.wrapping_mul(1_000));
+        let bases = Bases { servers: Arc::clone(&self.setup.fleet), file: self.bases.clone() };
+        let (every, client) = (self.size.fault_every, target.connect().await?);
+        tasks.spawn(Nemesis::new(random, every, stop.clone(), client, Some(bases)).run(faults));
         let mut shown = Instant::now();
         loop {
             tokio::select! {

@@ -38,12 +38,13 @@ use uuid::Uuid;
 
 use self::judge::{Evidence, Verdict, judge};
 use self::load::Load;
-use self::nemesis::{Crews, Nemesis};
+use self::nemesis::{Crews, Faults};
 use self::plan::{FOREIGN, Plan, SHARED};
 use self::tries::Tries;
 use self::worker::{Order, Way};
 use super::asking::tell_bases;
 use super::mutant::{self, Mutant};
+use super::nemesis::{Bases, Nemesis};
 use super::setup::{Setup, Stage, Tenant};
 use super::{Leases, Outcome, Request, ms, seconds};
 use crate::random::Random;
@@ -206,18 +207,16 @@ impl Run {
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&self.load).by_sql(target.connect().await?));
         tasks.spawn(Arc::clone(&self.load).by_api(self.setup.api.clone()));
-        let nemesis = Nemesis {
+        let faults = Faults {
             crews: self.crews.clone(),
-            bases: self.bases.clone(),
             journals: self.setup.spec.logs.clone(),
-            random: Random::new(self.seed.wrapping_mul(1_000)),
             lease: self.size.lease(),
-            every: self.size.fault_every,
-            stop: stop.clone(),
-            client: Arc::new(target.connect().await?),
             late: Arc::clone(&self.late),
         };
-        tasks.spawn(nemesis.run());
+        let random = Random::new(self.seed.wrapping_mul(1_000));
+        let bases = Bases { servers: Arc::clone(&self.setup.fleet), file: self.bases.clone() };
+        let (every, client) = (self.size.fault_every, target.connect().await?);
+        tasks.spawn(Nemesis::new(random, every, stop.clone(), client, Some(bases)).run(faults));
         let mut shown = Instant::now();
         loop {
             tokio::select! {

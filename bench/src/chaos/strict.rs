@@ -3,6 +3,8 @@
 //!
 //! Not here: how it is judged (`judge`), what is done to the processes (`nemesis`).
 
+mod nemesis;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use self::nemesis::Faults;
 use super::judge::{Evidence, Verdict, judge};
 use super::load::{Burst, Load};
 use super::mutant::{self, Mutant};
@@ -210,17 +213,14 @@ impl Run<'_> {
             limits::change(client, &changed, random(3), size.limit_every, halt).await;
             Ok(())
         });
-        let nemesis = Nemesis {
+        let client = setup.cluster.target()?.connect().await?;
+        let faults = Faults {
             fleet: Arc::clone(&setup.fleet),
             receiver: setup.receiver.clone(),
-            random: random(4),
             leases: self.leases,
-            every: size.fault_every,
-            stop: stop.clone(),
-            client: Arc::new(setup.cluster.target()?.connect().await?),
             zombies: Arc::clone(&self.zombies),
         };
-        tasks.spawn(nemesis.run());
+        tasks.spawn(Nemesis::new(random(4), size.fault_every, stop.clone(), client, None).run(faults));
         if let Some(mutant) = mutant {
             tasks.spawn(mutant.recover(setup.cluster.target()?, ms(self.leases.claims / 2), stop.clone()));
         }
