@@ -8,6 +8,19 @@
 //!
 //! Not here: how things are written (`output`), how a command ends (`exit`), what crosses the wire (`server::wire`).
 
+/// Runs each of a thing's commands.
+macro_rules! commands {
+    ($($command:ident),*) => {
+        impl Command {
+            pub(super) async fn run(self) -> $crate::exit::Exit {
+                match self {
+                    $(Command::$command(command) => command.run().await,)*
+                }
+            }
+        }
+    };
+}
+
 mod activity;
 pub(crate) mod api;
 mod binding;

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use server::wire;
 use uuid::Uuid;
 
-use super::connection::{Place, Session};
-use super::page::Paging;
+use super::connection::Session;
+use super::page::Selection;
 use super::{Act, input};
 use crate::exit::Exit;
 use crate::output::{self, Cell};
@@ -32,9 +32,7 @@ pub(crate) struct List {
     #[arg(long, value_name = "TIME", value_parser = input::read_past)]
     until: Option<Timestamp>,
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 fn read_subject(text: &str) -> Result<Uuid, String> {
@@ -44,15 +42,12 @@ fn read_subject(text: &str) -> Result<Uuid, String> {
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
         let given = [
-            ("workspaceId", session.workspace(&self.place).await?.map(|id| id.to_string())),
             ("subject", self.subject.map(|id| id.to_string())),
             ("actor", self.actor),
             ("after", self.since.map(|at| at.to_string())),
             ("before", self.until.map(|at| at.to_string())),
         ];
-        let query: Vec<(&str, &str)> =
-            given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        let listed = self.paging.fetch(session, "activity", &query).await?;
+        let listed = self.selection.fetch(session, "activity", &given).await?;
         listed.show(session, &["AT", "WHO", "DID", "TO", "ID", "DETAIL"], row)?;
         Ok(Exit::Done)
     }

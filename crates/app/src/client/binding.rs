@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::api::Answer;
 use super::confirm::Sure;
 use super::connection::{Place, Session};
-use super::page::Paging;
+use super::page::Selection;
 use super::{Act, On, definition, input};
 use crate::exit::Exit;
 use crate::output::{self, Cell};
@@ -56,9 +56,7 @@ pub(crate) struct Create {
 #[command(after_help = "Example:\n  forebay binding ls --workspace acme")]
 pub(crate) struct List {
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Take a binding away, after asking; jobs that it made stay
@@ -70,22 +68,11 @@ pub(crate) struct Delete {
     sure: Sure,
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Create(create) => create.run().await,
-            Command::Ls(list) => list.run().await,
-            Command::Delete(delete) => delete.run().await,
-        }
-    }
-}
+commands!(Create, Ls, Delete);
 
 impl Act for Create {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let workflow_definition_id = match &self.workflow {
-            Some(workflow) => Some(definition::find(session, workflow, &self.place).await?.id),
-            None => None,
-        };
+        let workflow_definition_id = definition::find_id(session, self.workflow.as_deref(), &self.place).await?;
         let body = wire::CreateBinding {
             workspace_id: session.workspace(&self.place).await?,
             event_type: self.event_type,
@@ -103,9 +90,7 @@ impl Act for Create {
 
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let workspace = session.workspace(&self.place).await?.map(|id| id.to_string());
-        let query: Vec<(&str, &str)> = workspace.as_deref().map(|id| ("workspaceId", id)).into_iter().collect();
-        let listed = self.paging.fetch(session, "bindings", &query).await?;
+        let listed = self.selection.fetch(session, "bindings", &[]).await?;
         listed.show(session, &["TYPE", "WORKFLOW", "WORKSPACE", "FILTER", "FROM", "ID"], row)?;
         Ok(Exit::Done)
     }

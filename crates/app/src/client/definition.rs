@@ -194,6 +194,18 @@ fn rejected(problems: &[(&Read, Finding)], undone: &'static str, look: Look) -> 
     Ok(rejected)
 }
 
+/// The id of the definition that a name or an id means, if one is given.
+pub(super) async fn find_id(
+    session: &Session,
+    workflow: Option<&str>,
+    place: &Place,
+) -> anyhow::Result<Option<DefinitionId>> {
+    match workflow {
+        Some(workflow) => Ok(Some(find(session, workflow, place).await?.id)),
+        None => Ok(None),
+    }
+}
+
 /// The definition that a name or an id means.
 pub(super) async fn find(session: &Session, workflow: &str, place: &Place) -> anyhow::Result<wire::Definition> {
     if let Ok(id) = workflow.parse::<DefinitionId>() {

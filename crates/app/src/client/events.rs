@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::api::Answer;
 use super::connection::{Place, Session};
-use super::page::Paging;
+use super::page::Selection;
 use super::{Act, On, input};
 use crate::exit::{Exit, usage};
 use crate::output::{self, Cell};
@@ -69,9 +69,7 @@ pub(crate) struct List {
     #[arg(long)]
     failed: bool,
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Handle an event again whose handling failed
@@ -88,16 +86,7 @@ pub(crate) struct Dismiss {
     id: Uuid,
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Append(append) => append.run().await,
-            Command::Ls(list) => list.run().await,
-            Command::Retry(retry) => retry.run().await,
-            Command::Dismiss(dismiss) => dismiss.run().await,
-        }
-    }
-}
+commands!(Append, Ls, Retry, Dismiss);
 
 impl Act for Append {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
@@ -136,14 +125,11 @@ impl Act for Append {
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
         let given = [
-            ("workspaceId", session.workspace(&self.place).await?.map(|id| id.to_string())),
             ("type", self.kind),
             ("streamId", self.stream.map(|id| id.to_string())),
             ("failed", self.failed.then(|| "true".to_owned())),
         ];
-        let query: Vec<(&str, &str)> =
-            given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        let listed = self.paging.fetch(session, "events", &query).await?;
+        let listed = self.selection.fetch(session, "events", &given).await?;
         listed.show(session, &["AT", "TYPE", "STREAM", "VERSION", "ID", "JOB", "ERROR"], row)?;
         Ok(Exit::Done)
     }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::api::Answer;
 use super::confirm::Sure;
 use super::connection::{Place, Session};
-use super::page::Paging;
+use super::page::{Paging, Selection};
 use super::{Act, On, definition};
 use crate::exit::Exit;
 use crate::output::{self, Cell};
@@ -47,9 +47,7 @@ pub(crate) struct Create {
 #[command(after_help = "Example:\n  forebay hook ls --workspace acme")]
 pub(crate) struct List {
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Replace a workflow's secret address; prints the new one
@@ -82,16 +80,7 @@ pub(crate) struct Remove {
     sure: Sure,
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Create(create) => create.run().await,
-            Command::Ls(list) => list.run().await,
-            Command::Rotate(rotate) => rotate.run().await,
-            Command::Rm(remove) => remove.run().await,
-        }
-    }
-}
+commands!(Create, Ls, Rotate, Rm);
 
 impl Act for Create {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
@@ -104,9 +93,7 @@ impl Act for Create {
 
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let workspace = session.workspace(&self.place).await?.map(|id| id.to_string());
-        let query: Vec<(&str, &str)> = workspace.as_deref().map(|id| ("workspaceId", id)).into_iter().collect();
-        let listed = self.paging.fetch(session, "hooks", &query).await?;
+        let listed = self.selection.fetch(session, "hooks", &[]).await?;
         listed.show(session, &["WORKFLOW", "BEGINS", "ROTATED", "WORKSPACE", "ID"], row)?;
         Ok(Exit::Done)
     }

@@ -12,7 +12,7 @@ use server::wire;
 use super::api::Answer;
 use super::confirm::Sure;
 use super::connection::{Place, Session};
-use super::page::Paging;
+use super::page::{Paging, Selection};
 use super::{Act, On, input};
 use crate::exit::Exit;
 use crate::output::{self, Cell};
@@ -53,9 +53,7 @@ pub(crate) struct Create {
 #[command(after_help = "Example:\n  forebay key ls --workspace acme")]
 pub(crate) struct List {
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Revoke a key and every key made with it: within five seconds they open nothing
@@ -76,15 +74,7 @@ fn read_scope(text: &str) -> Result<Scope, String> {
     Scope::parse(text).ok_or_else(|| format!("write one of {}", Scope::ALL.map(Scope::name).join(", ")))
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Create(create) => create.run().await,
-            Command::Ls(list) => list.run().await,
-            Command::Revoke(revoke) => revoke.run().await,
-        }
-    }
-}
+commands!(Create, Ls, Revoke);
 
 impl Act for Create {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
@@ -108,9 +98,7 @@ async fn make(session: &Session, body: wire::CreateKey) -> anyhow::Result<Exit> 
 
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let workspace = session.workspace(&self.place).await?.map(|id| id.to_string());
-        let query: Vec<(&str, &str)> = workspace.as_deref().map(|id| ("workspaceId", id)).into_iter().collect();
-        let listed = self.paging.fetch(session, "keys", &query).await?;
+        let listed = self.selection.fetch(session, "keys", &[]).await?;
         listed.show(
             session,
             &["NAME", "BEGINS", "SCOPES", "WORKSPACE", "EXPIRES", "LAST USED", "MADE BY", "ID"],

@@ -7,9 +7,9 @@ use kernel::execution::Status;
 use server::wire;
 
 use super::Act;
-use super::connection::{Place, Session};
+use super::connection::Session;
 use super::input;
-use super::page::Paging;
+use super::page::Selection;
 use crate::exit::Exit;
 use crate::output::{self, Cell};
 
@@ -40,9 +40,7 @@ pub(crate) struct List {
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 fn read_status(text: &str) -> Result<Status, String> {
@@ -54,16 +52,13 @@ impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
         let status = self.status.iter().map(|status| status.name()).collect::<Vec<_>>().join(",");
         let given = [
-            ("workspaceId", session.workspace(&self.place).await?.map(|id| id.to_string())),
             ("status", Some(status).filter(|status| !status.is_empty())),
             ("definition", self.workflow),
             ("createdAfter", self.since.map(|at| at.to_string())),
             ("createdBefore", self.until.map(|at| at.to_string())),
             ("text", self.text),
         ];
-        let query: Vec<(&str, &str)> =
-            given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        let listed = self.paging.fetch(session, "workflow/executions", &query).await?;
+        let listed = self.selection.fetch(session, "workflow/executions", &given).await?;
         listed.show(session, &["EXECUTION", "WORKFLOW", "STATUS", "CREATED", "TOOK", "WHY"], row)?;
         Ok(Exit::Done)
     }

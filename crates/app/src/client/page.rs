@@ -10,7 +10,7 @@ use server::wire::Page;
 
 use super::Format;
 use super::api::{Answer, Query};
-use super::connection::Session;
+use super::connection::{Place, Session};
 use crate::output;
 
 /// The most that a server gives at once.
@@ -28,6 +28,15 @@ pub(crate) struct Paging {
     /// Go on behind an earlier page
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
+}
+
+/// How much of a list to show, and of which workspace.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Selection {
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    pub(crate) place: Place,
 }
 
 /// What was asked for of a list.
@@ -67,6 +76,21 @@ impl Paging {
                 return Ok(Listing { items, body: whole(bodies, cursor.as_deref())?, next_cursor: cursor });
             }
         }
+    }
+}
+
+impl Selection {
+    /// What the workspace has in a list, or with a root key all of them, narrowed by what is given.
+    pub(crate) async fn fetch<T: DeserializeOwned>(
+        &self,
+        session: &Session,
+        path: &str,
+        narrowed: &[(&str, Option<String>)],
+    ) -> anyhow::Result<Listing<T>> {
+        let workspace = ("workspaceId", session.workspace(&self.place).await?.map(|id| id.to_string()));
+        let given = narrowed.iter().chain([&workspace]);
+        let query: Vec<(&str, &str)> = given.filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
+        self.paging.fetch(session, path, &query).await
     }
 }
 

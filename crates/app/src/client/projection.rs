@@ -13,8 +13,8 @@ use store::job::Difference;
 use uuid::Uuid;
 
 use super::api::Answer;
-use super::connection::{Format, Place, Session};
-use super::page::Paging;
+use super::connection::{Format, Session};
+use super::page::Selection;
 use super::{Act, On};
 use crate::exit::{Exit, settle, usage};
 use crate::output::{self, Cell};
@@ -44,9 +44,7 @@ pub(crate) struct List {
     #[arg(long, value_name = "ID")]
     stream: Option<Uuid>,
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Try a failed job again at once
@@ -98,14 +96,11 @@ impl Command {
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
         let given = [
-            ("workspaceId", session.workspace(&self.place).await?.map(|id| id.to_string())),
             ("status", self.status.map(|status| status.name().to_owned())),
             ("eventType", self.kind),
             ("streamId", self.stream.map(|id| id.to_string())),
         ];
-        let query: Vec<(&str, &str)> =
-            given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        let listed = self.paging.fetch(session, "projection", &query).await?;
+        let listed = self.selection.fetch(session, "projection", &given).await?;
         listed.show(session, &["STATUS", "TYPE", "WORKER", "WORKFLOW", "RETRIES", "CREATED", "ID", "ERROR"], row)?;
         Ok(Exit::Done)
     }

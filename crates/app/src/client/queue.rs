@@ -10,7 +10,7 @@ use server::wire;
 
 use super::api::Answer;
 use super::connection::{Place, Session};
-use super::page::Paging;
+use super::page::Selection;
 use super::which::{self, Which};
 use super::{Act, On, definition};
 use crate::exit::Exit;
@@ -64,9 +64,7 @@ pub(crate) struct Letters {
     #[arg(long, value_name = "NAME|ID")]
     workflow: Option<String>,
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Take a dead letter away; its execution stays as the record
@@ -101,16 +99,12 @@ impl Act for Item {
 
 impl Act for Letters {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let definition = match &self.workflow {
-            Some(workflow) => Some(definition::find(session, workflow, &self.place).await?.id.to_string()),
-            None => None,
-        };
-        let workspace = session.workspace(&self.place).await?.map(|id| id.to_string());
-        let mut query = Vec::new();
-        query.extend(self.failed.then_some(("status", "FAILED")));
-        query.extend(workspace.as_deref().map(|id| ("workspaceId", id)));
-        query.extend(definition.as_deref().map(|id| ("workflowDefinitionId", id)));
-        let letters = self.paging.fetch(session, "workflow/queue", &query).await?;
+        let definition = definition::find_id(session, self.workflow.as_deref(), &self.selection.place).await?;
+        let given = [
+            ("status", self.failed.then(|| "FAILED".to_owned())),
+            ("workflowDefinitionId", definition.map(|id| id.to_string())),
+        ];
+        let letters = self.selection.fetch(session, "workflow/queue", &given).await?;
         letters.show(session, &["EXECUTION", "WORKFLOW", "STATUS", "FAILED", "WHY"], row)?;
         Ok(Exit::Done)
     }

@@ -14,7 +14,7 @@ use super::api::Answer;
 use super::confirm::Sure;
 use super::connection::{Place, Session};
 use super::input::{self, Setting};
-use super::page::Paging;
+use super::page::Selection;
 use super::run::read_priority;
 use super::{Act, On, definition};
 use crate::exit::Exit;
@@ -97,9 +97,7 @@ pub(crate) struct List {
     #[arg(long, value_name = "NAME|ID")]
     workflow: Option<String>,
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Show a schedule and what became of its last ticks
@@ -189,20 +187,7 @@ fn read_catch_up(text: &str) -> Result<CatchUp, String> {
     CatchUp::parse(text).ok_or_else(|| format!("write one of {}", CatchUp::ALL.map(CatchUp::name).join(", ")))
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Create(create) => create.run().await,
-            Command::Ls(list) => list.run().await,
-            Command::Get(get) => get.run().await,
-            Command::Next(next) => next.run().await,
-            Command::Pause(pause) => pause.run().await,
-            Command::Resume(resume) => resume.run().await,
-            Command::Trigger(trigger) => trigger.run().await,
-            Command::Rm(remove) => remove.run().await,
-        }
-    }
-}
+commands!(Create, Ls, Get, Next, Pause, Resume, Trigger, Rm);
 
 impl Act for Create {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
@@ -227,15 +212,9 @@ impl Act for Create {
 
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let definition = match &self.workflow {
-            Some(workflow) => Some(definition::find(session, workflow, &self.place).await?.id.to_string()),
-            None => None,
-        };
-        let workspace = session.workspace(&self.place).await?.map(|id| id.to_string());
-        let given = [("workspaceId", workspace), ("workflowDefinitionId", definition)];
-        let query: Vec<(&str, &str)> =
-            given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        let listed = self.paging.fetch(session, "schedules", &query).await?;
+        let definition = definition::find_id(session, self.workflow.as_deref(), &self.selection.place).await?;
+        let given = [("workflowDefinitionId", definition.map(|id| id.to_string()))];
+        let listed = self.selection.fetch(session, "schedules", &given).await?;
         listed.show(session, &["STATUS", "WORKFLOW", "WHEN", "NEXT", "FROM", "ID"], row)?;
         Ok(Exit::Done)
     }

@@ -77,15 +77,7 @@ pub(crate) struct Remove {
     sure: Sure,
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Set(set) => set.run().await,
-            Command::Ls(list) => list.run().await,
-            Command::Rm(remove) => remove.run().await,
-        }
-    }
-}
+commands!(Set, Ls, Rm);
 
 impl Act for Set {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {

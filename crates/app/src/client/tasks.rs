@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::api::Answer;
 use super::connection::{Place, Session};
-use super::page::Paging;
+use super::page::Selection;
 use super::{Act, On};
 use crate::exit::Exit;
 use crate::output::{self, Cell};
@@ -50,9 +50,7 @@ pub(crate) struct List {
     #[arg(long, value_name = "STATUS", value_parser = read_status)]
     status: Option<Status>,
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Show a task: who has it, how far it is, how it ended
@@ -99,26 +97,12 @@ fn read_status(text: &str) -> Result<Status, String> {
     Status::parse(&text.to_uppercase()).ok_or_else(|| format!("write one of {}", all()))
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Ls(list) => list.run().await,
-            Command::Get(get) => get.run().await,
-            Command::Work(work) => work.run().await,
-        }
-    }
-}
+commands!(Ls, Get, Work);
 
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let given = [
-            ("workspaceId", session.workspace(&self.place).await?.map(|id| id.to_string())),
-            ("queue", self.queue),
-            ("status", self.status.map(|status| status.name().to_owned())),
-        ];
-        let query: Vec<(&str, &str)> =
-            given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        let listed = self.paging.fetch(session, "tasks", &query).await?;
+        let given = [("queue", self.queue), ("status", self.status.map(|status| status.name().to_owned()))];
+        let listed = self.selection.fetch(session, "tasks", &given).await?;
         listed.show(session, &["STATUS", "QUEUE", "NODE", "WORKER", "ATTEMPT", "SINCE", "EXECUTION", "ID"], row)?;
         Ok(Exit::Done)
     }

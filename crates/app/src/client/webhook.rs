@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::api::Answer;
 use super::confirm::Sure;
 use super::connection::{Place, Session};
-use super::page::Paging;
+use super::page::{Paging, Selection};
 use super::{Act, On, definition};
 use crate::exit::Exit;
 use crate::output::{self, Cell};
@@ -60,9 +60,7 @@ pub(crate) struct Create {
 #[command(after_help = "Example:\n  forebay webhook ls --workspace acme")]
 pub(crate) struct List {
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Show a webhook: where it leads, whether it is on, and since when it fails
@@ -154,27 +152,11 @@ fn read_status(text: &str) -> Result<webhook::Status, String> {
     found.ok_or_else(|| format!("write one of {}", webhook::Status::ALL.map(webhook::Status::name).join(", ")))
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Create(create) => create.run().await,
-            Command::Ls(list) => list.run().await,
-            Command::Get(get) => get.run().await,
-            Command::Set(set) => set.run().await,
-            Command::Deliveries(deliveries) => deliveries.run().await,
-            Command::Retry(retry) => retry.run().await,
-            Command::Rotate(rotate) => rotate.run().await,
-            Command::Rm(remove) => remove.run().await,
-        }
-    }
-}
+commands!(Create, Ls, Get, Set, Deliveries, Retry, Rotate, Rm);
 
 impl Act for Create {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let workflow_definition_id = match &self.workflow {
-            Some(workflow) => Some(definition::find(session, workflow, &self.place).await?.id),
-            None => None,
-        };
+        let workflow_definition_id = definition::find_id(session, self.workflow.as_deref(), &self.place).await?;
         let body = wire::CreateWebhook {
             workspace_id: session.workspace(&self.place).await?,
             url: self.url,
@@ -191,9 +173,7 @@ impl Act for Create {
 
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let workspace = session.workspace(&self.place).await?.map(|id| id.to_string());
-        let query: Vec<(&str, &str)> = workspace.as_deref().map(|id| ("workspaceId", id)).into_iter().collect();
-        let listed = self.paging.fetch(session, "webhooks", &query).await?;
+        let listed = self.selection.fetch(session, "webhooks", &[]).await?;
         listed.show(session, &["URL", "EVENTS", "WORKFLOW", "STATE", "ID"], row)?;
         Ok(Exit::Done)
     }

@@ -6,7 +6,7 @@ use server::wire;
 
 use super::api::Answer;
 use super::connection::{Place, Session};
-use super::page::Paging;
+use super::page::Selection;
 use super::{Act, On, definition};
 use crate::exit::Exit;
 use crate::output::{self, Cell, Look};
@@ -25,9 +25,7 @@ Examples:
   forebay workflow ls --workspace acme --all")]
 pub(crate) struct List {
     #[command(flatten)]
-    paging: Paging,
-    #[command(flatten)]
-    place: Place,
+    selection: Selection,
 }
 
 /// Show a workflow and which version is published
@@ -41,20 +39,11 @@ pub(crate) struct Get {
     place: Place,
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Ls(list) => list.run().await,
-            Command::Get(get) => get.run().await,
-        }
-    }
-}
+commands!(Ls, Get);
 
 impl Act for List {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
-        let workspace = session.workspace(&self.place).await?.map(|id| id.to_string());
-        let query: Vec<(&str, &str)> = workspace.as_deref().map(|id| ("workspaceId", id)).into_iter().collect();
-        let listed = self.paging.fetch(session, "workflow/definitions", &query).await?;
+        let listed = self.selection.fetch(session, "workflow/definitions", &[]).await?;
         listed.show(session, &["NAME", "STATUS", "VERSION", "CHANGED", "WORKSPACE", "ID"], row)?;
         Ok(Exit::Done)
     }

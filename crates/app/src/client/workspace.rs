@@ -139,18 +139,7 @@ fn read_limit(text: &str) -> Result<Limit, String> {
         .ok_or_else(|| "write a number, or none for what stands without it".to_owned())
 }
 
-impl Command {
-    pub(super) async fn run(self) -> Exit {
-        match self {
-            Command::Create(create) => create.run().await,
-            Command::Ls(list) => list.run().await,
-            Command::Get(get) => get.run().await,
-            Command::Set(change) => change.run().await,
-            Command::Key(make) => make.run().await,
-            Command::Outbound(rules) => rules.run().await,
-        }
-    }
-}
+commands!(Create, Ls, Get, Set, Key, Outbound);
 
 impl Act for Create {
     async fn act(self, session: &Session) -> anyhow::Result<Exit> {
