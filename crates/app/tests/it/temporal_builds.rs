@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ::temporal::testing::{Mutant, mutate};
 use ::temporal::{Hands, Keys, Settings, Tls, Worker};
+use engine::nodes::call::Means;
 use engine::outbound::{self, Outbound};
 use engine::pulse::Pulse;
 use engine::vault::Vault;
@@ -40,7 +41,8 @@ async fn worker_of_another_build(cluster: &Cluster) -> Worker {
     let pulse = Arc::new(Pulse::new(Duration::from_secs(3600)));
     let store = cluster.database.store.clone();
     let vault = Vault::new(store.clone(), engine::vault::Keys::default());
-    let hands = Hands { store, outbound, vault, pulse, on_left: Arc::new(|_, _| {}), on_ready: Arc::new(|_| {}) };
+    let means = Means { store, outbound, vault, pulse };
+    let hands = Hands { means, on_left: Arc::new(|_, _| {}), on_ready: Arc::new(|_| {}) };
     let worker = Worker::start(settings, hands).expect("a worker");
     let polls = worker.polls();
     until("it polls", async || polls.load(std::sync::atomic::Ordering::Relaxed).then_some(())).await;

@@ -3,10 +3,6 @@
 use super::repository::{File, files};
 use super::{LONGEST_LINE, check};
 
-/// Files that are not read aloud yet; this list only ever shrinks.
-const UNREAD: &[&str] =
-    &["crates/store/functions/shared/enqueue.sql", "crates/store/sql/workflow_execution/enqueue.sql"];
-
 /// Names of one letter that stay, and why.
 const SHORT_NAMES: &[(&str, &str, &str)] =
     &[("crates/store/functions/candidate.sql", "c", "a parameter keeps its name for as long as its release lasts")];
@@ -19,17 +15,10 @@ fn texts() -> impl Iterator<Item = File> {
 #[test]
 fn sql_is_no_wider_than_code() {
     let mut wide = Vec::new();
-    let mut stale = Vec::from(UNREAD);
     for file in texts() {
         let lines = file.text.lines().enumerate().filter(|(_, line)| line.chars().count() > LONGEST_LINE);
-        let found: Vec<String> = lines.map(|(number, _)| format!("{}:{}", file.path, number + 1)).collect();
-        if !UNREAD.contains(&file.path.as_str()) {
-            wide.extend(found);
-        } else if !found.is_empty() || !short_names(&file).is_empty() {
-            stale.retain(|path| *path != file.path);
-        }
+        wide.extend(lines.map(|(number, _)| format!("{}:{}", file.path, number + 1)));
     }
-    wide.extend(stale.iter().map(|path| format!("{path} reads well now: take it off the list")));
     check("break SQL at 120 columns, one clause a line", wide);
 }
 
@@ -37,7 +26,7 @@ fn sql_is_no_wider_than_code() {
 fn names_in_sql_are_words() {
     let kept = |file: &File, name: &str| SHORT_NAMES.iter().any(|(path, kept, _)| *path == file.path && *kept == name);
     let mut wrong = Vec::new();
-    for file in texts().filter(|file| !UNREAD.contains(&file.path.as_str())) {
+    for file in texts() {
         let names = short_names(&file).into_iter().filter(|(_, name)| !kept(&file, name));
         wrong.extend(names.map(|(line, name)| format!("{}:{line}: {name}", file.path)));
     }
