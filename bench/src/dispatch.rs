@@ -139,7 +139,8 @@ impl Bench<'_> {
             let world = self.world(&format!("lifecycle_{round}")).await?;
             let life = lifecycle::measure(&world, self.scale, async |_| Ok(())).await.context("the whole life")?;
             say(format!(
-                "{round} of {ROUNDS}: forebay, the whole life: {:.0}/s, {:.0} us of the server and {:.0} of the service each",
+                "{round} of {ROUNDS}: forebay, the whole life: {:.0}/s, {:.0} us of the server and {:.0} of the \
+                 service each",
                 life.per_s, life.database_us, life.service_us
             ));
             ceilings.push(ceiling);

@@ -79,7 +79,8 @@ async fn measure(cluster: &Cluster, options: &Options) -> Result<(Map<String, Va
 fn tell_loops(loops: &loops::Loops, figures: &mut Map<String, Value>) {
     let (small, large, killed) = (&loops.small, &loops.large, &loops.killed);
     say(format!(
-        "a loop of {} items: {:.0} items/s, {:.1} MB at its peak; one of {}: {:.1} MB: {:.2} times; an idle server {:.1} MB; bare calls {:.0}/s",
+        "a loop of {} items: {:.0} items/s, {:.1} MB at its peak; one of {}: {:.1} MB: {:.2} times; an idle server \
+         {:.1} MB; bare calls {:.0}/s",
         large.items,
         large.per_s,
         large.peak_mb,
@@ -99,7 +100,8 @@ fn tell_loops(loops: &loops::Loops, figures: &mut Map<String, Value>) {
         ("rss_ratio", json!(round(loops.ratio()))),
         (
             "rss_peak_mb",
-            json!({ "idle": loops.idle_mb, "small": small.peak_mb, "large": large.peak_mb, "large_looked_at": loops.looked_at.peak_mb }),
+            json!({ "idle": loops.idle_mb, "small": small.peak_mb, "large": large.peak_mb,
+                "large_looked_at": loops.looked_at.peak_mb }),
         ),
         ("items", json!({ "small": small.items, "large": large.items })),
         ("redone", json!(killed.redone)),
@@ -112,7 +114,8 @@ fn tell_loops(loops: &loops::Loops, figures: &mut Map<String, Value>) {
 
 fn tell_sleeping(slept: &sleeping::Slept, few: bool, figures: &mut Map<String, Value>) {
     say(format!(
-        "{} sleep in {} workspaces, {:.0} s after the start: {:.1} MB resident, {:.1} in a new process, an idle one has {:.1}; woken after p50 {:.1} ms, p99 {:.1} ms of {}",
+        "{} sleep in {} workspaces, {:.0} s after the start: {:.1} MB resident, {:.1} in a new process, an idle one \
+         has {:.1}; woken after p50 {:.1} ms, p99 {:.1} ms of {}",
         slept.sleeping,
         slept.workspaces,
         slept.parked_s,

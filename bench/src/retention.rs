@@ -66,7 +66,8 @@ pub async fn run(options: &Options) -> Result<bool> {
     let figures = measured?;
     let held = figures.ratio() >= 1.0;
     say(format!(
-        "over {:.0} s: {:.0} ended a second, {:.0} deleted a second, ratio {:.4}; overdue: {} at the beginning, {} at the end; {}",
+        "over {:.0} s: {:.0} ended a second, {:.0} deleted a second, ratio {:.4}; overdue: {} at the beginning, {} at \
+         the end; {}",
         figures.took_s,
         figures.per_s(figures.ended),
         figures.per_s(figures.retired),
@@ -210,7 +211,8 @@ fn overdue(looks: &[Look], look: Look) -> i64 {
 /// Counts in one statement, so that all is of one moment. What was accepted is read before it: neither count is too
 /// high.
 async fn look(world: &World, churn: &Churn, waiting: i64) -> Result<Look> {
-    let sql = "SELECT (SELECT count(*) FROM workflow_execution), (SELECT count(*) FROM execution_queue WHERE stage IN (0, 5))";
+    let sql = "SELECT (SELECT count(*) FROM workflow_execution), (SELECT count(*) FROM execution_queue WHERE stage IN \
+        (0, 5))";
     let accepted = churn.accepted();
     let row = world.client.query_one(sql, &[]).await.context("count what is left")?;
     let (left, open): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);

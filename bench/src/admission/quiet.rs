@@ -252,7 +252,8 @@ impl SlowServer {
     pub(super) fn document(&self) -> Value {
         json!({
             "version": 1, "name": "held",
-            "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "method": "GET", "url": format!("http://{}/", self.address) } } }
+            "nodes": { "call": { "kind": "HTTP_REQUEST",
+            "with": { "method": "GET", "url": format!("http://{}/", self.address) } } }
         })
     }
 }

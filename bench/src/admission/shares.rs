@@ -37,7 +37,8 @@ impl Shares {
     }
 
     pub(super) fn json(&self) -> Value {
-        json!({ "jain": round(self.jain()), "weight_3_share": round(self.heavy_share()), "started_per_s": self.per_s.round() })
+        json!({ "jain": round(self.jain()), "weight_3_share": round(self.heavy_share()),
+            "started_per_s": self.per_s.round() })
     }
 }
 

@@ -62,7 +62,8 @@ pub(super) fn moves(all: &[(&str, Moved)]) {
 pub(super) fn quiet(arms: &[Arm]) {
     say("");
     say(
-        "a quiet workspace, enqueue to start; medians over the runs; ratio: round by round to the arm named, then the median",
+        "a quiet workspace, enqueue to start; medians over the runs; ratio: round by round to the arm named, then the \
+         median",
     );
     let head = ["arm", "p50 ms", "p99 ms", "ratio", "to", "slots", "ended/s"];
     let [arm, p50, p99, ratio, to, slots, ended] = head;
@@ -90,7 +91,8 @@ pub(super) fn shares(shares: &Shares) {
     let (least, most) =
         shares.equals.iter().fold((f64::MAX, 0f64), |(least, most), got| (least.min(*got), most.max(*got)));
     say(format!(
-        "shares: {:.0} starts/s; 20 equal workspaces got {least:.0} to {most:.0} each, Jain {:.4}; weight 3 got {:.2} of an equal's",
+        "shares: {:.0} starts/s; 20 equal workspaces got {least:.0} to {most:.0} each, Jain {:.4}; weight 3 got {:.2} \
+         of an equal's",
         shares.per_s,
         shares.jain(),
         shares.heavy_share()

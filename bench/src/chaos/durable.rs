@@ -42,7 +42,8 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
     let times = if request.short { 1 } else { ((3.0 * request.scale).ceil() as usize).max(1) };
     let executions = if request.short { 20 } else { 60 };
     say(format!(
-        "durable: {PROCESSES} processes, each of {NODES} points of a graph {times} times, {executions} executions a round, seed {}",
+        "durable: {PROCESSES} processes, each of {NODES} points of a graph {times} times, {executions} executions a \
+         round, seed {}",
         request.seed
     ));
     let policy = Policy { seed: request.seed, fast: (40, 120), slow: (40, 120), slow_every: 1, repeat: ms(60) };

@@ -90,7 +90,8 @@ pub(super) async fn load(client: &Client) -> anyhow::Result<Vec<Entry>> {
     client.batch_execute("SET statement_timeout = 0").await?;
     let rows = client
         .query(
-            "SELECT (extract(epoch FROM at) * 1000000)::bigint AS at, what, id, workspace, definition, key, name, number,
+            "SELECT (extract(epoch FROM at) * 1000000)::bigint AS at, what, id, workspace, definition, key, name, \
+             number,
                     other, owner FROM chaos_log ORDER BY seq",
             &[],
         )

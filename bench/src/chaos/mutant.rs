@@ -215,24 +215,29 @@ const LOCK: (&str, &str) = ("PERFORM pg_advisory_xact_lock(forebay.lock_shard(),
 const TRY_LOCK: (&str, &str) = ("WHERE pg_try_advisory_xact_lock(forebay.lock_shard(), shard)", "");
 const LATE: (&str, &str) = (
     "WITH workspaces AS MATERIALIZED (",
-    "WITH late AS MATERIALIZED (SELECT max(pg_advisory_xact_lock(forebay.lock_shard(), shard)::text) AS held FROM unnest(v_shards) AS shard),\n    workspaces AS MATERIALIZED (",
+    "WITH late AS MATERIALIZED (SELECT max(pg_advisory_xact_lock(forebay.lock_shard(), shard)::text) AS held FROM \
+     unnest(v_shards) AS shard),\n    workspaces AS MATERIALIZED (",
 );
 const AFTER_LATE: (&str, &str) =
     ("FROM unnest(p_workspaces, p_wanted)", "FROM late CROSS JOIN unnest(p_workspaces, p_wanted)");
 /// Between the count and the update, so that the log shows in which order they came.
 const HELD: (&str, &str) = (
     "candidates AS MATERIALIZED (\n        SELECT next.* FROM workspaces CROSS JOIN LATERAL (",
-    "hold AS MATERIALIZED (SELECT pg_sleep(HOLD)::text AS held FROM (SELECT count(*) FROM workspaces) counted),\n    candidates AS MATERIALIZED (\n        SELECT next.* FROM hold CROSS JOIN workspaces CROSS JOIN LATERAL (",
+    "hold AS MATERIALIZED (SELECT pg_sleep(HOLD)::text AS held FROM (SELECT count(*) FROM workspaces) counted),\n    \
+     candidates AS MATERIALIZED (\n        SELECT next.* FROM hold CROSS JOIN workspaces CROSS JOIN LATERAL (",
 );
 const OWNED: (&str, &str) = (
-    "execution.owner = p_process AND execution.owner_epoch = run.epoch\n              AND execution.status = 'RUNNING'\n              FOR UPDATE",
+    "execution.owner = p_process AND execution.owner_epoch = run.epoch\n              AND execution.status = \
+     'RUNNING'\n              FOR UPDATE",
     "execution.status = 'RUNNING'\n              FOR UPDATE",
 );
 const TAKEN_AGAIN: (&str, &str) = ("attempt = greatest(node.attempt, 1)", "attempt = node.attempt + 1");
 /// Whatever claim is shown, it is taken for the one that holds the job.
 const SHOWN: (&str, &str) = (
-    "forebay_r1.job_standing(p_id, p_workspace, p_claim);\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay_r1.finish_job",
-    "forebay_r1.job_standing(p_id, p_workspace, (SELECT claim_id FROM forebay.workflow_queue_job WHERE id = p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay_r1.finish_job",
+    "forebay_r1.job_standing(p_id, p_workspace, p_claim);\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM \
+     forebay_r1.finish_job",
+    "forebay_r1.job_standing(p_id, p_workspace, (SELECT claim_id FROM forebay.workflow_queue_job WHERE id = \
+     p_id));\nBEGIN\n    IF stands = 'held' THEN\n        PERFORM forebay_r1.finish_job",
 );
 const NOT_OURS: (&str, &str) = (" OR v_job.held = 'ours' THEN 'lost'", " THEN 'lost'");
 const STILL_PENDING: (&str, &str) = (
@@ -241,7 +246,8 @@ const STILL_PENDING: (&str, &str) = (
 );
 const COUNTED_ALREADY: (&str, &str) = (
     "p_new.result := NULL;\n        -- A retry",
-    "p_new.result := NULL;\n        p_new.retry_count := p_old.retry_count + CASE p_old.status WHEN 'processing' THEN 1 ELSE 0 END;\n        -- A retry",
+    "p_new.result := NULL;\n        p_new.retry_count := p_old.retry_count + CASE p_old.status WHEN 'processing' THEN \
+     1 ELSE 0 END;\n        -- A retry",
 );
 const TOLD: (&str, &str) = ("'{id,event_id,event_type,event_data,", "'{result,id,event_id,event_type,event_data,");
 const STILL_OPEN: (&str, &str) = (

@@ -95,10 +95,12 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
     let tally = database.tally.and(&engine.tally);
     let mut figures = json!({
         "run": "outage",
-        "restarts": 0, "cuts": 0, "accepted": tally.accepted, "terminal": tally.accepted - tally.lost, "lost": tally.lost,
+        "restarts": 0, "cuts": 0, "accepted": tally.accepted, "terminal": tally.accepted - tally.lost,
+        "lost": tally.lost,
         "doubled": tally.doubled, "failed_by_outage": tally.failed, "recovery_max_s": tenths(tally.recovery_s),
         "attempts": tally.attempts, "slots_left": tally.slots_left, "over_cap": tally.over_cap,
-        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name), "machine": machine,
+        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name),
+        "machine": machine,
         "settings": {
             "processes": PROCESSES, "workspaces": TENANTS, "short": request.short, "scale": request.scale,
             "leases": leases.json(),

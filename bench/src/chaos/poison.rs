@@ -87,7 +87,8 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
     figures["seconds"] = json!(seconds(began.elapsed()));
     figures["machine"] = machine;
     figures["settings"] = json!({
-        "processes": PROCESSES, "workspaces": TENANTS, "starts_every_ms": size.every.as_millis(), "short": request.short,
+        "processes": PROCESSES, "workspaces": TENANTS, "starts_every_ms": size.every.as_millis(),
+        "short": request.short,
         "leases": leases.json(), "fsync": "off: the database server itself is not killed",
     });
     if let Some(logs) = run.setup.stop(request.keep_logs || !broken.is_empty()).await? {

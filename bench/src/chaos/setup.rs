@@ -183,8 +183,10 @@ impl Setup {
     pub(super) async fn while_all_live<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         tokio::select! {
             done = work => done,
-            fallen = self.fleet.one_falls() => bail!("{fallen}; the processes' logs are in {}", self.spec.logs.display()),
-            fallen = self.workers.one_falls() => bail!("{fallen}; the processes' logs are in {}", self.spec.logs.display()),
+            fallen = self.fleet.one_falls() => bail!("{fallen}; the processes' logs are in {}",
+                self.spec.logs.display()),
+            fallen = self.workers.one_falls() => bail!("{fallen}; the processes' logs are in {}",
+                self.spec.logs.display()),
         }
     }
 

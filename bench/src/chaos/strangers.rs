@@ -194,7 +194,8 @@ fn judge(before: &Seen, attacked: &[Attacked], hits: usize, timed: bool) -> (Val
         })
         .collect();
     let figures = json!({
-        "healthz_p99_ms": healthz, "rss_growth_mb": growth, "others_p99_ratio": others, "hits": hits, "crossed": crossed,
+        "healthz_p99_ms": healthz, "rss_growth_mb": growth, "others_p99_ratio": others, "hits": hits,
+        "crossed": crossed,
         "others_failed": lost, "attacks": each,
         "before": {
             "others_ms": before.others.json(), "healthz_ms": before.health.json(), "rss_mb": before.memory_mb,

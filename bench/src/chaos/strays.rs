@@ -78,9 +78,12 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
     let figures = json!({
         "run": "strays",
         "slots_left": found.slots_left, "lost": found.lost, "doubled": found.doubled, "unknown": found.unknown,
-        "failed_by_outage": found.failed, "injected": found.injected, "statements": statements, "accepted": found.accepted,
-        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name), "machine": machine,
-        "settings": { "processes": PROCESSES, "rounds": size.rounds, "each": size.each, "short": request.short, "scale": request.scale },
+        "failed_by_outage": found.failed, "injected": found.injected, "statements": statements,
+        "accepted": found.accepted,
+        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name),
+        "machine": machine,
+        "settings": { "processes": PROCESSES, "rounds": size.rounds, "each": size.each, "short": request.short,
+        "scale": request.scale },
     });
     Ok(Outcome { broken, figures })
 }
@@ -171,7 +174,8 @@ impl Run {
                            WHERE e.completed_at IS NULL";
         let events = "SELECT count(*) FROM unnest($1::uuid[]) AS a (id)
                        WHERE NOT EXISTS (SELECT 1 FROM workflow_execution e WHERE e.completed_at IS NOT NULL
-                                            AND e.trigger ->> 'type' = 'event' AND e.trigger #>> '{event,id}' = a.id::text)";
+                                            AND e.trigger ->> 'type' = 'event' AND e.trigger #>> '{event,id}' = \
+                                            a.id::text)";
         let client = &self.setup.client;
         let left: i64 = client.query_one(executions, &[&accepted.executions]).await?.get(0);
         Ok(left + client.query_one(events, &[&accepted.events]).await?.get::<_, i64>(0))
@@ -179,8 +183,10 @@ impl Run {
 
     async fn audit(&self, accepted: &Accepted, deleted: &[(&str, usize)]) -> anyhow::Result<Found> {
         let client = &self.setup.client;
-        let failed = "SELECT e.status, coalesce(e.error ->> 'type', ''), coalesce(e.error ->> 'message', '') FROM workflow_execution e
-                       WHERE e.completed_at IS NOT NULL AND e.status <> 'COMPLETED' AND e.error ->> 'type' IS DISTINCT FROM 'TERMINATED'";
+        let failed = "SELECT e.status, coalesce(e.error ->> 'type', ''), coalesce(e.error ->> 'message', '') FROM \
+            workflow_execution e
+                       WHERE e.completed_at IS NOT NULL AND e.status <> 'COMPLETED' AND e.error ->> 'type' IS DISTINCT \
+                       FROM 'TERMINATED'";
         let failed = client.query(failed, &[]).await?;
         for row in failed.iter().take(10) {
             say(format!("  found: {} {} {}", row.get::<_, &str>(0), row.get::<_, &str>(1), row.get::<_, &str>(2)));

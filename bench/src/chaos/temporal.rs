@@ -141,7 +141,8 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
         "failed_by_outage": tally.failed, "attempts_by_crash": tally.attempts, "slots_left": tally.slots_left,
         "outside_slot": tally.outside_slot, "wrong_results": tally.wrong_results, "illegal": tally.illegal,
         "not_run_once": tally.not_run_once, "runs_left_open": tally.left_open,
-        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name), "machine": machine,
+        "seconds": seconds(began.elapsed()), "seed": request.seed, "mutant": mutant.map(Mutant::name),
+        "machine": machine,
         "settings": {
             "dispatchers": DISPATCHERS, "workers": WORKERS, "workspaces": TENANTS, "limit": LIMIT,
             "short": request.short, "scale": request.scale, "leases": Leases::of(request.short).json(),
@@ -156,7 +157,10 @@ pub async fn run(request: &Request, mutant: Option<Mutant>) -> anyhow::Result<Ou
 
 /// Ends at once; calls, from an activity; calls, from a local activity.
 fn documents(receiver: &Receiver) -> Vec<Value> {
-    let call = |timeout: &str| json!({ "a": { "kind": "HTTP_REQUEST", "timeout": timeout, "with": receiver.node("a", false) } });
+    let call = |timeout: &str| {
+        json!({ "a": { "kind": "HTTP_REQUEST", "timeout": timeout,
+        "with": receiver.node("a", false) } })
+    };
     let brought = json!({ "value": "${{ nodes.a.output.body.value }}" });
     let say = json!({ "say": { "kind": "LOG", "with": { "message": "hello" } } });
     vec![

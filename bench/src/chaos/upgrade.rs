@@ -276,7 +276,8 @@ impl Run {
 /// Counts the looks at which a workspace held more slots than its limit.
 async fn watch(client: Client, stop: CancellationToken) -> anyhow::Result<u64> {
     let over = "SELECT count(*) FROM workspace w JOIN tier t ON t.name = w.tier
-                 WHERE (SELECT count(*) FROM execution_queue q WHERE q.shard = w.shard AND q.workspace_id = w.id AND q.stage = 5)
+                 WHERE (SELECT count(*) FROM execution_queue q WHERE q.shard = w.shard AND q.workspace_id = w.id AND \
+                 q.stage = 5)
                        > coalesce(w.limit_override, t.max_running)";
     let mut seen = 0;
     while !stop.is_cancelled() {
@@ -298,7 +299,8 @@ const HISTORY: &str = "
     INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status, semantics, engine,
         trigger, input, output, created_at, started_at, completed_at, duration_ms, deadline_at, owner_epoch, root)
     SELECT item.id, t.workspace, t.definition, d.published_version, 'COMPLETED', 1, 'embedded',
-           '{\"type\": \"api\", \"actor\": \"chaos\"}', '{}', '{}', item.at, item.at, item.at, 5, item.at + interval '30 days', 1, item.id
+           '{\"type\": \"api\", \"actor\": \"chaos\"}', '{}', '{}', item.at, item.at, item.at, 5, item.at + interval \
+           '30 days', 1, item.id
       FROM generate_series($3::bigint + 1, $4::bigint) AS n
       JOIN unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS t(workspace, definition, ordinal)
         ON t.ordinal = 1 + n % cardinality($1::uuid[])

@@ -39,7 +39,8 @@ const SAME_ROWS: [&str; 3] = [
      INSERT INTO execution_queue (id, execution_id, workspace_id, workflow_definition_id, available_at, rank)
      SELECT id, id, $2::uuid, $3::uuid, now(), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM i",
     "WITH c AS MATERIALIZED (SELECT q.id FROM execution_queue q
-              WHERE q.shard = (get_byte(uuid_send($2::uuid), 15) & 63)::smallint AND q.workspace_id = $2::uuid AND q.stage = 0
+              WHERE q.shard = (get_byte(uuid_send($2::uuid), 15) & 63)::smallint AND q.workspace_id = $2::uuid AND \
+              q.stage = 0
               ORDER BY q.rank, q.id LIMIT $1 FOR UPDATE SKIP LOCKED),
      e AS (UPDATE workflow_execution e SET status = 'RUNNING', engine = 'plain', owner = $3::uuid, owner_epoch = 1,
                   started_at = clock_timestamp() FROM c WHERE e.id = c.id)
@@ -47,7 +48,8 @@ const SAME_ROWS: [&str; 3] = [
             claimed_at = clock_timestamp(), dispatched_at = clock_timestamp() FROM c WHERE q.id = c.id RETURNING q.id",
     "WITH n AS (INSERT INTO workflow_execution_node (execution_id, node, iteration, workspace_id, status, attempt, seq,
                     input, output, started_at, completed_at, duration_ms)
-                SELECT id, 'say', 0, $2::uuid, 'COMPLETED', 1, 1, '{\"message\": \"hello\"}', '{\"message\": \"hello\"}', clock_timestamp(),
+                SELECT id, 'say', 0, $2::uuid, 'COMPLETED', 1, 1, '{\"message\": \"hello\"}', \
+                '{\"message\": \"hello\"}', clock_timestamp(),
                        clock_timestamp(), 0 FROM unnest($1::uuid[]) AS id),
      e AS (UPDATE workflow_execution SET status = 'COMPLETED', output = '{}', completed_at = clock_timestamp(),
                   duration_ms = 1, last_seq = 1, owner = NULL WHERE id = ANY($1::uuid[]))

@@ -104,7 +104,8 @@ async fn run(world: &World, tenants: &[Tenant], items: usize) -> Result<()> {
     drop(hints);
     hinting.await.context("hinting broke off")??;
     // Asked so that the asking costs next to nothing.
-    let left = "SELECT EXISTS (SELECT 1 FROM execution_queue WHERE stage = 0) OR EXISTS (SELECT 1 FROM execution_queue WHERE stage = 5)";
+    let left = "SELECT EXISTS (SELECT 1 FROM execution_queue WHERE stage = 0) OR EXISTS (SELECT 1 FROM execution_queue \
+        WHERE stage = 5)";
     while world.client.query_one(left, &[]).await?.try_get(0)? {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -126,7 +126,8 @@ async fn one(world: &World, service: &Service, case: Case, scale: f64) -> Result
 /// Joins a channel as the Supabase client does, and waits for the answer.
 async fn subscribe(url: &str, number: usize) -> Result<Socket> {
     let (mut socket, _) = connect_async(url).await.map_err(|error| anyhow::anyhow!("open a socket: {error}"))?;
-    let wanted = json!([{ "event": "INSERT", "schema": "public", "table": "workflow_queue_projection", "filter": "status=eq.pending" }]);
+    let wanted = json!([{ "event": "INSERT", "schema": "public", "table": "workflow_queue_projection",
+        "filter": "status=eq.pending" }]);
     let join =
         json!(["1", "1", format!("realtime:bench-{number}"), "phx_join", { "config": { "postgres_changes": wanted } }]);
     socket.send(Message::text(join.to_string())).await?;

@@ -87,7 +87,8 @@ fn template() -> Value {
             "order": "${{ inputs.order }}",
             "lines": "${{ nodes.fetch.output.items.map(i, {'name': i.name, 'sum': i.price * i.count}) }}",
             "sum": "${{ sum(nodes.fetch.output.items.map(i, i.price * i.count)) }}",
-            "text": "Dear ${{ inputs.customer.name }}, your order ${{ inputs.order.id }} is ${{ inputs.total > 1000 ? 'large' : 'small' }}.",
+            "text": "Dear ${{ inputs.customer.name }}, your order ${{ inputs.order.id }} is ${{ inputs.total > 1000 ? \
+                'large' : 'small' }}.",
         },
     })
 }

@@ -131,15 +131,18 @@ impl Bench<'_> {
 
     /// The items that are recorded completed.
     async fn done(&self, id: ExecutionId) -> Result<BTreeSet<i32>> {
-        let sql = "SELECT iteration FROM workflow_execution_node WHERE execution_id = $1 AND iteration > 0 AND status = 'COMPLETED'";
+        let sql = "SELECT iteration FROM workflow_execution_node WHERE execution_id = $1 AND iteration > 0 AND status \
+            = 'COMPLETED'";
         let rows = self.world.client.query(sql, &[&id.0]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Waits for its end; answers how long it ran, in seconds.
     async fn ended(&self, id: ExecutionId, items: usize) -> Result<f64> {
-        let sql = "SELECT extract(epoch FROM e.completed_at - e.started_at)::float8, e.status, (n.output ->> 'count')::bigint, e.error::text
-                     FROM workflow_execution e LEFT JOIN workflow_execution_node n ON n.execution_id = e.id AND n.iteration = 0
+        let sql = "SELECT extract(epoch FROM e.completed_at - e.started_at)::float8, e.status, (n.output ->> \
+            'count')::bigint, e.error::text
+                     FROM workflow_execution e LEFT JOIN workflow_execution_node n ON n.execution_id = e.id AND \
+                     n.iteration = 0
                     WHERE e.id = $1 AND e.completed_at IS NOT NULL";
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
@@ -194,5 +197,6 @@ fn document(receiver: &Receiver, looks: bool) -> Value {
     });
     let with = json!({ "items": "${{ inputs.items }}", "parallel": PARALLEL, "do": call });
     let outputs = if looks { json!({ "count": "${{ nodes.loop.output.count }}" }) } else { json!({}) };
-    json!({ "version": 1, "name": "loop", "nodes": { "loop": { "kind": "FOR_EACH", "with": with } }, "outputs": outputs })
+    json!({ "version": 1, "name": "loop", "nodes": { "loop": { "kind": "FOR_EACH", "with": with } },
+        "outputs": outputs })
 }

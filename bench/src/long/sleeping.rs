@@ -108,7 +108,8 @@ async fn parked(world: &World, sleeping: i64) -> Result<()> {
 
 /// Answers a sample, evenly over its time; how long each took to its end, in ms.
 async fn woken(world: &World, service: &Arc<Service>, size: Size) -> Result<Sample> {
-    let some = "SELECT execution_id FROM workflow_execution_ask WHERE status = 'OPEN' ORDER BY md5(execution_id::text) LIMIT $1";
+    let some = "SELECT execution_id FROM workflow_execution_ask WHERE status = 'OPEN' ORDER BY md5(execution_id::text) \
+        LIMIT $1";
     let ids: Vec<Uuid> = world.client.query(some, &[&size.answers]).await?.iter().map(|row| row.get(0)).collect();
     let mut next = tokio::time::interval(size.over / u32::try_from(ids.len().max(1))?);
     let mut answers = JoinSet::new();

@@ -147,7 +147,8 @@ impl World {
              w AS (INSERT INTO workspace (id, name, tier) SELECT ws, ws::text, '{tier}' FROM t),
              d AS (INSERT INTO workflow_definition (id, workspace_id, name, status, published_version)
                    SELECT def, ws, def::text, 'ACTIVE', ver FROM t),
-             v AS (INSERT INTO workflow_definition_version (id, workspace_id, workflow_definition_id, number, graph, content_hash)
+             v AS (INSERT INTO workflow_definition_version (id, workspace_id, workflow_definition_id, number, graph, \
+             content_hash)
                    SELECT ver, ws, def, 1, $2::jsonb, 'bench' FROM t)
              SELECT ws, def FROM t"
         );
@@ -227,7 +228,8 @@ fn items(key: &str) -> String {
 }
 
 const EXECUTIONS: &str = "INSERT INTO workflow_execution (id, workspace_id, workflow_definition_id, version_id, status,
-        semantics, engine, trigger, input, concurrency_key, created_at, started_at, deadline_at, owner, owner_epoch, root)
+        semantics, engine, trigger, input, concurrency_key, created_at, started_at, deadline_at, owner, owner_epoch, \
+        root)
     SELECT i.id, i.ws, i.def, i.ver, CASE WHEN i.runs THEN 'RUNNING' ELSE 'PENDING' END, 1,
            CASE WHEN i.runs THEN 'embedded' END, '{\"type\": \"api\", \"actor\": \"bench\"}', '{}', i.key, i.at,
            CASE WHEN i.runs THEN i.at END, i.at + interval '30 days', CASE WHEN i.runs THEN $6 END,

@@ -41,7 +41,10 @@ impl Site {
 
     /// A graph of calls: one, then eight side by side, then one; each may take so long.
     pub(super) fn graph(self, timeout: &str) -> Value {
-        let node = |needs: Value| json!({ "kind": "HTTP_REQUEST", "timeout": timeout, "with": { "url": self.url("/ok") }, "needs": needs });
+        let node = |needs: Value| {
+            json!({ "kind": "HTTP_REQUEST", "timeout": timeout,
+            "with": { "url": self.url("/ok") }, "needs": needs })
+        };
         let mut nodes = Map::new();
         nodes.insert("first".to_owned(), node(json!([])));
         let wide: Vec<String> = (0..WIDE).map(|at| format!("n{at}")).collect();

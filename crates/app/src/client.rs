@@ -82,9 +82,8 @@ pub(crate) enum Command {
     Workflow(workflow::Command),
     Validate(definition::Validate),
     /// Print the JSON Schema of workflow files, for editors
-    #[command(
-        after_help = "Example:\n  forebay schema > workflow.schema.json\n\nA file that begins with `# yaml-language-server: $schema=workflow.schema.json` is completed and checked while you type."
-    )]
+    #[command(after_help = "Example:\n  forebay schema > workflow.schema.json\n\nA file that begins with `# \
+            yaml-language-server: $schema=workflow.schema.json` is completed and checked while you type.")]
     Schema,
     Apply(On<definition::Apply>),
     Diff(On<diff::Compare>),
@@ -203,7 +202,10 @@ impl<T: Args + Act> On<T> {
 
 /// Do these arguments ask for JSON? For the case that the rest of them cannot be read.
 pub(crate) fn wanted(arguments: &[String]) -> Format {
-    let is_json = |pair: &[String]| matches!(pair, [flag, format] if ["-o", "--output"].contains(&flag.as_str()) && format == "json");
+    let is_json = |pair: &[String]| {
+        matches!(pair,
+        [flag, format] if ["-o", "--output"].contains(&flag.as_str()) && format == "json")
+    };
     let joined = |word: &String| ["-ojson", "-o=json", "--output=json"].contains(&word.as_str());
     if arguments.windows(2).any(is_json) || arguments.iter().any(joined) { Format::Json } else { Format::Table }
 }

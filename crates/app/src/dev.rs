@@ -38,7 +38,10 @@ pub(crate) use temporal::child_main as temporal_child;
 /// Run everything on this machine: a database of its own, the API, the engine, a demo
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  forebay dev                 data is kept between starts\n  forebay dev --ephemeral     data is gone at the end\n\nIt needs PostgreSQL 15 or later installed (Debian: apt-get install postgresql), but no database set up: it runs a private one over a socket that only this user can reach. To begin anew, stop it and remove the data directory."
+    after_help = "Examples:\n  forebay dev                 data is kept between starts\n  forebay dev --ephemeral     \
+        data is gone at the end\n\nIt needs PostgreSQL 15 or later installed (Debian: apt-get install postgresql), but \
+        no database set up: it runs a private one over a socket that only this user can reach. To begin anew, stop it \
+        and remove the data directory."
 )]
 pub(crate) struct DevArgs {
     #[command(flatten)]

@@ -52,14 +52,17 @@ enum Command {
     Secrets(rotate::Command),
     /// Make a root key for `serve`, on standard output; Forebay stores it nowhere
     #[command(
-        after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe root key may do everything. Keys of one workspace come from `forebay key create`."
+        after_help = "Example:\n  FOREBAY_AUTH_ROOT_KEY=$(forebay root-key) forebay serve --database-url …\n\nThe root \
+            key may do everything. Keys of one workspace come from `forebay key create`."
     )]
     RootKey,
     #[command(flatten)]
     Client(client::Command),
     /// Print a script that completes commands in your shell
     #[command(
-        after_help = "Examples:\n  forebay completion bash > ~/.local/share/bash-completion/completions/forebay\n  forebay completion zsh > ~/.zfunc/_forebay\n  forebay completion fish > ~/.config/fish/completions/forebay.fish"
+        after_help = "Examples:\n  forebay completion bash > ~/.local/share/bash-completion/completions/forebay\n  \
+            forebay completion zsh > ~/.zfunc/_forebay\n  forebay completion fish > \
+            ~/.config/fish/completions/forebay.fish"
     )]
     Completion {
         shell: clap_complete::Shell,

@@ -20,9 +20,9 @@ pub(crate) enum Command {
 
 /// Put every secret under the first of the configured keys, so that older ones can be dropped
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Example:\n  forebay secrets rotate --database-url postgresql://forebay@db/forebay --set secrets.key_file=/etc/forebay/secret-keys\n\nEvery process must know the new key before it becomes the first; docs/secrets.md has the steps. It may be repeated, and run while the service does."
-)]
+#[command(after_help = "Example:\n  forebay secrets rotate --database-url postgresql://forebay@db/forebay --set \
+        secrets.key_file=/etc/forebay/secret-keys\n\nEvery process must know the new key before it becomes the first; \
+        docs/secrets.md has the steps. It may be repeated, and run while the service does.")]
 pub(crate) struct RotateArgs {
     #[command(flatten)]
     sources: Sources,

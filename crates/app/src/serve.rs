@@ -15,9 +15,8 @@ use crate::settings::{Database, Logging, Service, Sources};
 
 /// Run Forebay over a PostgreSQL of your own
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Example:\n  forebay serve --database-url postgresql://forebay@db/forebay --roles api,dispatcher,worker\n\nSeveral processes may run side by side on one database; each says its roles."
-)]
+#[command(after_help = "Example:\n  forebay serve --database-url postgresql://forebay@db/forebay --roles \
+        api,dispatcher,worker\n\nSeveral processes may run side by side on one database; each says its roles.")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     sources: Sources,
@@ -33,7 +32,10 @@ pub(crate) struct ServeArgs {
 /// Do the work of executions that run on Temporal, beside other workers
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example:\n  forebay worker --database-url postgresql://forebay@db/forebay --set engine.kind=temporal --set engine.temporal.address=http://temporal:7233\n\nAs many as you like, anywhere that reaches the database and Temporal. It is `forebay serve --roles worker`. Told to stop, it takes nothing more; what it cannot finish, another worker does. With --set http.admin_listen=ADDRESS it answers /healthz, /readyz and /metrics."
+    after_help = "Example:\n  forebay worker --database-url postgresql://forebay@db/forebay --set engine.kind=temporal \
+        --set engine.temporal.address=http://temporal:7233\n\nAs many as you like, anywhere that reaches the database \
+        and Temporal. It is `forebay serve --roles worker`. Told to stop, it takes nothing more; what it cannot \
+        finish, another worker does. With --set http.admin_listen=ADDRESS it answers /healthz, /readyz and /metrics."
 )]
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
@@ -47,7 +49,8 @@ pub(crate) struct WorkerArgs {
 /// Bring the database up to this version, and stop
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example:\n  forebay migrate --database-url postgresql://forebay@db/forebay\n\n`serve` and `dev` migrate by themselves; this is for those who want it as a step of its own."
+    after_help = "Example:\n  forebay migrate --database-url postgresql://forebay@db/forebay\n\n`serve` and `dev` \
+        migrate by themselves; this is for those who want it as a step of its own."
 )]
 pub(crate) struct MigrateArgs {
     #[command(flatten)]

@@ -194,7 +194,8 @@ impl Embedded {
     /// Looks whether this process owns a run under a newer epoch than it held it, and goes on with it.
     async fn take_up(&self, process: ProcessId, execution: ExecutionId) {
         if let Err(error) = self.resume(process, &[execution], false).await {
-            tracing::warn!(execution_id = %execution, error = &error as &dyn std::error::Error, "Taking a run up failed; the next look finds it");
+            tracing::warn!(execution_id = %execution, error = &error as &dyn std::error::Error,
+                "Taking a run up failed; the next look finds it");
         }
     }
 

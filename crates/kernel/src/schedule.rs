@@ -259,5 +259,6 @@ names! {
     Overlap { Skip => "skip", BufferOne => "buffer_one", Allow => "allow" }
     CatchUp { Skip => "skip", Last => "last", All => "all" }
     Status { Active => "ACTIVE", Paused => "PAUSED", Ended => "ENDED" }
-    TickStatus { Started => "STARTED", Buffered => "BUFFERED", Skipped => "SKIPPED", Failed => "FAILED", Refused => "REFUSED" }
+    TickStatus { Started => "STARTED", Buffered => "BUFFERED", Skipped => "SKIPPED", Failed => "FAILED",
+        Refused => "REFUSED" }
 }

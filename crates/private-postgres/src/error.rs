@@ -15,22 +15,27 @@ pub enum Error {
     #[error("install PostgreSQL 15 or later (Debian: apt-get install postgresql), or pass --database-url")]
     NotFound,
 
-    #[error("no postgres and initdb of version {OLDEST_MAJOR} or later in {}: correct FOREBAY_PG_BIN, or unset it", dir.display())]
+    #[error("no postgres and initdb of version {OLDEST_MAJOR} or later in {}: correct FOREBAY_PG_BIN, or unset it",
+        dir.display())]
     NotInGivenDir { dir: PathBuf },
 
-    #[error("the data in {} is of PostgreSQL {data}, but only {found} is here: {}", data_dir.display(), advice_on_version(*data))]
+    #[error("the data in {} is of PostgreSQL {data}, but only {found} is here: {}", data_dir.display(),
+        advice_on_version(*data))]
     Version { data_dir: PathBuf, data: u32, found: String },
 
-    #[error("the data directory {} is in use by {}: stop that one, or pass another directory", data_dir.display(), holder(*pid))]
+    #[error("the data directory {} is in use by {}: stop that one, or pass another directory", data_dir.display(),
+        holder(*pid))]
     InUse { data_dir: PathBuf, pid: Option<u32> },
 
-    #[error("{} holds files that are not ours: pass an empty directory, or one that does not exist yet", data_dir.display())]
+    #[error("{} holds files that are not ours: pass an empty directory, or one that does not exist yet",
+        data_dir.display())]
     NotOurs { data_dir: PathBuf },
 
     #[error("{} belongs to the user with id {owner}: run as that user, or pass another directory", data_dir.display())]
     WrongOwner { data_dir: PathBuf, owner: u32 },
 
-    #[error("the user postgres, who runs the server, cannot enter {}: pass a directory elsewhere, such as /var/lib/forebay", dir.display())]
+    #[error("the user postgres, who runs the server, cannot enter {}: pass a directory elsewhere, such as \
+        /var/lib/forebay", dir.display())]
     Unreachable { dir: PathBuf },
 
     #[error(
@@ -38,7 +43,8 @@ pub enum Error {
     )]
     NoUser,
 
-    #[error("{} is not a PostgreSQL cluster (its PG_VERSION is missing or unreadable): move it away to begin empty", cluster.display())]
+    #[error("{} is not a PostgreSQL cluster (its PG_VERSION is missing or unreadable): move it away to begin empty",
+        cluster.display())]
     Damaged { cluster: PathBuf },
 
     #[error("process {pid} still uses {} and does not stop: end it, then try again", cluster.display())]

@@ -70,7 +70,8 @@ impl Schedules {
                 return Ok(());
             }
             Ok(None) => {
-                tracing::warn!(schedule = %due.id, workspace = %due.workspace, "A tick could not be judged; it is tried again later");
+                tracing::warn!(schedule = %due.id, workspace = %due.workspace,
+                    "A tick could not be judged; it is tried again later");
             }
             Err(error) => {
                 // What only this schedule cannot have, a lock that another keeps, is no reason to stop.
@@ -78,7 +79,8 @@ impl Schedules {
                     self.store.ping().await?;
                 }
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(schedule = %due.id, workspace = %due.workspace, error, "A tick could not be taken; it is tried again later");
+                tracing::warn!(schedule = %due.id, workspace = %due.workspace, error,
+                    "A tick could not be taken; it is tried again later");
             }
         }
         self.store.put_off_schedule(due).await
@@ -114,7 +116,8 @@ impl Schedules {
                 TickStatus::Started => ::metrics::histogram!(metrics::TICK_LATENESS.name).record(late.max(0.0)),
                 TickStatus::Failed | TickStatus::Refused => {
                     let (schedule, workspace) = (due.id, due.workspace);
-                    tracing::warn!(%schedule, %workspace, status = status.name(), "A tick did not start; its row says why");
+                    tracing::warn!(%schedule, %workspace, status = status.name(),
+                        "A tick did not start; its row says why");
                 }
                 TickStatus::Buffered | TickStatus::Skipped => {}
             }

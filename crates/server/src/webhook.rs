@@ -116,7 +116,8 @@ impl Webhooks {
             match self.vault.unseal(&sealed) {
                 Ok(key) => keys.entry(webhook).or_default().push(key),
                 Err(error) => {
-                    tracing::warn!(%webhook, error = &error as &dyn std::error::Error, "A webhook's secret cannot be opened");
+                    tracing::warn!(%webhook, error = &error as &dyn std::error::Error,
+                        "A webhook's secret cannot be opened");
                 }
             }
         }

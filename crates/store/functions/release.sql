@@ -38,8 +38,8 @@ BEGIN
     END LOOP;
 END $fn$;
 
--- What a release changes in the rows when its protocol comes into force, with every shard locked and no claim under way:
--- its place is here. This release changes nothing.
+-- What a release changes in the rows when its protocol comes into force, with every shard locked and no claim under
+-- way: its place is here. This release changes nothing.
 CREATE OR REPLACE FUNCTION forebay_r1.change_rows_for_protocol(p_protocol int) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $fn$
 BEGIN
@@ -49,15 +49,16 @@ END $fn$;
 -- The living processes of releases before p_release, for people; null if there are none.
 CREATE OR REPLACE FUNCTION forebay_r1.older_processes(p_release int, p_dead_after_s float8) RETURNS text
 LANGUAGE sql VOLATILE AS $fn$
-    SELECT string_agg(format('%s (pid %s, release %s)', older.host, older.pid, older.release), ', ' ORDER BY older.started_at)
+    SELECT string_agg(format('%s (pid %s, release %s)', older.host, older.pid, older.release), ', '
+                      ORDER BY older.started_at)
       FROM forebay.process older
      WHERE older.release < p_release AND older.ended_at IS NULL
        AND older.seen_at > clock_timestamp() - make_interval(secs => p_dead_after_s)
 $fn$;
 
--- Raises the protocol to p_protocol when no process of a release before p_release lives; null once it is that high, else
--- who lives. Every shard's lock is held, so that no claim is under way. Each is waited for at most 100 ms, and all
--- together at most 500 ms: whoever cannot have them has lock_not_available, holds nothing, and asks again later.
+-- Raises the protocol to p_protocol when no process of a release before p_release lives; null once it is that high,
+-- else who lives. Every shard's lock is held, so that no claim is under way. Each is waited for at most 100 ms, and
+-- all together at most 500 ms: whoever cannot have them has lock_not_available, holds nothing, and asks again later.
 CREATE OR REPLACE FUNCTION forebay_r1.raise_protocol(p_protocol int, p_release int, p_dead_after_s float8) RETURNS text
 LANGUAGE plpgsql VOLATILE SET lock_timeout = '100ms' AS $fn$
 DECLARE

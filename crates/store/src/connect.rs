@@ -25,7 +25,8 @@ use crate::Error;
 /// What a session is told at its start. Whatever statistics say of an empty queue, its rows are found
 /// by an index: a plan is kept while the table fills. A small sample says how large a table is. Without a search path
 /// a name that lacks its schema fails in the first test that meets it.
-const SESSION: &str = "-c search_path= -c idle_in_transaction_session_timeout=10s -c statement_timeout=30s -c lock_timeout=5s \
+const SESSION: &str = "-c search_path= -c idle_in_transaction_session_timeout=10s -c statement_timeout=30s \
+    -c lock_timeout=5s \
     -c jit=off -c enable_seqscan=off -c random_page_cost=1.1 -c default_statistics_target=10";
 
 /// Why a URL cannot be used.

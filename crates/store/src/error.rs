@@ -21,7 +21,8 @@ pub enum Error {
     #[error("the database is not available")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The data itself was refused (SQLSTATE classes 21, 22, 23, 54, or by the driver): trying again cannot help.
-    #[error("the database refused the data ({code}{})", constraint.as_ref().map(|c| format!(", {c}")).unwrap_or_default())]
+    #[error("the database refused the data ({code}{})",
+        constraint.as_ref().map(|c| format!(", {c}")).unwrap_or_default())]
     Refused {
         code: String,
         constraint: Option<String>,

@@ -95,7 +95,8 @@ pub enum MigrateError {
     #[error("PostgreSQL {found} is too old: Forebay needs 15 or later")]
     TooOld { found: String },
     #[error(
-        "the database was migrated by another build, whose {0} differs from this one's: use the build that migrated it, or a database of this one's own"
+        "the database was migrated by another build, whose {0} differs from this one's: use the build that migrated \
+         it, or a database of this one's own"
     )]
     Diverged(String),
     #[error("the database is not migrated to this build, and database.migrate is false: run `forebay migrate` first")]

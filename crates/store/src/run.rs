@@ -271,7 +271,8 @@ impl Store {
         let told: Vec<Ended> = rows.iter().map(ended).collect::<Result<_, _>>()?;
         for ended in told.iter().filter(|ended| ended.ticket && !ended.applied) {
             let (execution_id, workspace_id) = (ended.execution, ended.workspace);
-            tracing::warn!(%execution_id, %workspace_id, "A ticket was taken from an execution that is missing or had ended");
+            tracing::warn!(%execution_id, %workspace_id,
+                "A ticket was taken from an execution that is missing or had ended");
         }
         Ok(told)
     }
@@ -353,7 +354,8 @@ fn settled(record: &Record) -> i32 {
 fn warned(records: &[Record], told: Vec<Recorded>) -> Vec<Recorded> {
     for (record, told) in records.iter().zip(&told) {
         if told.ended && told.freed.is_none() && record.execution == record.holder {
-            tracing::warn!(execution_id = %record.execution, "The queue item of an execution was missing when it ended");
+            tracing::warn!(execution_id = %record.execution,
+                "The queue item of an execution was missing when it ended");
         }
     }
     told

@@ -63,7 +63,8 @@ impl Frame {
         match version {
             Version::V2 => format!("[{join_ref},{reference},{topic},{event},{payload}]"),
             Version::V1 => format!(
-                "{{\"topic\":{topic},\"event\":{event},\"payload\":{payload},\"ref\":{reference},\"join_ref\":{join_ref}}}"
+                "{{\"topic\":{topic},\"event\":{event},\"payload\":{payload},\"ref\":{reference},\
+                 \"join_ref\":{join_ref}}}"
             ),
         }
     }

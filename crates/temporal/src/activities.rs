@@ -249,7 +249,8 @@ impl Kit {
     async fn end_terminated(&self, hold: Hold) -> Result<Option<Completed>, ActivityError> {
         let owned = self.store.owned_run(hold.execution, hold.owner).await.map_err(again)?;
         let Some(owned) = owned.filter(|owned| owned.terminating) else {
-            tracing::warn!(execution_id = %hold.execution, "A run came to its end after its execution had, or was gone");
+            tracing::warn!(execution_id = %hold.execution,
+                "A run came to its end after its execution had, or was gone");
             return Ok(None);
         };
         self.end(Hold { epoch: owned.begun.epoch, ..hold }, ending::terminated()).await

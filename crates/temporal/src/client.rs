@@ -134,7 +134,8 @@ impl Engine for Temporal {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             if let Err(reason) = shared.cancel(execution).await {
-                tracing::warn!(execution_id = %execution, reason, "Temporal was not told of a cancel; it will be told again");
+                tracing::warn!(execution_id = %execution, reason,
+                    "Temporal was not told of a cancel; it will be told again");
             }
         });
     }
@@ -143,7 +144,8 @@ impl Engine for Temporal {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             if let Err(reason) = shared.signal(execution).await {
-                tracing::warn!(execution_id = %execution, reason, "A run was not told of an answer; it will be told again");
+                tracing::warn!(execution_id = %execution, reason,
+                    "A run was not told of an answer; it will be told again");
             }
         });
     }

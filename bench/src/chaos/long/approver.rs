@@ -158,7 +158,9 @@ impl Approver {
     /// In a transaction that is open for so long.
     async fn append_in(&self, workspace: Uuid, data: &[Value], open: Duration) -> anyhow::Result<()> {
         let client = self.target.connect().await?;
-        let insert = "INSERT INTO domain_events (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data)
+        let insert =
+            "INSERT INTO domain_events (id, workspace_id, stream_id, stream_type, stream_version, event_type, \
+            event_data)
                       VALUES (gen_random_uuid(), $1, gen_random_uuid(), $2, 1, $3, $4)";
         client.batch_execute("BEGIN").await.context("begin to append")?;
         for data in data {

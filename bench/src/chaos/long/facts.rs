@@ -88,7 +88,8 @@ pub(super) async fn done(client: &Client) -> anyhow::Result<Done> {
 }
 
 pub(super) async fn asked(client: &Client) -> anyhow::Result<Vec<Asked>> {
-    let sql = "SELECT execution, node, iteration, (extract(epoch FROM at) * 1000000)::bigint, what = 'handed', kind = 'TASK', task,
+    let sql = "SELECT execution, node, iteration, (extract(epoch FROM at) * 1000000)::bigint, what = 'handed', kind = \
+        'TASK', task,
                       attempt, claim FROM chaos_ask ORDER BY seq";
     let rows = client.query(sql, &[]).await.context("read what became of the asks")?;
     let asked = |row: &Row| Asked {

@@ -284,7 +284,10 @@ fn task(random: &mut Random, n: i64, tenant: usize, bounds: Bounds) -> Plan {
 /// A loop of tasks.
 fn gang(random: &mut Random, n: i64, tenant: usize) -> Plan {
     let fails: Vec<bool> = (0..random.between(2, 8)).map(|_| random.one_in(6)).collect();
-    let work = |(i, fails): (i64, &bool)| json!({ "n": n, "i": i, "fails": i64::from(*fails), "final": fails, "ms": 20 + 10 * i });
+    let work = |(i, fails): (i64, &bool)| {
+        let (times, ms) = (i64::from(*fails), 20 + 10 * i);
+        json!({ "n": n, "i": i, "fails": times, "final": fails, "ms": ms })
+    };
     let items: Vec<Value> = (1..).zip(&fails).map(work).collect();
     let values: Vec<Value> =
         (1..).zip(&fails).map(|(i, fails)| if *fails { Value::Null } else { json!(value_of(n, i)) }).collect();

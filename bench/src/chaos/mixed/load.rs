@@ -45,7 +45,9 @@ impl Load {
 
     /// The first half, in plain SQL.
     pub(super) async fn by_sql(self: Arc<Self>, client: Client) -> anyhow::Result<()> {
-        let insert = "INSERT INTO domain_events (id, workspace_id, stream_id, stream_type, stream_version, event_type, event_data)
+        let insert =
+            "INSERT INTO domain_events (id, workspace_id, stream_id, stream_type, stream_version, event_type, \
+            event_data)
                       VALUES ($1, $2, gen_random_uuid(), $3, 1, $4, $5)";
         let statement = client.prepare(insert).await.context("prepare an insert")?;
         let half = &self.plans[..self.plans.len() / 2];
@@ -68,7 +70,10 @@ impl Load {
         let half = &self.plans[self.plans.len() / 2..];
         let began = Instant::now();
         for (batch, plans) in half.chunks(BATCH).enumerate() {
-            let event = |plan: &Plan| json!({ "id": plan.event, "type": plan.kind, "streamId": plan.event, "streamType": STREAM_TYPE, "data": plan.data() });
+            let event = |plan: &Plan| {
+                json!({ "id": plan.event, "type": plan.kind, "streamId": plan.event,
+                "streamType": STREAM_TYPE, "data": plan.data() })
+            };
             let events: Vec<Value> = plans.iter().map(event).collect();
             append(&api, batch, &json!({ "workspaceId": self.workspace, "events": events })).await?;
             self.appended(plans.len(), half.len(), batch, began).await;

@@ -48,7 +48,8 @@ pub(super) async fn act(request: &Request, size: Size) -> anyhow::Result<Act> {
 
 fn documents(receiver: &Receiver) -> Vec<Value> {
     let call = |node: &str| json!({ "kind": "HTTP_REQUEST", "with": receiver.node(node, false) });
-    let mut two = json!({ "a": call("a"), "pause": { "kind": "DELAY", "with": { "for": "300ms" }, "needs": "a" }, "b": call("b") });
+    let mut two = json!({ "a": call("a"), "pause": { "kind": "DELAY", "with": { "for": "300ms" }, "needs": "a" },
+        "b": call("b") });
     two["b"]["needs"] = json!("pause");
     vec![json!({ "version": 1, "name": "outage", "nodes": two })]
 }

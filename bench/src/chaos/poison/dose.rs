@@ -45,7 +45,10 @@ impl Poison {
     }
 
     pub(super) fn document(self, receiver: &Receiver) -> Value {
-        let call = |path: &str| json!({ "kind": "HTTP_REQUEST", "with": { "url": receiver.url(path) }, "retry": { "max_attempts": 1 } });
+        let call = |path: &str| {
+            json!({ "kind": "HTTP_REQUEST", "with": { "url": receiver.url(path) },
+            "retry": { "max_attempts": 1 } })
+        };
         let node = match self {
             Poison::Nul => call("/nul"),
             // Spoilt once it is stored.
@@ -59,7 +62,8 @@ impl Poison {
     /// Does by hand what nobody could publish.
     pub(super) async fn spoil(self, client: &Client, definition: Uuid) -> anyhow::Result<()> {
         if self == Poison::Graph {
-            let sql = "UPDATE workflow_definition_version SET graph = '{\"nodes\": [{\"key\": \"a\"}]}' WHERE workflow_definition_id = $1";
+            let sql = "UPDATE workflow_definition_version SET graph = '{\"nodes\": [{\"key\": \"a\"}]}' WHERE \
+                workflow_definition_id = $1";
             client.execute(sql, &[&definition]).await.context("spoil a graph")?;
         }
         Ok(())

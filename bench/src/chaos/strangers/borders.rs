@@ -59,7 +59,8 @@ async fn writes(ground: &Ground) -> bool {
         ("schedules".to_owned(), json!({ "workflowDefinitionId": definition, "cron": "0 0 * * *" })),
         (
             "events".to_owned(),
-            json!({ "workspaceId": workspace, "events": [{ "type": "a.b", "streamId": workspace, "streamType": "a" }] }),
+            json!({ "workspaceId": workspace,
+                "events": [{ "type": "a.b", "streamId": workspace, "streamType": "a" }] }),
         ),
     ];
     any_succeeds(ground, requests.iter().map(|(path, body)| (path.as_str(), Some(body)))).await

@@ -30,7 +30,10 @@ pub(super) const ENDLESS: usize = 3;
 
 /// The workflows: one for a child, one with everything, one that an event starts, and one that waits until it is ended.
 pub(super) fn documents(receiver: &Receiver) -> Vec<Value> {
-    let call = |node: &str| json!({ "kind": "HTTP_REQUEST", "retry": { "max_attempts": 1 }, "with": receiver.node(node, false) });
+    let call = |node: &str| {
+        json!({ "kind": "HTTP_REQUEST", "retry": { "max_attempts": 1 },
+        "with": receiver.node(node, false) })
+    };
     let mut once = call("once");
     once["delivery"] = json!("at_most_once");
     let mut item = call("item");

@@ -265,7 +265,9 @@ impl Error {
 
     /// Is it that a root key, which opens every workspace, came without the name of one?
     pub(crate) fn wants_workspace(&self) -> bool {
-        matches!(self, Error::Refused { code, detail, .. } if code == "validation_failed" && detail.contains("workspaceId is required"))
+        matches!(self,
+            Error::Refused { code, detail,
+            .. } if code == "validation_failed" && detail.contains("workspaceId is required"))
     }
 
     pub(crate) fn problems(&self) -> &[Problem] {
@@ -298,7 +300,8 @@ impl Error {
                 hint::command(&["profile", "add", "--help"]),
             )),
             Error::Refused { status: 401, has_key: true, .. } => Some(format!(
-                "The key was not accepted: did it expire, was it revoked, or made by another server? With the root key, this makes a\n\
+                "The key was not accepted: did it expire, was it revoked, or made by another server? With the root \
+                 key, this makes a\n\
                  new one: {make}",
             )),
             _ => None,

@@ -21,8 +21,10 @@ pub(crate) enum Command {
 /// Bind a type of events to a workflow, or to external workers only
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Of several bindings the nearest holds: the workspace's own before the platform's, an exact type before a prefix. Without \
---workspace, a root key binds for the whole platform. A workflow file binds by itself: on: {event: {type: order.placed}}.
+Of several bindings the nearest holds: the workspace's own before the platform's, an exact type before a prefix. \
+Without \
+--workspace, a root key binds for the whole platform. A workflow file binds by itself: on: \
+{event: {type: order.placed}}.
 
 Examples:
   forebay binding create 'order.*' --workflow order --workspace acme

@@ -97,7 +97,8 @@ pub(super) async fn start(
         let from = chunk.first().map_or(0, |line| line.number);
         let go_on = || {
             format!(
-                "start from line {from} on, {started} were started before it; the same with --idempotency-key {key} goes on"
+                "start from line {from} on, {started} were started before it; the same with --idempotency-key {key} \
+                 goes on"
             )
         };
         let answer = answer.with_context(go_on)?;

@@ -48,7 +48,8 @@ pub(crate) struct Validate {
 All files are checked first, by the server too, and every problem is told. Nothing is published unless all of them are \
 good.
 
-A workflow is known by its name: the file's `name:`, or else the file's own name. Executions that have started keep the \
+A workflow is known by its name: the file's `name:`, or else the file's own name. Executions that have started keep \
+the \
 version they started with.
 
 Examples:

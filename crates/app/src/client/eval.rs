@@ -15,7 +15,8 @@ use crate::output;
 /// Try an expression on what an execution took and made, or on an input
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-An expression is what stands between ${{ and }} in a workflow, and in its conditions; text with ${{ }} in it is taken too.
+An expression is what stands between ${{ and }} in a workflow, and in its conditions; text with ${{ }} in it is taken \
+too.
 
 Examples:
   forebay eval 'nodes.fetch.output.status == 200' --execution @latest

@@ -29,12 +29,14 @@ pub(crate) enum Command {
 /// Make the secret address of a workflow that has `on: webhook`; prints it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A workflow takes webhooks once it is published with on: {webhook: {}}. A POST to its address starts it: the body, JSON or a form, \
+A workflow takes webhooks once it is published with on: {webhook: {}}. A POST to its address starts it: the body, JSON \
+or a form, \
 is its input. The address is never part of the file.
 
 Examples:
   forebay hook create order --workspace acme
-  curl -X POST \"$(forebay hook create order --workspace acme)\" -H 'Content-Type: application/json' -d '{\"id\": \"A42\"}'")]
+  curl -X POST \"$(forebay hook create order --workspace acme)\" -H 'Content-Type: application/json' -d \
+  '{\"id\": \"A42\"}'")]
 pub(crate) struct Create {
     #[arg(value_name = "WORKFLOW")]
     workflow: String,

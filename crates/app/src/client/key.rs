@@ -27,7 +27,8 @@ pub(crate) enum Command {
 /// Make a key for a workspace and show it, this once
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A key may do no more than the one that makes it: read looks, run starts and ends executions, manage publishes workflows \
+A key may do no more than the one that makes it: read looks, run starts and ends executions, manage publishes \
+workflows \
 and makes keys. Without --scope it has all that the one which makes it has. It works no longer than that one, and is \
 revoked with it.
 

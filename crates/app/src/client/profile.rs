@@ -97,7 +97,10 @@ impl List {
             found.extend(profiles.load(&name)?.map(|profile| (name, profile)));
         }
         if self.shown.format() == Format::Json {
-            let item = |(name, profile): &(String, Profile)| json!({ "name": name, "server": profile.server, "current": *name == current, "dev": profile.dev.is_some() });
+            let item = |(name, profile): &(String, Profile)| {
+                json!({ "name": name, "server": profile.server, "current": *name == current,
+                "dev": profile.dev.is_some() })
+            };
             let all = json!({ "items": found.iter().map(item).collect::<Vec<_>>() });
             return output::json(&all.to_string(), self.shown.stdout());
         }

@@ -30,9 +30,8 @@ pub(crate) enum Command {
 
 /// List jobs, newest first
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  forebay projection ls --status failed --workspace acme\n  forebay projection ls --stream 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a"
-)]
+#[command(after_help = "Examples:\n  forebay projection ls --status failed --workspace acme\n  forebay projection ls \
+        --stream 019a84c2-7d1e-7c3a-9f00-5b1d2c3e4f5a")]
 pub(crate) struct List {
     /// pending, processing, completed or failed
     #[arg(long, value_name = "STATUS", value_parser = read_status)]

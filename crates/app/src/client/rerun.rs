@@ -21,7 +21,8 @@ It has the old one's input, but for what --input or -i change, and runs the vers
 says otherwise. With --from failed or --from NODE, nodes that came to their end before that point are not performed \
 again: they keep what they produced.
 
-A node with delivery: at_most_once that was interrupted ended UNKNOWN, and so did what it belongs to: find out whether it took effect, \
+A node with delivery: at_most_once that was interrupted ended UNKNOWN, and so did what it belongs to: find out whether \
+it took effect, \
 and say so with --resolve.
 
 Examples:

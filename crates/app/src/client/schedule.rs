@@ -36,14 +36,18 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("when").required(true).args(["cron", "at"])))]
 #[command(after_help = "\
-A cron expression has five fields: minute hour day month weekday. With six, the first is the second; ticks are at least \
-ten seconds apart. * is every, 1-5 a range, 1,3 a list, */15 a step; names (MON, JAN), L (last), 15W (the weekday nearest) \
+A cron expression has five fields: minute hour day month weekday. With six, the first is the second; ticks are at \
+least \
+ten seconds apart. * is every, 1-5 a range, 1,3 a list, */15 a step; names (MON, JAN), L (last), 15W (the weekday \
+nearest) \
 and MON#1 (the first Monday) work too. `forebay schedule next` shows when an expression comes.
 
 A time of day that a clock change leaves out comes right after the gap, and one that it repeats comes once.
 
---overlap says what a tick does while an execution that this schedule started has not ended: skip, buffer_one (one tick \
-waits for its end) or allow. --catch-up says which ticks are run that nobody was there for, or that a pause kept: skip, \
+--overlap says what a tick does while an execution that this schedule started has not ended: skip, buffer_one (one \
+tick \
+waits for its end) or allow. --catch-up says which ticks are run that nobody was there for, or that a pause kept: \
+skip, \
 last or all (the newest 100).
 
 A workflow file has schedules of its own: on: {schedule: [{cron: '0 6 * * *', timezone: Europe/Berlin}]}.
@@ -89,9 +93,8 @@ pub(crate) struct Create {
 
 /// List schedules
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  forebay schedule ls --workspace acme\n  forebay schedule ls --workflow report --workspace acme"
-)]
+#[command(after_help = "Examples:\n  forebay schedule ls --workspace acme\n  forebay schedule ls --workflow report \
+        --workspace acme")]
 pub(crate) struct List {
     /// Only those of this workflow, by name or id
     #[arg(long, value_name = "NAME|ID")]
@@ -127,7 +130,8 @@ pub(crate) struct Next {
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
     /// How many
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=100))]
     count: u32,
     /// From when on: 2030-01-31T09:00:00Z, or how long from now, such as 10d [default: now]
     #[arg(long, value_name = "TIME", value_parser = input::read_time)]

@@ -64,9 +64,12 @@ pub(crate) struct Get {
 /// Do the tasks of a queue by running a command for each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The command gets the task's input as JSON on stdin; what it prints is the output, as JSON if it reads as JSON and as text otherwise. It \
-fails by its exit code, with what it wrote to stderr last as the reason; exit code 65 says that another attempt could not help. While it \
-works, heartbeats keep the task. The variables FOREBAY_TASK_ID, FOREBAY_EXECUTION_ID, FOREBAY_NODE and FOREBAY_ATTEMPT say which it is. Told to \
+The command gets the task's input as JSON on stdin; what it prints is the output, as JSON if it reads as JSON and as \
+text otherwise. It \
+fails by its exit code, with what it wrote to stderr last as the reason; exit code 65 says that another attempt could \
+not help. While it \
+works, heartbeats keep the task. The variables FOREBAY_TASK_ID, FOREBAY_EXECUTION_ID, FOREBAY_NODE and FOREBAY_ATTEMPT \
+say which it is. Told to \
 stop, it finishes the task in hand.
 
 Examples:

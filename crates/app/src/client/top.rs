@@ -39,8 +39,10 @@ const STREAM: &str = "workflow/executions/events";
 /// Watch the workspaces: what runs, what may, what waits and for how long
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The busiest are on top. q or Ctrl-C ends it; without a terminal, and with -o json, it looks once. WAITING is what could \
-start if there were room, OLDEST how long the first of it has waited, LATER what waits for a time, FAILED the dead letter.
+The busiest are on top. q or Ctrl-C ends it; without a terminal, and with -o json, it looks once. WAITING is what \
+could \
+start if there were room, OLDEST how long the first of it has waited, LATER what waits for a time, FAILED the dead \
+letter.
 
 Examples:
   forebay top

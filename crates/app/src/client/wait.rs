@@ -15,7 +15,8 @@ use crate::output::{self, Cell};
 /// List what an execution and those below it wait for, or waited for
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A node of kind WAIT_FOR_EVENT waits for a person, a program or a domain event. `forebay answer` answers what is OPEN; an answer that comes \
+A node of kind WAIT_FOR_EVENT waits for a person, a program or a domain event. `forebay answer` answers what is OPEN; \
+an answer that comes \
 before its node has begun is kept for it.
 
 Examples:
@@ -33,7 +34,8 @@ pub(crate) struct Waits {
 /// Answer what a node of an execution waits for
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What an answer must bring is the `data` of the node: `forebay waits EXECUTION -o json` shows it. One answer a wait: the second is refused. \
+What an answer must bring is the `data` of the node: `forebay waits EXECUTION -o json` shows it. One answer a wait: \
+the second is refused. \
 With --token nothing is answered: the address that is printed answers once, without a key.
 
 Examples:

@@ -34,7 +34,8 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each end is sent as a POST with JSON, signed as Standard Webhooks has it (headers webhook-id, webhook-timestamp, \
-webhook-signature), and tried again for a day until it is answered with 2xx. The same webhook-id may come twice: take it once.
+webhook-signature), and tried again for a day until it is answered with 2xx. The same webhook-id may come twice: take \
+it once.
 
 Examples:
   forebay webhook create https://shop.example/forebay --workspace acme

@@ -62,9 +62,11 @@ pub(crate) struct Get {
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "forebay workspace set [OPTIONS] <WORKSPACE>",
-    group = clap::ArgGroup::new("change").args(["tier", "limit", "weight", "max_backlog"]).required(true).multiple(true),
+    group = clap::ArgGroup::new("change").args(["tier", "limit", "weight",
+        "max_backlog"]).required(true).multiple(true),
     after_help = "\
-At least one of the first four options says what to change. Lowering a limit stops nothing that runs; it only keeps more from starting.
+At least one of the first four options says what to change. Lowering a limit stops nothing that runs; it only keeps \
+more from starting.
 
 Examples:
   forebay workspace set acme --limit 50
@@ -103,7 +105,8 @@ pub(crate) struct MakeKey {
 /// Show or replace the hosts that a workspace may call, or may not
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --allow, --deny and --clear they are shown. With any of them both lists are replaced, which needs the root key. \
+Without --allow, --deny and --clear they are shown. With any of them both lists are replaced, which needs the root \
+key. \
 --allow opens hosts that are not public, to this workspace alone; what the service denies (outbound.deny) stays denied.
 
 Examples:

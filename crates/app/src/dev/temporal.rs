@@ -54,7 +54,8 @@ pub(crate) async fn ensure(settings: &mut Settings, data_dir: Option<&Path>) -> 
     }
     let program = find().with_context(|| {
         format!(
-            "nothing answers at {configured}, and Temporal's command line is not installed: ./dev/up installs it, or see \
+            "nothing answers at {configured}, and Temporal's command line is not installed: ./dev/up installs it, or \
+             see \
              https://docs.temporal.io/cli, or say where it is with FOREBAY_TEMPORAL_BIN"
         )
     })?;

@@ -61,7 +61,8 @@ impl Shared {
 
     pub(super) async fn give_up(&self, process: ProcessId, begun: &Begun, why: Failure) -> Left {
         let (execution, workspace) = (begun.execution, begun.workspace);
-        tracing::warn!(execution_id = %execution, workspace_id = %workspace, reason = why.message, "An execution cannot be run");
+        tracing::warn!(execution_id = %execution, workspace_id = %workspace, reason = why.message,
+            "An execution cannot be run");
         self.end(process, begun, ending::failed(why)).await
     }
 

@@ -64,7 +64,8 @@ pub(super) enum Denied {
     #[error("{host:?} may not be called: it is not public; the operator can allow it: outbound.allow={host}:{port}")]
     Host { host: String, port: u16 },
     #[error(
-        "{host:?} may not be called: it has an address that is not public; the operator can allow the name: outbound.allow={host}:{port}"
+        "{host:?} may not be called: it has an address that is not public; the operator can allow the name: \
+         outbound.allow={host}:{port}"
     )]
     Address { host: String, port: u16 },
     #[error("{0:?} may not be called: outbound.deny, of the service or of this workspace, names it or its address")]

@@ -31,11 +31,13 @@ const STYLE: &str = "\
 .forebay-graph .kind{fill:var(--fb-faint);font-size:10px}\
 .forebay-graph .status{fill:var(--line);font-size:10px;font-weight:600}\
 .forebay-graph .sign{fill:none;stroke:var(--line);stroke-width:1.8;stroke-linecap:round;stroke-linejoin:round}\
-.forebay-graph [data-status=PENDING],.forebay-graph [data-status=SKIPPED]{--fill:var(--fb-grey);--line:var(--fb-grey-line)}\
+.forebay-graph [data-status=PENDING],.forebay-graph \
+[data-status=SKIPPED]{--fill:var(--fb-grey);--line:var(--fb-grey-line)}\
 .forebay-graph [data-status=RUNNING]{--fill:var(--fb-blue);--line:var(--fb-blue-line)}\
 .forebay-graph [data-status=RETRYING]{--fill:var(--fb-amber);--line:var(--fb-amber-line)}\
 .forebay-graph [data-status=COMPLETED]{--fill:var(--fb-green);--line:var(--fb-green-line)}\
-.forebay-graph [data-status=FAILED],.forebay-graph [data-status=UNKNOWN]{--fill:var(--fb-red);--line:var(--fb-red-line)}\
+.forebay-graph [data-status=FAILED],.forebay-graph \
+[data-status=UNKNOWN]{--fill:var(--fb-red);--line:var(--fb-red-line)}\
 .forebay-graph [data-status=CANCELED]{--fill:var(--fb-purple);--line:var(--fb-purple-line)}\
 .forebay-graph [data-status=SKIPPED] rect,.forebay-graph [data-status=CANCELED] rect,\
 .forebay-graph [data-status=UNKNOWN] rect{stroke-dasharray:6 4}\
@@ -46,7 +48,8 @@ const STYLE: &str = "\
 .forebay-graph [data-taken=true] path{stroke:var(--fb-green-line);stroke-width:2.5}\
 .forebay-graph [data-taken=true] .head{fill:var(--fb-green-line)}\
 .forebay-graph [data-taken=false] path{stroke-dasharray:4 4}\
-.forebay-graph [data-taken=false] .head{fill:var(--fb-back);stroke:var(--fb-edge);stroke-width:1;stroke-dasharray:none}";
+.forebay-graph [data-taken=false] .head{fill:var(--fb-back);stroke:var(--fb-edge);stroke-width:1;\
+stroke-dasharray:none}";
 
 /// The style sheet as a source of `style-src` in a Content-Security-Policy.
 pub const STYLE_HASH: &str = "sha256-gY1WKIl1pj9vnrwNNf/vujU1YvSPD1njpN5P5ny39yo=";

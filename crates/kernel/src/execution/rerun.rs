@@ -36,19 +36,22 @@ pub enum From {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error(
-        "nothing failed it: every node came to its end, or its failure was gone on from; run it from the start, or from a node"
+        "nothing failed it: every node came to its end, or its failure was gone on from; run it from the start, or \
+         from a node"
     )]
     NothingFailed,
     #[error("it has no node {0} in that version")]
     UnknownNode(NodeKey),
     #[error(
-        "whether {0} took effect is not known, and it may be performed at most once: find out, then say resolve done or repeat for it"
+        "whether {0} took effect is not known, and it may be performed at most once: find out, then say resolve done \
+         or repeat for it"
     )]
     Unresolved(NodeKey),
     #[error("there is nothing to resolve about {0}: only a node that ended UNKNOWN can be")]
     NothingToResolve(NodeKey),
     #[error(
-        "{0} cannot count as done: what comes before it is done anew, or it is not the same in that version, or its list is another"
+        "{0} cannot count as done: what comes before it is done anew, or it is not the same in that version, or its \
+         list is another"
     )]
     CannotKeep(NodeKey),
 }

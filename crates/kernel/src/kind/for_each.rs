@@ -71,7 +71,8 @@ pub(super) const SPEC: Spec = Spec {
 pub fn schema() -> Value {
     let kinds: Vec<&str> = Kind::ALL.iter().filter(|kind| kind.spec().is_action).map(|kind| kind.name()).collect();
     let does = json!({
-        "description": "What is done for each item: a node without key, needs, when and on_error, with item and index to look at.",
+        "description": "What is done for each item: a node without key, needs, when and on_error, with item and index \
+            to look at.",
         "type": "object", "required": ["kind"], "properties": { "kind": { "enum": kinds }, "with": {} },
     });
     object(

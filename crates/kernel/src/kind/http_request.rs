@@ -115,7 +115,8 @@ pub fn schema() -> Value {
             ("method", late("GET if not said.", json!({ "enum": methods }))),
             (
                 "url",
-                json!({ "description": "Where to, with http:// or https://.", "anyOf": [url, { "type": "string", "pattern": "\\{\\{" }] }),
+                json!({ "description": "Where to, with http:// or https://.",
+                    "anyOf": [url, { "type": "string", "pattern": "\\{\\{" }] }),
             ),
             ("headers", late("Names with a value each; null leaves one out, a list repeats it.", named(MAX_PAIRS))),
             ("query", late("Query parameters, added to those of the url.", named(MAX_PAIRS))),

@@ -21,7 +21,8 @@ pub(crate) fn object(required: &[&str], fields: &[(&str, Value)]) -> Value {
 
 /// A field with what is said of it: what it must be, or a template, or null.
 pub(crate) fn late(description: &str, schema: Value) -> Value {
-    json!({ "description": description, "anyOf": [schema, { "type": "string", "pattern": "\\{\\{" }, { "type": "null" }] })
+    json!({ "description": description,
+        "anyOf": [schema, { "type": "string", "pattern": "\\{\\{" }, { "type": "null" }] })
 }
 
 /// A field that is read as it stands: no template.
@@ -36,11 +37,13 @@ pub(crate) fn any(description: &str) -> Value {
 
 /// A duration as people write it.
 pub(crate) fn duration() -> Value {
-    json!({ "type": "string", "pattern": "^\\s*([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?\\s*$", "minLength": 2 })
+    json!({ "type": "string", "pattern": "^\\s*([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?\\s*$",
+        "minLength": 2 })
 }
 
 /// Names with a value each, or several.
 pub(crate) fn named(most: usize) -> Value {
     let one = json!({ "type": ["string", "number", "boolean", "null"] });
-    json!({ "type": "object", "maxProperties": most, "additionalProperties": { "anyOf": [one, { "type": "array", "items": one }] } })
+    json!({ "type": "object", "maxProperties": most,
+        "additionalProperties": { "anyOf": [one, { "type": "array", "items": one }] } })
 }

@@ -114,7 +114,8 @@ pub fn schema() -> Value {
         ],
     );
     case["oneOf"] = test["oneOf"].clone();
-    let cases = json!({ "description": "Tried in this order: each has a label, and equals (a value, or a list of values) or if (an expression).", "type": "array", "minItems": 1, "maxItems": MAX_CASES, "items": case });
+    let cases = json!({ "description": "Tried in this order: each has a label, and equals (a value, or a list of \
+        values) or if (an expression).", "type": "array", "minItems": 1, "maxItems": MAX_CASES, "items": case });
     object(
         &["cases"],
         &[

@@ -68,7 +68,8 @@ pub fn schema() -> Value {
             (
                 "activity",
                 early(
-                    "Instead of a queue, with the Temporal engine: an activity type on a task queue that your own Temporal workers serve.",
+                    "Instead of a queue, with the Temporal engine: an activity type on a task queue that your own \
+                     Temporal workers serve.",
                     activity,
                 ),
             ),

@@ -31,8 +31,8 @@ pub struct History {
 }
 
 impl History {
-    /// Is there room for more? While an activity of the user's own is in flight, or while it is being stopped, more than
-    /// twice as much.
+    /// Is there room for more? While an activity of the user's own is in flight, or while it is being stopped, there is
+    /// more than twice as much.
     pub fn may_begin(&self) -> bool {
         self.length < self.long || ((self.foreign || self.stopped) && !self.is_full())
     }

@@ -40,7 +40,8 @@ table! {
     FELL_SILENT: "A process fell silent; its runs are taken over" Warn, ["process_id"],
         "No heartbeat of it for process.runs_after_ms.";
     CLAIMS_NOTHING: "This process claims nothing" Warn, ["reason"],
-        "Its claims go by another protocol than the database's: an older process still lives, or a newer release has raised it.";
+        "Its claims go by another protocol than the database's: an older process still lives, or a newer release has \
+         raised it.";
     RESUMING: "Resuming a run whose owner is gone" Info, ["execution_id", "deaths"],
         "A run goes on where its rows left it.";
 }

@@ -27,12 +27,15 @@ table! {
     START_WORKFLOW: "temporal:start_workflow" in Some("step:dispatch_{engine}"), ["workflow_id", "task_queue"],
         "The request to Temporal. With the embedded engine there is none.";
     RELEASE_LOCK: "step:release_lock" in Some("flow:queue_processing"), ["lock"],
-        "The end of a turn's locks. Those of shards end with the commits of its claims, so this has no length; the lease of dispatch.exclusive is kept until its holder stops, and is released outside a turn.";
+        "The end of a turn's locks. Those of shards end with the commits of its claims, so this has no length; the \
+         lease of dispatch.exclusive is kept until its holder stops, and is released outside a turn.";
     DB: "db:{operation}" in Some("step:claim_batch"), ["db.system.name", "db.operation.name", "db.collection.name"],
-        "One statement (`db:query`, `db:insert`, `db:update`, `db:delete`), below whatever span it is sent in; here the claim.";
+        "One statement (`db:query`, `db:insert`, `db:update`, `db:delete`), below whatever span it is sent in; here \
+         the claim.";
     WORKFLOW_EXECUTION: "flow:workflow_execution" in None,
         ["execution_id", "workspace_id", "definition_id", "trace_id"],
-        "A run in one process, from its start or resumption to its end or parking; below the context of the start request.";
+        "A run in one process, from its start or resumption to its end or parking; below the context of the start \
+         request.";
     RUN_NODE: "step:run_node" in Some("flow:workflow_execution"), ["node", "kind", "attempt", "outcome"],
         "One attempt at a node. What an HTTP_REQUEST sends out carries this span as its parent.";
     HTTP_REQUEST: "http:request" in None, ["method", "route", "status"],

@@ -42,7 +42,8 @@ pub(crate) async fn trouble(vault: &Vault) -> Result<Option<String>, store::Erro
     }
     let ids = missing.into_iter().collect::<Vec<_>>().join(", ");
     Ok(Some(format!(
-        "stored secrets are sealed with keys that this process does not have ({ids}): add them to secrets.key_file; if they are \
+        "stored secrets are sealed with keys that this process does not have ({ids}): add them to secrets.key_file; if \
+         they are \
          lost, set or delete the secrets that they sealed, and rotate what webhooks are signed with (`forebay webhook \
          rotate ID --overlap 0`)"
     )))

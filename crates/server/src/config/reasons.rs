@@ -6,7 +6,8 @@ pub const REASONS: &[(&str, &str)] = &[
     ("http.listen", "where the API listens; loopback unless you say otherwise"),
     (
         "http.admin_listen",
-        "an address of its own for /healthz, /readyz and /metrics, in any role; when set, http.listen serves /healthz but neither /readyz nor /metrics",
+        "an address of its own for /healthz, /readyz and /metrics, in any role; when set, http.listen serves /healthz \
+         but neither /readyz nor /metrics",
     ),
     (
         "http.public_url",
@@ -24,12 +25,15 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     (
         "http.max_stream_backlog_bytes",
-        "changes that may wait for one stream or socket that reads too slowly, in bytes; with more it is closed and must come back",
+        "changes that may wait for one stream or socket that reads too slowly, in bytes; with more it is closed and \
+         must come back",
     ),
     (
         "http.max_connections",
-        "connections of clients at once; not set: what the limit of open files (ulimit -n) leaves beside the database's \
-         connections and engine.max_calls. A new client takes the place of the connection that has been without a request longest",
+        "connections of clients at once; not set: what the limit of open files (ulimit -n) leaves beside the \
+         database's \
+         connections and engine.max_calls. A new client takes the place of the connection that has been without a \
+         request longest",
     ),
     (
         "http.max_connections_per_address",
@@ -37,7 +41,8 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     (
         "http.trusted_proxies",
-        "networks of proxies and load balancers in front (10.0.0.0/8): their connections carry many clients, so no bound per \
+        "networks of proxies and load balancers in front (10.0.0.0/8): their connections carry many clients, so no \
+         bound per \
          address applies to them, and their X-Forwarded-For says who failed to authenticate",
     ),
     ("http.header_timeout_ms", "a client that has not sent the whole head of its request by then is disconnected"),
@@ -45,7 +50,8 @@ pub const REASONS: &[(&str, &str)] = &[
     ("http.write_timeout_ms", "a client that reads nothing of its answer for that long is disconnected"),
     (
         "http.cors_origins",
-        "pages of these origins (https://app.example.com) may read event streams and /rest/v1 in a browser; none named: \
+        "pages of these origins (https://app.example.com) may read event streams and /rest/v1 in a browser; none \
+         named: \
          streams by no page, /rest/v1 by any that has a key",
     ),
     ("database.url", "PostgreSQL 15 or later; `forebay dev` runs one of its own"),
@@ -59,21 +65,25 @@ pub const REASONS: &[(&str, &str)] = &[
     ("auth.root_key", "the key that may do everything; `forebay root-key` makes one"),
     (
         "auth.root_key_file",
-        "a file with root keys, one per line; read again every two seconds, so keys are added and removed without a restart",
+        "a file with root keys, one per line; read again every two seconds, so keys are added and removed without a \
+         restart",
     ),
     ("auth.max_keys_per_workspace", "keys of one workspace that may work at once"),
     (
         "auth.max_failures_per_address",
-        "requests with a bad key or token that one address may send per minute, per process; above it, unknown ones from there get 429, and those that this process has verified keep working",
+        "requests with a bad key or token that one address may send per minute, per process; above it, unknown ones \
+         from there get 429, and those that this process has verified keep working",
     ),
     ("workflow.engine.enabled", "false: the API accepts, items wait, nothing is dispatched or run"),
     (
         "workflow.max_generations",
-        "executions that may start each other in a row, by detached WORKFLOW nodes and by events they emit; the next one fails with GENERATION_LIMIT",
+        "executions that may start each other in a row, by detached WORKFLOW nodes and by events they emit; the next \
+         one fails with GENERATION_LIMIT",
     ),
     (
         "queue.max_backlog",
-        "executions that may wait in a workspace that has no limit of its own; not set: as many as its tier allows (FREE 10,000, PRO 100,000, ENTERPRISE 1,000,000), but for starts by `forebay.enqueue`",
+        "executions that may wait in a workspace that has no limit of its own; not set: as many as its tier allows \
+         (FREE 10,000, PRO 100,000, ENTERPRISE 1,000,000), but for starts by `forebay.enqueue`",
     ),
     ("dispatch.poll_interval_ms", "how long a lost hint can delay anything"),
     ("dispatch.batch_min", "items per claim when little is waiting"),
@@ -110,12 +120,14 @@ pub const REASONS: &[(&str, &str)] = &[
     ("engine.temporal.client_key_file", "a PEM file with that certificate's private key"),
     (
         "engine.temporal.encryption_key",
-        "64 hexadecimal digits: encrypts whatever Temporal stores of ours. Several, separated by commas: the first encrypts, all decrypt",
+        "64 hexadecimal digits: encrypts whatever Temporal stores of ours. Several, separated by commas: the first \
+         encrypts, all decrypt",
     ),
     ("engine.temporal.encryption_key_file", "a file that holds engine.temporal.encryption_key and nothing else"),
     (
         "engine.temporal.local_activity_below_ms",
-        "calls that may take no longer are performed within the workflow's task, which costs Temporal next to nothing and can hold up the run's other nodes for that long; 0: none",
+        "calls that may take no longer are performed within the workflow's task, which costs Temporal next to nothing \
+         and can hold up the run's other nodes for that long; 0: none",
     ),
     (
         "engine.temporal.heartbeat_ms",
@@ -123,7 +135,8 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     (
         "retry.max_attempts",
-        "attempts of a node whose definition sets no `retry`; fixed when a version is published, so set it alike in every process with the role api",
+        "attempts of a node whose definition sets no `retry`; fixed when a version is published, so set it alike in \
+         every process with the role api",
     ),
     ("retry.initial_ms", "the wait before the second attempt"),
     ("retry.factor", "each further wait is this many times as long"),
@@ -134,7 +147,8 @@ pub const REASONS: &[(&str, &str)] = &[
     ("retry.http_max_ms", "the longest wait between two attempts of an HTTP_REQUEST"),
     (
         "outbound.allow",
-        "hosts that workflows may call although they are not public, as host:port, or addresses of a range, as 10.1.0.0/16:port",
+        "hosts that workflows may call although they are not public, as host:port, or addresses of a range, as \
+         10.1.0.0/16:port",
     ),
     (
         "outbound.allow_loopback",
@@ -142,11 +156,13 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     (
         "outbound.deny",
-        "hosts, addresses and ranges that no workflow may call, at any port; goes before every allow, also a workspace's own",
+        "hosts, addresses and ranges that no workflow may call, at any port; goes before every allow, also a \
+         workspace's own",
     ),
     (
         "secrets.key_file",
-        "a file with the keys that seal secrets, ID:BASE64 of 32 bytes a line: the first seals, all open; without one no secret can be set",
+        "a file with the keys that seal secrets, ID:BASE64 of 32 bytes a line: the first seals, all open; without one \
+         no secret can be set",
     ),
     ("secrets.keys", "the same keys themselves, separated by commas"),
     ("log.filter", "error, warn, info, debug, or a filter such as info,store=debug; unset: info, and warn for `dev`"),

@@ -35,7 +35,8 @@ pub(crate) async fn why(api: &Api, caller: &Caller, workspace: WorkspaceId, id: 
         Ok(known) if known.workspace != workspace => {
             let theirs = known.workspace;
             let detail = format!(
-                "the definition belongs to workspace {theirs}, but the request names {workspace}: send workspaceId {theirs}"
+                "the definition belongs to workspace {theirs}, but the request names {workspace}: send workspaceId \
+                 {theirs}"
             );
             Problem::new(Code::WorkspaceMismatch, detail)
         }

@@ -32,7 +32,8 @@ list_params! {
 ///
 /// A page that looks for an actor looks at 2,000 entries at most: it may hold fewer items than asked for, or none,
 /// while `nextCursor` says that there is more to look at.
-#[utoipa::path(get, path = "/activity", tag = "activity", params(List), responses((status = 200, body = Page<Activity>)))]
+#[utoipa::path(get, path = "/activity", tag = "activity", params(List),
+    responses((status = 200, body = Page<Activity>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

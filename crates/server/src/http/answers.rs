@@ -37,7 +37,8 @@ use crate::wire::{AnswerWait, AnsweredWait, MintToken, MintedToken, Page, Wait};
 const LONGEST_TOKEN: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// What an execution and those below it wait for, or waited for, by execution, node and iteration.
-#[utoipa::path(get, path = "/workflow/executions/{id}/waits", tag = "waits", params(("id" = ExecutionId, Path), page::Paging),
+#[utoipa::path(get, path = "/workflow/executions/{id}/waits", tag = "waits",
+    params(("id" = ExecutionId, Path), page::Paging),
     responses((status = 200, body = Page<Wait>)))]
 pub(crate) async fn list(
     State(api): State<Api>,

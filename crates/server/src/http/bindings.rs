@@ -38,7 +38,8 @@ pub(crate) async fn create(
 }
 
 /// Bindings; with a root key of all workspaces and of the platform.
-#[utoipa::path(get, path = "/bindings", tag = "bindings", params(page::OfWorkspace), responses((status = 200, body = Page<Binding>)))]
+#[utoipa::path(get, path = "/bindings", tag = "bindings", params(page::OfWorkspace),
+    responses((status = 200, body = Page<Binding>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -51,7 +52,8 @@ pub(crate) async fn list(
 }
 
 /// One binding.
-#[utoipa::path(get, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)), responses((status = 200, body = Binding)))]
+#[utoipa::path(get, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Binding)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -61,7 +63,8 @@ pub(crate) async fn get(
 }
 
 /// Changes what becomes of a type's jobs; those that wait go the new way.
-#[utoipa::path(put, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)), request_body = ChangeBinding,
+#[utoipa::path(put, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)),
+    request_body = ChangeBinding,
     responses((status = 200, body = Binding)))]
 pub(crate) async fn change(
     State(api): State<Api>,
@@ -77,7 +80,8 @@ pub(crate) async fn change(
 }
 
 /// Takes a binding away. Jobs that it made stay.
-#[utoipa::path(delete, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)), responses((status = 204)))]
+#[utoipa::path(delete, path = "/bindings/{id}", tag = "bindings", params(("id" = Uuid, Path)),
+    responses((status = 204)))]
 pub(crate) async fn delete(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

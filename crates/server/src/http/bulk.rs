@@ -19,8 +19,10 @@ const PLACE: usize = 4;
 ///
 /// With an idempotency key an item's own is `{key}/{index}`, from 0: repeating the request after a lost answer
 /// starts nothing twice.
-#[utoipa::path(post, path = "/workflow/executions/bulk", tag = "executions", operation_id = "bulk", request_body = BulkStart,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key with the same items starts each once.", min_length = 1, max_length = 196)),
+#[utoipa::path(post, path = "/workflow/executions/bulk", tag = "executions", operation_id = "bulk",
+    request_body = BulkStart,
+    params(("Idempotency-Key" = Option<String>, Header,
+    description = "The same key with the same items starts each once.", min_length = 1, max_length = 196)),
     responses((status = 200, body = BulkStarted)))]
 pub(crate) async fn start(
     State(api): State<Api>,

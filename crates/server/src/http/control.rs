@@ -134,8 +134,10 @@ pub(crate) async fn delete_definition(
 }
 
 /// Ends an execution by force: its nodes are broken off, and nothing of it is stored any more.
-#[utoipa::path(post, path = "/workflow/executions/{id}/terminate", tag = "executions", params(("id" = ExecutionId, Path)),
-    responses((status = 200, body = wire::Canceled), (status = 202, body = wire::Canceled, description = "It is being broken off.")))]
+#[utoipa::path(post, path = "/workflow/executions/{id}/terminate", tag = "executions",
+    params(("id" = ExecutionId, Path)),
+    responses((status = 200, body = wire::Canceled),
+    (status = 202, body = wire::Canceled, description = "It is being broken off.")))]
 pub(crate) async fn terminate(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

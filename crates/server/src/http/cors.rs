@@ -29,7 +29,8 @@ struct Policy {
 
 const TABLE: Policy = Policy {
     methods: "GET, HEAD, PATCH, OPTIONS",
-    headers: "apikey, authorization, content-type, prefer, accept-profile, content-profile, x-client-info, x-retry-count",
+    headers: "apikey, authorization, content-type, prefer, accept-profile, content-profile, x-client-info, \
+        x-retry-count",
     exposed: "content-range, preference-applied, retry-after",
     open: true,
 };

@@ -89,9 +89,11 @@ pub(crate) async fn apply(
 }
 
 /// A new version of a definition, not yet published.
-#[utoipa::path(post, path = "/workflow/definitions/{id}/versions", tag = "definitions", params(("id" = DefinitionId, Path)),
+#[utoipa::path(post, path = "/workflow/definitions/{id}/versions", tag = "definitions",
+    params(("id" = DefinitionId, Path)),
     request_body = SubmitDefinition,
-    responses((status = 201, body = Applied), (status = 200, body = Applied, description = "The same content is the latest version.")))]
+    responses((status = 201, body = Applied),
+    (status = 200, body = Applied, description = "The same content is the latest version.")))]
 pub(crate) async fn add_version(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -108,7 +110,8 @@ pub(crate) async fn add_version(
 }
 
 /// Publishes the latest version: new executions pin it.
-#[utoipa::path(post, path = "/workflow/definitions/{id}/publish", tag = "definitions", params(("id" = DefinitionId, Path)),
+#[utoipa::path(post, path = "/workflow/definitions/{id}/publish", tag = "definitions",
+    params(("id" = DefinitionId, Path)),
     request_body = Publish, responses((status = 200, body = Applied)))]
 pub(crate) async fn publish(
     State(api): State<Api>,
@@ -184,8 +187,10 @@ pub(crate) async fn versions(
 }
 
 /// What differs between a version and another; `to` is the published one, or the latest of a draft, if not said.
-#[utoipa::path(get, path = "/workflow/definitions/{id}/versions/{number}/diff", tag = "definitions", operation_id = "diff",
-    params(("id" = DefinitionId, Path), ("number" = i32, Path, minimum = 1), DiffParams), responses((status = 200, body = Diff)))]
+#[utoipa::path(get, path = "/workflow/definitions/{id}/versions/{number}/diff", tag = "definitions",
+    operation_id = "diff",
+    params(("id" = DefinitionId, Path), ("number" = i32, Path, minimum = 1), DiffParams),
+    responses((status = 200, body = Diff)))]
 pub(crate) async fn diff(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -203,8 +208,10 @@ pub(crate) async fn diff(
 }
 
 /// One version whole: its graph, and the text it was read from.
-#[utoipa::path(get, path = "/workflow/definitions/{id}/versions/{number}", tag = "definitions", operation_id = "version",
-    params(("id" = DefinitionId, Path), ("number" = i32, Path, minimum = 1)), responses((status = 200, body = WholeVersion)))]
+#[utoipa::path(get, path = "/workflow/definitions/{id}/versions/{number}", tag = "definitions",
+    operation_id = "version",
+    params(("id" = DefinitionId, Path), ("number" = i32, Path, minimum = 1)),
+    responses((status = 200, body = WholeVersion)))]
 pub(crate) async fn whole_version(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

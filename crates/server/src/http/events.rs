@@ -47,7 +47,8 @@ list_params! {
 /// The same id, or the same idempotency key, with the same content is appended once. A stream that is not at
 /// `expectedVersion` is 409.
 #[utoipa::path(post, path = "/events", tag = "events", request_body = AppendEvents,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Events without an id have one that follows from it.", min_length = 1, max_length = 200)),
+    params(("Idempotency-Key" = Option<String>, Header,
+    description = "Events without an id have one that follows from it.", min_length = 1, max_length = 200)),
     responses((status = 200, body = AppendedEvents)))]
 pub(crate) async fn append(
     State(api): State<Api>,
@@ -129,7 +130,8 @@ fn read(
 }
 
 /// Events, the newest first; a root key sees all workspaces'. The steps of jobs are among them.
-#[utoipa::path(get, path = "/events", tag = "events", params(List), responses((status = 200, body = Page<DomainEvent>)))]
+#[utoipa::path(get, path = "/events", tag = "events", params(List),
+    responses((status = 200, body = Page<DomainEvent>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -162,7 +164,9 @@ pub(crate) async fn get(
 
 /// Handles an event again whose handling failed.
 #[utoipa::path(post, path = "/events/{id}/retry", tag = "events", params(("id" = Uuid, Path)),
-    responses((status = 200, body = DomainEvent, description = "With its processingError, if it failed again. Its data and metadata are null unless the key has the scope read.")))]
+    responses((status = 200, body = DomainEvent,
+    description = "With its processingError, if it failed again. Its data and metadata are null unless the key has the \
+        scope read.")))]
 pub(crate) async fn retry(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -179,7 +183,8 @@ pub(crate) async fn retry(
 }
 
 /// Lets go of an event whose handling failed: it stays, and makes no job.
-#[utoipa::path(post, path = "/events/{id}/dismiss", tag = "events", params(("id" = Uuid, Path)), responses((status = 204)))]
+#[utoipa::path(post, path = "/events/{id}/dismiss", tag = "events", params(("id" = Uuid, Path)),
+    responses((status = 204)))]
 pub(crate) async fn dismiss(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

@@ -32,8 +32,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Accepts a start. When this answers 202, the request is durable.
 #[utoipa::path(post, path = "/workflow/executions/start", tag = "executions", request_body = wire::StartExecution,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key with the same body starts once.", min_length = 1, max_length = 200)),
-    responses((status = 202, body = wire::Started, headers(("Location" = String, description = "The execution's address.")))))]
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key with the same body starts once.",
+    min_length = 1, max_length = 200)),
+    responses((status = 202, body = wire::Started,
+    headers(("Location" = String, description = "The execution's address.")))))]
 pub(crate) async fn start(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -101,7 +103,8 @@ fn too_many(most: usize) -> Problem {
 
 /// Every node of the execution's graph; with `?node=each&iterations=true` the iterations of that loop, a page at a
 /// time.
-#[utoipa::path(get, path = "/workflow/executions/{id}/nodes", tag = "executions", params(("id" = ExecutionId, Path), NodesParams),
+#[utoipa::path(get, path = "/workflow/executions/{id}/nodes", tag = "executions",
+    params(("id" = ExecutionId, Path), NodesParams),
     responses((status = 200, body = wire::Nodes)))]
 pub(crate) async fn nodes(
     State(api): State<Api>,
@@ -187,7 +190,8 @@ pub(crate) async fn summary(
 
 /// Ends an execution that waits, asks one that runs to end, and repeats nothing.
 #[utoipa::path(post, path = "/workflow/executions/{id}/cancel", tag = "executions", params(("id" = ExecutionId, Path)),
-    responses((status = 200, body = wire::Canceled), (status = 202, body = wire::Canceled, description = "It is being stopped.")))]
+    responses((status = 200, body = wire::Canceled),
+    (status = 202, body = wire::Canceled, description = "It is being stopped.")))]
 pub(crate) async fn cancel(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

@@ -49,7 +49,8 @@ pub(crate) struct OfExecution {
     params(("id" = DefinitionId, Path), OfDefinition),
     responses((status = 200, content(
         (wire::Graph = "application/json"),
-        (String = "image/svg+xml", example = json!("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"forebay-graph\">…</svg>")),
+        (String = "image/svg+xml",
+            example = json!("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"forebay-graph\">…</svg>")),
         (String = "text/vnd.graphviz", example = json!("digraph \"order\" {…}")),
         (String = "text/plain", example = json!("●  check_stock  HTTP_REQUEST")),
     ))))]
@@ -73,7 +74,8 @@ pub(crate) async fn of_definition(
     params(("id" = ExecutionId, Path), OfExecution),
     responses((status = 200, content(
         (wire::Graph = "application/json"),
-        (String = "image/svg+xml", example = json!("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"forebay-graph\">…</svg>")),
+        (String = "image/svg+xml",
+            example = json!("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"forebay-graph\">…</svg>")),
         (String = "text/vnd.graphviz", example = json!("digraph \"order\" {…}")),
         (String = "text/plain", example = json!("✓  check_stock  HTTP_REQUEST  COMPLETED")),
     ))))]
@@ -129,7 +131,8 @@ fn answer(drawn: String, format: Format) -> Response {
         Format::Mermaid | Format::Text => "text/plain; charset=utf-8",
     };
     let policy = format!(
-        "default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+        "default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+         sandbox"
     );
     let headers: [(HeaderName, String); 2] =
         [(header::CONTENT_TYPE, kind.to_owned()), (header::CONTENT_SECURITY_POLICY, policy)];

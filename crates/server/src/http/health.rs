@@ -27,7 +27,8 @@ pub(crate) struct Parts {
 }
 
 /// The process answers.
-#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()),
+    responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn live() -> &'static str {
     "ok\n"
 }
@@ -120,7 +121,8 @@ async fn dispatch(api: &Api) -> String {
 }
 
 /// Prometheus text.
-#[utoipa::path(get, path = "/metrics", tag = "health", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/metrics", tag = "health", security(()),
+    responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn metrics(State(api): State<Api>) -> Response {
     pool("api", &api.store);
     pool("work", &api.work);

@@ -57,7 +57,8 @@ impl Rates {
 }
 
 /// Makes the token of a workflow's hook. The answer holds it, this once.
-#[utoipa::path(post, path = "/hooks", tag = "hooks", request_body = CreateHook, responses((status = 201, body = CreatedHook)))]
+#[utoipa::path(post, path = "/hooks", tag = "hooks", request_body = CreateHook,
+    responses((status = 201, body = CreatedHook)))]
 pub(crate) async fn create(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -80,7 +81,8 @@ pub(crate) async fn create(
 }
 
 /// Hooks; with a root key of all workspaces.
-#[utoipa::path(get, path = "/hooks", tag = "hooks", params(page::OfWorkspace), responses((status = 200, body = Page<Hook>)))]
+#[utoipa::path(get, path = "/hooks", tag = "hooks", params(page::OfWorkspace),
+    responses((status = 200, body = Page<Hook>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -93,7 +95,8 @@ pub(crate) async fn list(
 }
 
 /// One hook, without its token.
-#[utoipa::path(get, path = "/hooks/{id}", tag = "hooks", params(("id" = Uuid, Path)), responses((status = 200, body = Hook)))]
+#[utoipa::path(get, path = "/hooks/{id}", tag = "hooks", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Hook)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

@@ -24,7 +24,8 @@ use crate::wire::{CreateKey, CreatedKey, Key, Page};
 const LATEST: i64 = 253_370_764_800;
 
 /// Makes a key of a workspace. The answer is the only place where the key itself is ever shown.
-#[utoipa::path(post, path = "/keys", tag = "keys", request_body = CreateKey, responses((status = 201, body = CreatedKey)))]
+#[utoipa::path(post, path = "/keys", tag = "keys", request_body = CreateKey,
+    responses((status = 201, body = CreatedKey)))]
 pub(crate) async fn create(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -52,7 +53,8 @@ pub(crate) async fn create(
 }
 
 /// The keys that were not revoked, by how they begin.
-#[utoipa::path(get, path = "/keys", tag = "keys", params(page::OfWorkspace), responses((status = 200, body = Page<Key>)))]
+#[utoipa::path(get, path = "/keys", tag = "keys", params(page::OfWorkspace),
+    responses((status = 200, body = Page<Key>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

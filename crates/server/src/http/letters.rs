@@ -28,7 +28,8 @@ list_params! {
 }
 
 /// The dead letter: what failed, the newest first; a root key sees all workspaces'.
-#[utoipa::path(get, path = "/workflow/queue", tag = "queue", params(List), responses((status = 200, body = Page<DeadLetter>)))]
+#[utoipa::path(get, path = "/workflow/queue", tag = "queue", params(List),
+    responses((status = 200, body = Page<DeadLetter>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

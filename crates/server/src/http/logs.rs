@@ -35,7 +35,8 @@ pub(crate) struct LogsParams {
 const MOST: i64 = 1_000;
 
 /// What its nodes said so far, oldest first.
-#[utoipa::path(get, path = "/workflow/executions/{id}/logs", tag = "executions", params(("id" = ExecutionId, Path), LogsParams),
+#[utoipa::path(get, path = "/workflow/executions/{id}/logs", tag = "executions",
+    params(("id" = ExecutionId, Path), LogsParams),
     responses((status = 200, body = Logs)))]
 pub(crate) async fn logs(
     State(api): State<Api>,

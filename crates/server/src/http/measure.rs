@@ -51,7 +51,8 @@ fn span(request: &Request, route: &str, method: &str) -> tracing::Span {
     if !["/api/", "/hooks/", "/answers/"].iter().any(|top| route.starts_with(top)) {
         return tracing::Span::none();
     }
-    let span = tracing::info_span!(parent: None, spans::HTTP_REQUEST.name, method, route, status = Empty, otel.kind = "server");
+    let span = tracing::info_span!(parent: None, spans::HTTP_REQUEST.name, method, route, status = Empty,
+        otel.kind = "server");
     if let Some(parent) = traceparent(request.headers()) {
         engine::trace::put_below(&span, parent);
     }

@@ -21,9 +21,12 @@ use serde_json::{Map, Value, json};
 use super::{open, streams, v1};
 
 /// What the document says of itself and of all routes.
-const ABOUT: &str = "Forebay runs workflows for workspaces, each within its limit. Lists come in pages: give `nextCursor` \
-    as `?cursor=` until there is none. Every answer that is no success is an RFC 9457 problem with a stable `code`. Times are \
-    RFC 3339 in UTC; unknown fields and parameters are refused. What is tagged `streams` answers with events and does not end. Beside \
+const ABOUT: &str = "Forebay runs workflows for workspaces, each within its limit. Lists come in pages: give \
+    `nextCursor` \
+    as `?cursor=` until there is none. Every answer that is no success is an RFC 9457 problem with a stable `code`. \
+    Times are \
+    RFC 3339 in UTC; unknown fields and parameters are refused. What is tagged `streams` answers with events and does \
+    not end. Beside \
     what is described here, `/realtime/v1/websocket` and `/rest/v1` speak protocols of Supabase: see docs/realtime.md.";
 
 /// This description of the API.

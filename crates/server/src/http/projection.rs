@@ -38,7 +38,8 @@ list_params! {
 }
 
 /// Jobs, the newest first; a root key sees all workspaces'.
-#[utoipa::path(get, path = "/projection", tag = "projection", params(List), responses((status = 200, body = Page<Job>)))]
+#[utoipa::path(get, path = "/projection", tag = "projection", params(List),
+    responses((status = 200, body = Page<Job>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -59,7 +60,8 @@ pub(crate) async fn list(
 }
 
 /// One job.
-#[utoipa::path(get, path = "/projection/{id}", tag = "projection", params(("id" = Uuid, Path)), responses((status = 200, body = Job)))]
+#[utoipa::path(get, path = "/projection/{id}", tag = "projection", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Job)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -69,7 +71,8 @@ pub(crate) async fn get(
 }
 
 /// Claims pending jobs, the oldest first, each under a lease. None are no error.
-#[utoipa::path(post, path = "/projection/claim", tag = "projection", request_body = ClaimJobs, responses((status = 200, body = ClaimedJobs)))]
+#[utoipa::path(post, path = "/projection/claim", tag = "projection", request_body = ClaimJobs,
+    responses((status = 200, body = ClaimedJobs)))]
 pub(crate) async fn claim(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -100,7 +103,8 @@ pub(crate) async fn claim(
 }
 
 /// Keeps a job for its lease again, and notes what runs it.
-#[utoipa::path(post, path = "/projection/{id}/heartbeat", tag = "projection", params(("id" = Uuid, Path)), request_body = KeepJob,
+#[utoipa::path(post, path = "/projection/{id}/heartbeat", tag = "projection", params(("id" = Uuid, Path)),
+    request_body = KeepJob,
     responses((status = 200, body = KeptJob)))]
 pub(crate) async fn heartbeat(
     State(api): State<Api>,
@@ -118,7 +122,8 @@ pub(crate) async fn heartbeat(
 }
 
 /// Completes a job.
-#[utoipa::path(post, path = "/projection/{id}/complete", tag = "projection", params(("id" = Uuid, Path)), request_body = CompleteJob,
+#[utoipa::path(post, path = "/projection/{id}/complete", tag = "projection", params(("id" = Uuid, Path)),
+    request_body = CompleteJob,
     responses((status = 200, body = Job)))]
 pub(crate) async fn complete(
     State(api): State<Api>,
@@ -131,7 +136,8 @@ pub(crate) async fn complete(
 }
 
 /// Fails a job: it is tried again after a while, unless this was the third time.
-#[utoipa::path(post, path = "/projection/{id}/fail", tag = "projection", params(("id" = Uuid, Path)), request_body = FailJob,
+#[utoipa::path(post, path = "/projection/{id}/fail", tag = "projection", params(("id" = Uuid, Path)),
+    request_body = FailJob,
     responses((status = 200, body = Job)))]
 pub(crate) async fn fail(
     State(api): State<Api>,
@@ -146,7 +152,8 @@ pub(crate) async fn fail(
 }
 
 /// Tries a failed job again at once.
-#[utoipa::path(post, path = "/projection/{id}/retry", tag = "projection", params(("id" = Uuid, Path)), responses((status = 200, body = Job)))]
+#[utoipa::path(post, path = "/projection/{id}/retry", tag = "projection", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Job)))]
 pub(crate) async fn retry(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

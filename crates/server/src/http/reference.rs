@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::wire::Kinds;
 
 /// Every kind of node, with a JSON Schema of what it takes.
-#[utoipa::path(get, path = "/workflow/nodes", tag = "definitions", operation_id = "kinds", responses((status = 200, body = Kinds)))]
+#[utoipa::path(get, path = "/workflow/nodes", tag = "definitions", operation_id = "kinds",
+    responses((status = 200, body = Kinds)))]
 pub(crate) async fn kinds() -> Reply<Kinds> {
     Reply(Kinds { items: Kind::ALL.into_iter().map(kind::describe).collect() })
 }

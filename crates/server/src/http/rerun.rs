@@ -24,8 +24,11 @@ use crate::wire::{Rerun, RerunFrom, RerunVersion, Started};
 /// Starts an ended execution anew, from its start, from what failed or from a node, with its input or another, in its
 /// version or the published one. Nodes that are not done anew keep what they produced.
 #[utoipa::path(post, path = "/workflow/executions/{id}/rerun", tag = "executions", request_body = Rerun,
-    params(("id" = ExecutionId, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same key with the same body starts once.", min_length = 1, max_length = 200)),
-    responses((status = 202, body = Started, headers(("Location" = String, description = "The new execution's address.")))))]
+    params(("id" = ExecutionId, Path),
+    ("Idempotency-Key" = Option<String>, Header, description = "The same key with the same body starts once.",
+    min_length = 1, max_length = 200)),
+    responses((status = 202, body = Started,
+    headers(("Location" = String, description = "The new execution's address.")))))]
 pub(crate) async fn rerun(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

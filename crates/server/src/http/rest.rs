@@ -34,7 +34,8 @@ use fault::Fault;
 pub(crate) use identity::require;
 
 /// The rows that are asked for.
-#[utoipa::path(get, path = "/{table}", tag = "table", responses((status = 200, description = "A JSON array, or one row.")))]
+#[utoipa::path(get, path = "/{table}", tag = "table",
+    responses((status = 200, description = "A JSON array, or one row.")))]
 pub(crate) async fn ask(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -51,7 +52,8 @@ pub(crate) async fn ask(
 }
 
 /// Changes the rows that the filters name.
-#[utoipa::path(patch, path = "/{table}", tag = "table", responses((status = 204, description = "Done, if there was anything to do.")))]
+#[utoipa::path(patch, path = "/{table}", tag = "table",
+    responses((status = 204, description = "Done, if there was anything to do.")))]
 pub(crate) async fn change(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

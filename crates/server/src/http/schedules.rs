@@ -58,7 +58,8 @@ pub(crate) async fn create(
 }
 
 /// Schedules; with a root key of all workspaces.
-#[utoipa::path(get, path = "/schedules", tag = "schedules", params(List), responses((status = 200, body = Page<Schedule>)))]
+#[utoipa::path(get, path = "/schedules", tag = "schedules", params(List),
+    responses((status = 200, body = Page<Schedule>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -89,7 +90,8 @@ pub(crate) struct Ahead {
 }
 
 /// When an expression comes next, before anything is made of it.
-#[utoipa::path(get, path = "/schedules/next", tag = "schedules", params(Ahead), responses((status = 200, body = NextTicks)))]
+#[utoipa::path(get, path = "/schedules/next", tag = "schedules", params(Ahead),
+    responses((status = 200, body = NextTicks)))]
 pub(crate) async fn next(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -111,7 +113,8 @@ pub(crate) async fn next(
 }
 
 /// One schedule.
-#[utoipa::path(get, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)), responses((status = 200, body = Schedule)))]
+#[utoipa::path(get, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Schedule)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -121,7 +124,8 @@ pub(crate) async fn get(
 }
 
 /// Changes a schedule, from now on. One that has ended begins anew.
-#[utoipa::path(put, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)), request_body = ChangeSchedule,
+#[utoipa::path(put, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)),
+    request_body = ChangeSchedule,
     responses((status = 200, body = Schedule)))]
 pub(crate) async fn change(
     State(api): State<Api>,
@@ -137,7 +141,8 @@ pub(crate) async fn change(
 }
 
 /// Takes a schedule away with its ticks. What it started goes on.
-#[utoipa::path(delete, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)), responses((status = 204)))]
+#[utoipa::path(delete, path = "/schedules/{id}", tag = "schedules", params(("id" = Uuid, Path)),
+    responses((status = 204)))]
 pub(crate) async fn delete(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -148,7 +153,8 @@ pub(crate) async fn delete(
 }
 
 /// Takes no tick of a schedule any more, until it is resumed.
-#[utoipa::path(post, path = "/schedules/{id}/pause", tag = "schedules", params(("id" = Uuid, Path)), responses((status = 200, body = Schedule)))]
+#[utoipa::path(post, path = "/schedules/{id}/pause", tag = "schedules", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Schedule)))]
 pub(crate) async fn pause(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -158,7 +164,8 @@ pub(crate) async fn pause(
 }
 
 /// Goes on. Which of the ticks that were missed are run is for `catchUp` to say.
-#[utoipa::path(post, path = "/schedules/{id}/resume", tag = "schedules", params(("id" = Uuid, Path)), responses((status = 200, body = Schedule)))]
+#[utoipa::path(post, path = "/schedules/{id}/resume", tag = "schedules", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Schedule)))]
 pub(crate) async fn resume(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -175,8 +182,11 @@ async fn set(api: &Api, caller: &Caller, id: Uuid, paused: bool) -> Result<Reply
 
 /// Starts what a schedule starts, now, whatever it started before. Its ticks stay as they are.
 #[utoipa::path(post, path = "/schedules/{id}/trigger", tag = "schedules",
-    params(("id" = Uuid, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same key starts once.", min_length = 1, max_length = 200)),
-    responses((status = 202, body = Started, headers(("Location" = String, description = "The execution's address.")))))]
+    params(("id" = Uuid, Path),
+    ("Idempotency-Key" = Option<String>, Header, description = "The same key starts once.", min_length = 1,
+    max_length = 200)),
+    responses((status = 202, body = Started,
+    headers(("Location" = String, description = "The execution's address.")))))]
 pub(crate) async fn trigger(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

@@ -35,7 +35,8 @@ pub(crate) async fn set(
 }
 
 /// The secrets of a workspace by name: versions, times and who set them, never what they hold.
-#[utoipa::path(get, path = "/workspaces/{id}/secrets", tag = "secrets", params(("id" = WorkspaceId, Path), page::Paging),
+#[utoipa::path(get, path = "/workspaces/{id}/secrets", tag = "secrets",
+    params(("id" = WorkspaceId, Path), page::Paging),
     responses((status = 200, body = Page<Secret>)))]
 pub(crate) async fn list(
     State(api): State<Api>,

@@ -46,12 +46,15 @@ pub(super) const PATHS: [&str; 4] =
     ["/projection/events", "/workflow/executions/events", "/workflow/executions/{id}/events", "/workflow/queue/events"];
 
 /// What each of them says, for its description.
-const EXECUTION: &str = "event: execution\nid: 1042:1048576\ndata: {\"executionId\":\"019a8f00-0000-7000-8000-000000000005\",\
-    \"workspaceId\":\"019a8f00-0000-7000-8000-000000000001\",\"status\":\"RUNNING\",\"at\":\"2026-01-05T12:00:00Z\"}\n\n";
+const EXECUTION: &str = "event: execution\nid: 1042:1048576\ndata: \
+    {\"executionId\":\"019a8f00-0000-7000-8000-000000000005\",\
+    \"workspaceId\":\"019a8f00-0000-7000-8000-000000000001\",\"status\":\"RUNNING\",\
+    \"at\":\"2026-01-05T12:00:00Z\"}\n\n";
 const QUEUE: &str = "event: queue\nid: 1042:1048576\ndata: {\"queueId\":\"019a8f00-0000-7000-8000-000000000005\",\
     \"executionId\":\"019a8f00-0000-7000-8000-000000000005\",\"workspaceId\":\"019a8f00-0000-7000-8000-000000000001\",\
     \"status\":\"DISPATCHED\",\"at\":\"2026-01-05T12:00:00Z\"}\n\n";
-const PROJECTION: &str = "event: projection\nid: 1042:1048576\ndata: {\"type\":\"INSERT\",\"id\":\"019a8f00-0000-7000-8000-000000000006\",\
+const PROJECTION: &str = "event: projection\nid: 1042:1048576\ndata: \
+    {\"type\":\"INSERT\",\"id\":\"019a8f00-0000-7000-8000-000000000006\",\
     \"workspaceId\":null,\"at\":\"2026-01-05T12:00:00Z\",\"record\":{\"status\":\"pending\"}}\n\n";
 
 /// What a stream is about.
@@ -76,7 +79,8 @@ impl View {
 
 /// The status of one execution, and when nodes of it have moved, from now on.
 #[utoipa::path(get, path = "/workflow/executions/{id}/events", tag = "streams", params(("id" = ExecutionId, Path),
-        ("Last-Event-ID" = Option<String>, Header, description = "The last event that was heard: what followed it comes first.")),
+        ("Last-Event-ID" = Option<String>, Header,
+            description = "The last event that was heard: what followed it comes first.")),
     responses((status = 200, content_type = "text/event-stream", body = String, example = json!(EXECUTION))))]
 pub(crate) async fn of_execution(
     State(api): State<Api>,
@@ -93,7 +97,8 @@ pub(crate) async fn of_execution(
 
 /// The status of every execution that the key sees.
 #[utoipa::path(get, path = "/workflow/executions/events", tag = "streams",
-    params(("Last-Event-ID" = Option<String>, Header, description = "The last event that was heard: what followed it comes first.")),
+    params(("Last-Event-ID" = Option<String>, Header,
+    description = "The last event that was heard: what followed it comes first.")),
     responses((status = 200, content_type = "text/event-stream", body = String, example = json!(EXECUTION))))]
 pub(crate) async fn of_executions(
     State(api): State<Api>,
@@ -105,7 +110,8 @@ pub(crate) async fn of_executions(
 
 /// The same as their tickets' status.
 #[utoipa::path(get, path = "/workflow/queue/events", tag = "streams",
-    params(("Last-Event-ID" = Option<String>, Header, description = "The last event that was heard: what followed it comes first.")),
+    params(("Last-Event-ID" = Option<String>, Header,
+    description = "The last event that was heard: what followed it comes first.")),
     responses((status = 200, content_type = "text/event-stream", body = String, example = json!(QUEUE))))]
 pub(crate) async fn of_queue(
     State(api): State<Api>,
@@ -117,7 +123,8 @@ pub(crate) async fn of_queue(
 
 /// Every change of a row of `workflow_queue_projection`.
 #[utoipa::path(get, path = "/projection/events", tag = "streams",
-    params(("Last-Event-ID" = Option<String>, Header, description = "The last event that was heard: what followed it comes first.")),
+    params(("Last-Event-ID" = Option<String>, Header,
+    description = "The last event that was heard: what followed it comes first.")),
     responses((status = 200, content_type = "text/event-stream", body = String, example = json!(PROJECTION))))]
 pub(crate) async fn of_projection(
     State(api): State<Api>,

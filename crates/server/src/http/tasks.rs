@@ -46,7 +46,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Claims open tasks of some queues, the oldest first, each under a lease. With `wait` it waits for one; none are no
 /// error.
-#[utoipa::path(post, path = "/tasks/claim", tag = "tasks", request_body = ClaimTasks, responses((status = 200, body = ClaimedTasks)))]
+#[utoipa::path(post, path = "/tasks/claim", tag = "tasks", request_body = ClaimTasks,
+    responses((status = 200, body = ClaimedTasks)))]
 pub(crate) async fn claim(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -122,7 +123,8 @@ fn too_many(most: usize, whose: &str) -> Problem {
 }
 
 /// Keeps a task for its lease again, and notes how far it is.
-#[utoipa::path(post, path = "/tasks/{id}/heartbeat", tag = "tasks", params(("id" = Uuid, Path)), request_body = KeepTask,
+#[utoipa::path(post, path = "/tasks/{id}/heartbeat", tag = "tasks", params(("id" = Uuid, Path)),
+    request_body = KeepTask,
     responses((status = 200, body = KeptTask)))]
 pub(crate) async fn heartbeat(
     State(api): State<Api>,
@@ -139,7 +141,8 @@ pub(crate) async fn heartbeat(
 }
 
 /// Completes a task: its node goes on with the output.
-#[utoipa::path(post, path = "/tasks/{id}/complete", tag = "tasks", params(("id" = Uuid, Path)), request_body = CompleteTask,
+#[utoipa::path(post, path = "/tasks/{id}/complete", tag = "tasks", params(("id" = Uuid, Path)),
+    request_body = CompleteTask,
     responses((status = 200, body = Task)))]
 pub(crate) async fn complete(
     State(api): State<Api>,
@@ -201,7 +204,8 @@ pub(crate) async fn list(
 }
 
 /// One task.
-#[utoipa::path(get, path = "/tasks/{id}", tag = "tasks", params(("id" = Uuid, Path)), responses((status = 200, body = Task)))]
+#[utoipa::path(get, path = "/tasks/{id}", tag = "tasks", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Task)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

@@ -75,7 +75,8 @@ pub(crate) async fn create(
 }
 
 /// Webhooks; with a root key of all workspaces.
-#[utoipa::path(get, path = "/webhooks", tag = "webhooks", params(page::OfWorkspace), responses((status = 200, body = Page<Webhook>)))]
+#[utoipa::path(get, path = "/webhooks", tag = "webhooks", params(page::OfWorkspace),
+    responses((status = 200, body = Page<Webhook>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -88,7 +89,8 @@ pub(crate) async fn list(
 }
 
 /// One webhook.
-#[utoipa::path(get, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)), responses((status = 200, body = Webhook)))]
+#[utoipa::path(get, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Webhook)))]
 pub(crate) async fn get(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -98,7 +100,8 @@ pub(crate) async fn get(
 }
 
 /// Changes a webhook, turns it off, or on again.
-#[utoipa::path(patch, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)), request_body = ChangeWebhook,
+#[utoipa::path(patch, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)),
+    request_body = ChangeWebhook,
     responses((status = 200, body = Webhook)))]
 pub(crate) async fn change(
     State(api): State<Api>,
@@ -118,7 +121,8 @@ pub(crate) async fn change(
 }
 
 /// Deletes a webhook and its secret. What was still to be told is not.
-#[utoipa::path(delete, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)), responses((status = 204)))]
+#[utoipa::path(delete, path = "/webhooks/{id}", tag = "webhooks", params(("id" = Uuid, Path)),
+    responses((status = 204)))]
 pub(crate) async fn delete(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -129,7 +133,8 @@ pub(crate) async fn delete(
 }
 
 /// Another secret. Until the overlap is over, messages carry a signature of either.
-#[utoipa::path(post, path = "/webhooks/{id}/rotate", tag = "webhooks", params(("id" = Uuid, Path)), request_body = Rotate,
+#[utoipa::path(post, path = "/webhooks/{id}/rotate", tag = "webhooks", params(("id" = Uuid, Path)),
+    request_body = Rotate,
     responses((status = 200, body = CreatedWebhook)))]
 pub(crate) async fn rotate(
     State(api): State<Api>,

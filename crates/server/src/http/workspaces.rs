@@ -45,7 +45,8 @@ pub(crate) async fn create(
 }
 
 /// Workspaces by name: all of them with a root key, its own with a workspace's.
-#[utoipa::path(get, path = "/workspaces", tag = "workspaces", params(List), responses((status = 200, body = Page<Workspace>)))]
+#[utoipa::path(get, path = "/workspaces", tag = "workspaces", params(List),
+    responses((status = 200, body = Page<Workspace>)))]
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -171,7 +172,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
 /// Control characters, and those that make a text look like another: marks that change the direction of
 /// writing, and spaces without width. Joiners stay: scripts and emoji need them.
 fn is_unseen(c: char) -> bool {
-    let misleads = matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    let misleads = matches!(c,
+        '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     c.is_control() || misleads
 }
 

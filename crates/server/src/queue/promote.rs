@@ -97,7 +97,8 @@ impl Promoter {
         // What has not begun is over with this; a run's owner hears of it with its next heartbeat.
         for (execution, workspace) in self.store.orphaned_runs(shard).await? {
             self.store.cancel(execution, workspace, "promoter").await?;
-            tracing::info!(workspace_id = %workspace, execution_id = %execution, "Canceling an execution of a deleted workspace");
+            tracing::info!(workspace_id = %workspace, execution_id = %execution,
+                "Canceling an execution of a deleted workspace");
         }
         Ok(more || orphaned.len() >= ORPHANED)
     }
@@ -141,7 +142,8 @@ impl Promoter {
             Ok(_) => drop(self.dispatcher.send(Hint::Workspace(workspace))),
             // The next sweep finds the workspace again.
             Err(error) => {
-                tracing::warn!(workspace_id = %workspace, error = &error as &dyn std::error::Error, "Setting items aside failed");
+                tracing::warn!(workspace_id = %workspace, error = &error as &dyn std::error::Error,
+                    "Setting items aside failed");
             }
         }
     }

@@ -20,7 +20,8 @@ pub enum StartError {
     #[error(transparent)]
     Migrate(#[from] MigrateError),
     #[error(
-        "there is no root key, and {address} can be reached from other machines: set auth.root_key or auth.root_key_file \
+        "there is no root key, and {address} can be reached from other machines: set auth.root_key or \
+         auth.root_key_file \
          (`forebay root-key` makes a key), or listen on 127.0.0.1"
     )]
     NoRootKey { address: SocketAddr },
@@ -38,7 +39,8 @@ pub enum StartError {
     #[error("start a thread")]
     Thread(#[source] std::io::Error),
     #[error(
-        "roles dispatcher and worker go together with the embedded engine: give both or neither, or set engine.kind to temporal"
+        "roles dispatcher and worker go together with the embedded engine: give both or neither, or set engine.kind to \
+         temporal"
     )]
     SplitRoles,
     #[error(transparent)]

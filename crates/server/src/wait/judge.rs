@@ -196,7 +196,8 @@ impl Judge {
         };
         Ok(fits.unwrap_or_else(|failure| {
             let (execution, node) = (place.execution, &place.node);
-            tracing::debug!(%execution, %node, event = %candidate.event.id, why = failure.message, "An event cannot be matched");
+            tracing::debug!(%execution, %node, event = %candidate.event.id, why = failure.message,
+                "An event cannot be matched");
             false
         }))
     }

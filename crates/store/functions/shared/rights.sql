@@ -1,5 +1,5 @@
--- Who may call the functions that exist once: their owner, and whom it lets. A function that runs with its owner's rights is attached
--- to no table of somebody else's, and called by nobody who was not let. What was granted stays.
+-- Who may call the functions that exist once: their owner, and whom it lets. A function that runs with its owner's
+-- rights is attached to no table of somebody else's, and called by nobody who was not let. What was granted stays.
 DO $do$
 DECLARE
     v_function record;

@@ -1,5 +1,5 @@
--- The transactions beside the session $1 that hold a snapshot of more than a second ago, and whose they are. A role that
--- may not see when another's began does not find it.
+-- The transactions beside the session $1 that hold a snapshot of more than a second ago, and whose they are. A role
+-- that may not see when another's began does not find it.
 SELECT DISTINCT ON (session.pid) session.pid, coalesce(session.application_name, '') AS application_name,
        coalesce(session.state, 'unknown') AS state, session.query_start::text AS query_start,
        extract(epoch FROM clock_timestamp() - session.xact_start)::float8 AS open_s,

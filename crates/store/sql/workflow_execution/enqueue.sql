@@ -12,7 +12,8 @@ WITH starts AS MATERIALIZED (
         WHERE definition.id = start.definition AND start.expected IS NOT NULL
         LIMIT 1
     ) current ON true)
-SELECT answer.ord, CASE WHEN starts.moved AND answer.outcome = 'not_found' THEN 'moved' ELSE answer.outcome END AS outcome,
+SELECT answer.ord,
+       CASE WHEN starts.moved AND answer.outcome = 'not_found' THEN 'moved' ELSE answer.outcome END AS outcome,
        answer.execution, answer.workspace, answer.stage
 FROM forebay.enqueue_many($1::uuid[], $2::uuid[],
     -- What moved names no definition: it is only looked for among those that were accepted before.

@@ -57,7 +57,8 @@ impl Store {
         let lost = |row: &Row| {
             let (execution_id, workspace_id) = (ExecutionId(row.try_get("id")?), row.try_get("workspace_id")?);
             let workspace_id = WorkspaceId(workspace_id);
-            tracing::warn!(%execution_id, %workspace_id, "The row of an execution is missing; its item is a dead letter and its slot is free");
+            tracing::warn!(%execution_id, %workspace_id,
+                "The row of an execution is missing; its item is a dead letter and its slot is free");
             Ok(workspace_id)
         };
         rows.iter().map(lost).collect()

@@ -128,7 +128,8 @@ impl Kit {
             Called::Overtaken => self.stands(attempt).await,
             Called::NotNow(vault::Error::Store(error)) => Err(again(error)),
             Called::NotNow(error) => {
-                tracing::warn!(execution_id = %hold.execution, node = %spec.key, %error, "A call waits: its secrets cannot be opened");
+                tracing::warn!(execution_id = %hold.execution, node = %spec.key, %error,
+                    "A call waits: its secrets cannot be opened");
                 Err(later("SECRETS", &error.to_string(), KEYLESS))
             }
             Called::Stopped { begun: true } if spec.delivery == Delivery::AtMostOnce => self.unknown(attempt).await,

@@ -86,7 +86,8 @@ impl Kit {
             Ok(Told::Lost) => Ok(Some(Ended::Lost)),
             Ok(Told::Overtaken) => self.stands(attempt).await.map(Some),
             Err(error @ store::Error::Refused { .. }) => {
-                tracing::warn!(execution_id = %hold.execution, node = %spec.key, error = %error, "A result cannot be stored");
+                tracing::warn!(execution_id = %hold.execution, node = %spec.key, error = %error,
+                    "A result cannot be stored");
                 let reason = "the database cannot hold what this node produced";
                 let failure = Failure::new(Class::UnstorableOutput, reason);
                 let failed = NodeFact { error: Some(failure.at(spec.key.clone())), ..attempt.fact(Status::Failed) };

@@ -74,8 +74,10 @@ pub(super) fn schema() -> Value {
         .iter()
         .map(|word| {
             let schema = match *word {
-                "type" => json!({ "anyOf": [{ "enum": types }, { "type": "array", "items": { "enum": types }, "minItems": 1 }, { "type": "null" }] }),
-                "required" => json!({ "anyOf": [{ "type": "boolean" }, { "type": "array", "items": { "type": "string" } }, { "type": "null" }] }),
+                "type" => json!({ "anyOf": [{ "enum": types },
+                { "type": "array", "items": { "enum": types }, "minItems": 1 }, { "type": "null" }] }),
+                "required" => json!({ "anyOf": [{ "type": "boolean" },
+                { "type": "array", "items": { "type": "string" } }, { "type": "null" }] }),
                 "enum" => json!({ "type": ["array", "null"], "minItems": 1 }),
                 "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => number(),
                 "minLength" | "maxLength" | "minItems" | "maxItems" => count(),

@@ -97,7 +97,8 @@ pub(super) fn document(document: &Value, profiles: &Profiles, problems: &mut Vec
 
 /// Characters that let a name look like another: of no width, or changing the direction of others.
 fn is_unseen(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// What starts it by itself.

@@ -41,12 +41,14 @@ fn fields() -> Vec<(&'static str, Value)> {
     let nodes = json!({
         "description": "What is done: a map of nodes, or a list of nodes with keys.",
         "anyOf": [
-            { "type": "object", "propertyNames": { "pattern": NAME }, "maxProperties": MAX_NODES, "additionalProperties": { "$ref": "#/$defs/node" } },
+            { "type": "object", "propertyNames": { "pattern": NAME }, "maxProperties": MAX_NODES,
+            "additionalProperties": { "$ref": "#/$defs/node" } },
             { "type": "array", "maxItems": MAX_NODES, "items": { "$ref": "#/$defs/listed_node" } },
             { "type": "null" },
         ],
     });
-    let inputs = json!({ "type": "object", "propertyNames": { "pattern": NAME }, "additionalProperties": { "$ref": "#/$defs/input" } });
+    let inputs = json!({ "type": "object", "propertyNames": { "pattern": NAME },
+        "additionalProperties": { "$ref": "#/$defs/input" } });
     let edges = json!({ "type": "array", "maxItems": MAX_EDGES, "items": edge() });
     let defaults = object(&[], &[("retry", retry_ref()), ("timeout", timeout()), ("timeout_ms", milliseconds())]);
     vec![

@@ -16,7 +16,8 @@ use crate::http::{Api, Code, Problem, page};
 use crate::wire::{self, Page, Tree, TreeItem};
 
 /// The executions that the nodes of this one made, oldest first.
-#[utoipa::path(get, path = "/workflow/executions/{id}/children", tag = "executions", params(("id" = ExecutionId, Path), page::Paging),
+#[utoipa::path(get, path = "/workflow/executions/{id}/children", tag = "executions",
+    params(("id" = ExecutionId, Path), page::Paging),
     responses((status = 200, body = Page<TreeItem>)))]
 pub(crate) async fn children(
     State(api): State<Api>,

@@ -32,17 +32,21 @@ pub(super) fn of(name: &str) -> Option<Value> {
 fn looks(name: &str) -> Option<Value> {
     Some(match name {
         "Logs" => json!({ "items": [{
-            "at": STARTED, "node": "say", "iteration": 0, "attempt": 1, "source": "log", "level": "info", "message": "Order A42 is paid.",
+            "at": STARTED, "node": "say", "iteration": 0, "attempt": 1, "source": "log", "level": "info",
+            "message": "Order A42 is paid.",
         }] }),
         "Tree" => json!({ "rootExecutionId": EXECUTION, "more": false, "items": [
             {
                 "executionId": EXECUTION, "depth": 0, "workflowDefinitionId": DEFINITION, "workflowName": "order",
-                "status": "COMPLETED", "createdAt": CREATED, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 3000,
+                "status": "COMPLETED", "createdAt": CREATED, "startedAt": STARTED, "completedAt": ENDED,
+                "durationMs": 3000,
             },
             {
-                "executionId": "019a8f2c-1b3d-7c4e-8a5f-0123456789ac", "parentExecutionId": EXECUTION, "node": "ship", "iteration": 0,
+                "executionId": "019a8f2c-1b3d-7c4e-8a5f-0123456789ac", "parentExecutionId": EXECUTION, "node": "ship",
+                "iteration": 0,
                 "attempt": 1, "depth": 1, "workflowDefinitionId": DEFINITION, "workflowName": "ship-order",
-                "status": "COMPLETED", "createdAt": STARTED, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 2000,
+                "status": "COMPLETED", "createdAt": STARTED, "startedAt": STARTED, "completedAt": ENDED,
+                "durationMs": 2000,
             },
         ] }),
         "Evaluate" => json!({ "expression": "nodes.fetch.output.status == 200", "executionId": EXECUTION }),
@@ -63,7 +67,8 @@ fn workspaces(name: &str) -> Option<Value> {
         "CreateWorkspace" => json!({ "name": "acme", "tier": "PRO" }),
         "ChangeWorkspace" => json!({ "tier": "ENTERPRISE", "limit": 50 }),
         "Workspace" => json!({
-            "id": WORKSPACE, "name": "acme", "tier": "PRO", "limit": 5, "limitOverride": null, "weight": 1, "paused": false,
+            "id": WORKSPACE, "name": "acme", "tier": "PRO", "limit": 5, "limitOverride": null, "weight": 1,
+            "paused": false,
             "running": 5, "ready": 12, "createdAt": MORNING,
         }),
         "Capacity" => json!({
@@ -83,11 +88,13 @@ fn workspaces(name: &str) -> Option<Value> {
         "SetSecret" => json!({ "value": "…", "hosts": ["stock.example.com"] }),
         "OutboundRules" => json!({ "allow": ["stock.internal:8080"], "deny": ["tracker.example"] }),
         "Secret" => json!({
-            "name": "STOCK_API_KEY", "version": 2, "createdAt": MORNING, "updatedAt": CREATED, "createdBy": format!("key:{KEY}"),
+            "name": "STOCK_API_KEY", "version": 2, "createdAt": MORNING, "updatedAt": CREATED,
+            "createdBy": format!("key:{KEY}"),
             "hosts": ["stock.example.com"],
         }),
         "Activity" => json!({
-            "id": 4711, "at": ENDED, "workspaceId": WORKSPACE, "actor": format!("key:{KEY}"), "action": "execution.cancel",
+            "id": 4711, "at": ENDED, "workspaceId": WORKSPACE, "actor": format!("key:{KEY}"),
+            "action": "execution.cancel",
             "subjectType": "execution", "subjectId": EXECUTION,
         }),
         "Readiness" => {
@@ -119,7 +126,8 @@ fn definitions(name: &str) -> Option<Value> {
         "Graph" => json!({
             "name": "order", "width": 240, "height": 84, "edges": [],
             "nodes": [{
-                "key": "tell", "kind": "LOG", "when": "all_success", "layer": 0, "x": 16, "y": 16, "width": 208, "height": 52,
+                "key": "tell", "kind": "LOG", "when": "all_success", "layer": 0, "x": 16, "y": 16, "width": 208,
+                "height": 52,
             }],
         }),
         "Version" => {
@@ -134,26 +142,32 @@ fn executions(name: &str) -> Option<Value> {
     Some(match name {
         "StartExecution" => json!({ "workflowDefinitionId": DEFINITION, "input": { "id": "A42", "total": 20 } }),
         "TreeItem" => json!({
-            "executionId": EXECUTION, "parentExecutionId": EXECUTION, "node": "each", "iteration": 2, "attempt": 1, "workflowDefinitionId": DEFINITION,
-            "workflowName": "ship", "status": "COMPLETED", "depth": 1, "createdAt": CREATED, "startedAt": CREATED, "completedAt": ENDED,
+            "executionId": EXECUTION, "parentExecutionId": EXECUTION, "node": "each", "iteration": 2, "attempt": 1,
+            "workflowDefinitionId": DEFINITION,
+            "workflowName": "ship", "status": "COMPLETED", "depth": 1, "createdAt": CREATED, "startedAt": CREATED,
+            "completedAt": ENDED,
             "durationMs": 3000,
         }),
         "Started" => json!({ "queueId": EXECUTION, "executionId": EXECUTION, "status": "PENDING" }),
         "QueueItem" => json!({
-            "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
-            "status": "PENDING", "executionStatus": "PENDING", "position": 3, "priority": 3, "attempts": 0, "createdAt": CREATED,
+            "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE,
+            "workflowDefinitionId": DEFINITION,
+            "status": "PENDING", "executionStatus": "PENDING", "position": 3, "priority": 3, "attempts": 0,
+            "createdAt": CREATED,
             "waiting": { "reason": "workspace_full", "running": 5, "limit": 5, "message": "all 5 slots are taken" },
         }),
         "Execution" => json!({
             "id": EXECUTION, "queueId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
             "workflowName": "order", "versionId": VERSION, "version": 4, "status": "COMPLETED", "engine": "embedded",
             "trigger": { "type": "api", "actor": format!("key:{KEY}") }, "input": { "id": "A42", "total": 20 },
-            "output": { "message": "Order A42 is confirmed." }, "priority": 3, "createdAt": CREATED, "startedAt": STARTED,
+            "output": { "message": "Order A42 is confirmed." }, "priority": 3, "createdAt": CREATED,
+            "startedAt": STARTED,
             "completedAt": ENDED, "durationMs": 3000, "deadlineAt": "2026-02-04T09:30:00Z",
         }),
         "ListedExecution" => json!({
             "id": EXECUTION, "queueId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
-            "workflowName": "order", "versionId": VERSION, "version": 4, "status": "FAILED", "error": error, "priority": 3,
+            "workflowName": "order", "versionId": VERSION, "version": 4, "status": "FAILED", "error": error,
+            "priority": 3,
             "createdAt": CREATED, "startedAt": STARTED, "completedAt": ENDED, "durationMs": 3000,
         }),
         "Nodes" => json!({ "items": [{
@@ -183,7 +197,8 @@ fn control(name: &str) -> Option<Value> {
         ] }),
         "Rerun" => json!({ "from": "start", "version": "latest" }),
         "DeadLetter" => json!({
-            "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
+            "queueId": EXECUTION, "executionId": EXECUTION, "workspaceId": WORKSPACE,
+            "workflowDefinitionId": DEFINITION,
             "workflowName": "order", "executionStatus": "FAILED", "attempts": 0, "lastError": "the answer was 500",
             "error": executions("ListedExecution")?["error"], "createdAt": CREATED, "failedAt": ENDED,
         }),
@@ -197,20 +212,24 @@ fn events(name: &str) -> Option<Value> {
     const JOB: &str = "019a8f2c-1b3d-7c4e-8a5f-000000000007";
     const CLAIM: &str = "019a8f2c-1b3d-7c4e-8a5f-0000000000c1";
     let job = json!({
-        "id": JOB, "workspaceId": WORKSPACE, "eventId": EVENT, "eventType": "order.placed", "eventData": { "total": 20 },
+        "id": JOB, "workspaceId": WORKSPACE, "eventId": EVENT, "eventType": "order.placed",
+        "eventData": { "total": 20 },
         "streamId": ORDER, "streamType": "order", "status": "processing", "workerId": "worker-1", "claimedAt": STARTED,
         "retryCount": 0, "createdAt": CREATED, "updatedAt": STARTED,
     });
     Some(match name {
         "AppendEvents" => json!({ "events": [{
-            "type": "order.placed", "streamId": ORDER, "streamType": "order", "expectedVersion": 0, "data": { "total": 20 },
+            "type": "order.placed", "streamId": ORDER, "streamType": "order", "expectedVersion": 0,
+            "data": { "total": 20 },
         }] }),
         "AppendedEvents" => json!({ "events": [{
             "id": EVENT, "sequence": 4711, "streamVersion": 1, "createdAt": CREATED, "repeated": false,
         }] }),
         "DomainEvent" => json!({
-            "id": EVENT, "sequence": 4711, "workspaceId": WORKSPACE, "type": "order.placed", "streamId": ORDER, "streamType": "order",
-            "streamVersion": 1, "data": { "total": 20 }, "metadata": { "actor": format!("key:{KEY}") }, "createdAt": CREATED,
+            "id": EVENT, "sequence": 4711, "workspaceId": WORKSPACE, "type": "order.placed", "streamId": ORDER,
+            "streamType": "order",
+            "streamVersion": 1, "data": { "total": 20 }, "metadata": { "actor": format!("key:{KEY}") },
+            "createdAt": CREATED,
         }),
         "CreateBinding" => {
             json!({ "eventType": "order.*", "workflowDefinitionId": DEFINITION, "workflowId": "order-{eventId}" })
@@ -218,7 +237,8 @@ fn events(name: &str) -> Option<Value> {
         "ChangeBinding" => json!({ "workflowDefinitionId": DEFINITION, "filter": "trigger.event.data.total > 10" }),
         "Binding" => json!({
             "id": "019a8f00-0000-7000-8000-0000000000b1", "workspaceId": WORKSPACE, "eventType": "order.*",
-            "workflowDefinitionId": DEFINITION, "workflowName": "order", "byDefinition": false, "workflowId": "order-{eventId}",
+            "workflowDefinitionId": DEFINITION, "workflowName": "order", "byDefinition": false,
+            "workflowId": "order-{eventId}",
             "leaseSeconds": 900, "createdAt": MORNING, "updatedAt": MORNING,
         }),
         "Job" => job,
@@ -237,12 +257,15 @@ fn events(name: &str) -> Option<Value> {
 fn webhooks(name: &str) -> Option<Value> {
     const WEBHOOK: &str = "019a8f00-0000-7000-8000-0000000000d1";
     let webhook = json!({
-        "id": WEBHOOK, "workspaceId": WORKSPACE, "url": "https://shop.example/forebay", "events": ["COMPLETED", "FAILED"],
-        "enabled": true, "secretVersion": 1, "createdAt": MORNING, "updatedAt": MORNING, "createdBy": format!("key:{KEY}"),
+        "id": WEBHOOK, "workspaceId": WORKSPACE, "url": "https://shop.example/forebay",
+        "events": ["COMPLETED", "FAILED"],
+        "enabled": true, "secretVersion": 1, "createdAt": MORNING, "updatedAt": MORNING,
+        "createdBy": format!("key:{KEY}"),
     });
     let hook = json!({
         "id": "019a8f00-0000-7000-8000-0000000000d2", "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION,
-        "workflowName": "order", "tokenPrefix": "fbh_1a2b3c4d", "rotatedAt": MORNING, "rule": { "headers": ["x-event"] },
+        "workflowName": "order", "tokenPrefix": "fbh_1a2b3c4d", "rotatedAt": MORNING,
+        "rule": { "headers": ["x-event"] },
         "createdAt": MORNING, "updatedAt": MORNING,
     });
     Some(match name {
@@ -252,7 +275,8 @@ fn webhooks(name: &str) -> Option<Value> {
         "CreatedWebhook" => json!({ "webhook": webhook, "secret": "whsec_…" }),
         "Rotate" => json!({ "overlapSeconds": 3600 }),
         "Delivery" => json!({
-            "id": "019a8f2c-1b3d-7c4e-8a5f-0000000000d3", "webhookId": WEBHOOK, "executionId": EXECUTION, "event": "COMPLETED",
+            "id": "019a8f2c-1b3d-7c4e-8a5f-0000000000d3", "webhookId": WEBHOOK, "executionId": EXECUTION,
+            "event": "COMPLETED",
             "status": "PENDING", "attempts": 2, "nextAttemptAt": ENDED, "lastStatus": 503,
             "lastError": "shop.example answered 503", "createdAt": ENDED,
         }),
@@ -265,7 +289,8 @@ fn webhooks(name: &str) -> Option<Value> {
 
 fn schedules(name: &str) -> Option<Value> {
     const SCHEDULE: &str = "019a8f00-0000-7000-8000-0000000000d1";
-    let timing = json!({ "cron": "0 6 * * MON-FRI", "timezone": "Europe/Berlin", "input": { "region": "eu" }, "overlap": "skip" });
+    let timing = json!({ "cron": "0 6 * * MON-FRI", "timezone": "Europe/Berlin", "input": { "region": "eu" },
+        "overlap": "skip" });
     Some(match name {
         "CreateSchedule" => {
             let mut body = timing;
@@ -274,9 +299,12 @@ fn schedules(name: &str) -> Option<Value> {
         }
         "ChangeSchedule" => timing,
         "Schedule" => json!({
-            "id": SCHEDULE, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION, "workflowName": "order", "byDefinition": false,
-            "cron": "0 6 * * MON-FRI", "timezone": "Europe/Berlin", "input": { "region": "eu" }, "priority": 3, "overlap": "skip",
-            "catchUp": "last", "status": "ACTIVE", "nextAt": "2026-01-06T05:00:00Z", "createdAt": MORNING, "updatedAt": MORNING,
+            "id": SCHEDULE, "workspaceId": WORKSPACE, "workflowDefinitionId": DEFINITION, "workflowName": "order",
+            "byDefinition": false,
+            "cron": "0 6 * * MON-FRI", "timezone": "Europe/Berlin", "input": { "region": "eu" }, "priority": 3,
+            "overlap": "skip",
+            "catchUp": "last", "status": "ACTIVE", "nextAt": "2026-01-06T05:00:00Z", "createdAt": MORNING,
+            "updatedAt": MORNING,
         }),
         "Tick" => json!({
             "at": "2026-01-05T05:00:00Z", "byHand": false, "status": "STARTED", "executionId": EXECUTION,
@@ -306,7 +334,8 @@ fn asks(name: &str) -> Option<Value> {
         "AnsweredWait" => place(json!({ "node": "approve", "early": false })),
         "MintToken" => json!({ "expiresIn": "48h" }),
         "MintedToken" => json!({
-            "token": "fba_…", "path": "/answers/fba_…", "url": "https://forebay.example.com/answers/fba_…", "expiresAt": ENDED,
+            "token": "fba_…", "path": "/answers/fba_…", "url": "https://forebay.example.com/answers/fba_…",
+            "expiresAt": ENDED,
         }),
         "Invitation" => json!({
             "workflow": "order", "node": "approve", "open": true, "used": false, "data": data, "expiresAt": ENDED,
@@ -316,7 +345,8 @@ fn asks(name: &str) -> Option<Value> {
             json!({ "queues": ["invoices"], "worker": "worker-1", "max": 10, "wait": "30s", "lease": "60s" })
         }
         "ClaimedTasks" => json!({ "items": [place(json!({
-            "id": TASK, "claimId": CLAIM, "queue": "invoices", "workspaceId": WORKSPACE, "node": "invoice", "attempt": 1,
+            "id": TASK, "claimId": CLAIM, "queue": "invoices", "workspaceId": WORKSPACE, "node": "invoice",
+            "attempt": 1,
             "delivery": 1, "input": { "order": "A42" }, "leaseUntil": ENDED, "leaseSeconds": 60.0,
         }))] }),
         "KeepTask" => json!({ "claimId": CLAIM, "progress": { "pages": 3 } }),
@@ -324,8 +354,10 @@ fn asks(name: &str) -> Option<Value> {
         "CompleteTask" => json!({ "claimId": CLAIM, "output": { "invoice": 7 } }),
         "FailTask" => json!({ "claimId": CLAIM, "message": "the printer is out of paper", "retryable": true }),
         "Task" => place(json!({
-            "id": TASK, "workspaceId": WORKSPACE, "queue": "invoices", "node": "invoice", "attempt": 1, "status": "CLAIMED",
-            "input": { "order": "A42" }, "worker": "worker-1", "leaseUntil": ENDED, "deliveries": 1, "lost": 0, "openedAt": STARTED,
+            "id": TASK, "workspaceId": WORKSPACE, "queue": "invoices", "node": "invoice", "attempt": 1,
+            "status": "CLAIMED",
+            "input": { "order": "A42" }, "worker": "worker-1", "leaseUntil": ENDED, "deliveries": 1, "lost": 0,
+            "openedAt": STARTED,
         })),
         _ => return None,
     })
