@@ -2,6 +2,8 @@
 //!
 //! Not here: an upgrade of a million executions under load (`./dev/chaos upgrade`).
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 use store::access::key::Secret;
 use store::testing::Database;
@@ -54,6 +56,9 @@ async fn upgraded(settings: &[String]) {
     let told =
         until("it waits for the older ones", async || Some(claims(&new).await).filter(|told| told != "ok")).await;
     assert!(told.contains("claims by protocol 2") && told.contains("release 1"), "{told}");
+    if !settings.is_empty() {
+        never_takes_the_lease(&database).await;
+    }
     let at_new = tenant.at(&new.base);
     for old in [&mut first, &mut second] {
         // What the newer one accepts, an older one runs.
@@ -68,4 +73,22 @@ async fn upgraded(settings: &[String]) {
     let told = late.process.stderr.all().join("\n");
     assert!(told.contains("has raised the database's protocol to 2"), "{told}");
     at_new.completed(&at_new.start(&definition).await).await;
+}
+
+/// Ends the lease of whoever dispatches, twice. The other older process takes it, and then each of the two believes
+/// that it holds it and asks no more: only the newer one could take it, and it does not.
+async fn never_takes_the_lease(database: &Database) {
+    let client = database.client().await;
+    let end = "UPDATE shedlock SET lock_until = locked_at WHERE name = 'processExecutionQueue'";
+    let held = "SELECT (SELECT release FROM process p WHERE l.locked_by LIKE '%/' || p.id) FROM shedlock l
+        WHERE name = 'processExecutionQueue' AND lock_until > locked_at";
+    let holder = async || {
+        let row = client.query_opt(held, &[]).await.expect("an answer");
+        row.map(|row| row.get::<_, Option<i32>>(0))
+    };
+    client.batch_execute(end).await.expect("a lease");
+    assert_eq!(until("somebody dispatches", holder).await, Some(1), "who holds the lease must be able to claim");
+    client.batch_execute(end).await.expect("a lease");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(holder().await, None, "many polls of the newer process");
 }

@@ -10,6 +10,8 @@
 //! Invariants
 //! - A statement of an online migration may run twice: its process may die before the line of history is written. So it
 //!   says IF NOT EXISTS, or does nothing the second time.
+//! - An index that is added begins with other columns than those the release before has: one that looks good to the
+//!   planner changes the plans of its statements too.
 //! - A transaction locks one table that is in use, or several in the order of the migrations before.
 //!
 //! Not here: running them without keeping others waiting (`patience`).
