@@ -1,4 +1,4 @@
-//! One run in the hands of an engine: the kernel's `Orchestration` for it and for each child, and the work they ordered.
+//! One run in the hands of an engine: the kernel's `Orchestration` for it and each child, and the work they ordered.
 //!
 //! Invariants
 //! - A fact is stored before it is acted on: effects wait in `unsaved` until the store has them.
