@@ -208,7 +208,7 @@ async fn a_large_body_is_taken_if_allowed_and_a_slow_one_or_a_long_wait_is_cut_s
     let body = start_with(&held, "input", json!("x".repeat(2_200_000)));
     let id = text(&tenant.api.post("workflow/executions/start", body).await.expect(202)["executionId"]);
     world.receiver.until_called("/hold/a", 1).await;
-    let hasty = world.another(&["http.request_timeout_ms=3000"]).await;
+    let hasty = world.another(&["http.request_timeout_ms=8000"]).await;
     let tenant = tenant.at(&hasty.base);
     let waited = tenant.api.get(&format!("workflow/executions/{id}?wait=60s")).await.expect(200);
     assert_eq!(waited["status"], "RUNNING", "no longer than a request may take");

@@ -22,7 +22,7 @@ async fn a_start_that_is_accepted_is_dispatched_begun_and_completed_once() {
     assert_eq!(scene.world.count(noted).await, 1, "where it runs is noted");
     scene.engine.remove("hold");
     scene.tenant.completed(&id).await;
-    scene.engine.ran_once(&id);
+    scene.engine.ran_once(&id).await;
     assert_eq!(scene.engine.answers(&id), ["Started"]);
     assert_eq!(scene.tenant.running().await, 0);
 }
@@ -52,7 +52,9 @@ async fn a_start_whose_outcome_cannot_be_written_is_repeated_whatever_the_databa
     scene
         .world
         .run_sql(
-            "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            "CREATE SEQUENCE trapped;
+             CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                PERFORM nextval('forebay.trapped');
                 RAISE EXCEPTION 'no such function' USING ERRCODE = 'undefined_function'; END $$;
              CREATE TRIGGER trap BEFORE UPDATE ON execution_queue FOR EACH ROW
                 WHEN (OLD.status = 'CLAIMED' AND NEW.status = 'PENDING') EXECUTE FUNCTION trap()",
@@ -60,12 +62,13 @@ async fn a_start_whose_outcome_cannot_be_written_is_repeated_whatever_the_databa
         .await;
     let id = scene.start().await;
     scene.engine.until_asked(&id, 1).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // A sequence keeps what a statement that failed took of it.
+    until("the statement fails", async || (scene.world.count("trapped WHERE is_called").await > 0).then_some(())).await;
     assert_eq!(scene.item(&id).await["status"], "CLAIMED");
     scene.engine.mode("available");
     scene.world.run_sql("DROP TRIGGER trap ON execution_queue").await;
     scene.tenant.completed(&id).await;
-    scene.engine.ran_once(&id);
+    scene.engine.ran_once(&id).await;
 }
 
 #[tokio::test]
@@ -95,7 +98,7 @@ async fn an_engine_out_of_reach_stops_claims_costs_no_attempt_and_is_found_again
     scene.engine.mode("available");
     for id in later.iter().chain([&first]) {
         scene.tenant.completed(id).await;
-        scene.engine.ran_once(id);
+        scene.engine.ran_once(id).await;
     }
     assert_eq!((scene.readiness().await.as_str(), scene.breaker().await.as_str()), ("ok", "0"));
 }
@@ -114,7 +117,7 @@ async fn a_start_whose_answer_was_lost_is_repeated_and_found_to_be_there() {
     assert_eq!(item["waiting"]["reason"], "starting", "{item}");
     scene.engine.remove("idle");
     scene.tenant.completed(&id).await;
-    scene.engine.ran_once(&id);
+    scene.engine.ran_once(&id).await;
     assert_eq!(scene.engine.answers(&id).last().map(String::as_str), Some("AlreadyThere"));
 }
 
@@ -133,7 +136,7 @@ async fn a_start_that_never_arrived_is_repeated_under_the_same_claim() {
     assert_eq!(claim().await, before);
     scene.engine.mode("available");
     scene.tenant.completed(&id).await;
-    scene.engine.ran_once(&id);
+    scene.engine.ran_once(&id).await;
     assert_eq!(scene.engine.answers(&id).last().map(String::as_str), Some("Started"));
 }
 
@@ -148,7 +151,7 @@ async fn an_engine_that_does_not_answer_in_time_leaves_the_start_in_doubt() {
     scene.engine.mode("available");
     scene.engine.remove("idle");
     scene.tenant.completed(&id).await;
-    scene.engine.ran_once(&id);
+    scene.engine.ran_once(&id).await;
 }
 
 #[tokio::test]
@@ -161,7 +164,7 @@ async fn a_full_engine_is_busy_and_not_unavailable() {
     assert!(scene.engine.answers(&id).is_empty());
     scene.engine.mode("available");
     scene.tenant.completed(&id).await;
-    scene.engine.ran_once(&id);
+    scene.engine.ran_once(&id).await;
 }
 
 #[tokio::test]
@@ -183,7 +186,7 @@ async fn a_refusal_of_a_start_in_doubt_is_believed_only_if_the_engine_does_not_k
     scene.world.run_sql("UPDATE execution_queue SET available_at = now() WHERE stage = 1").await;
     for id in [&there, &missing] {
         scene.tenant.completed(id).await;
-        scene.engine.ran_once(id);
+        scene.engine.ran_once(id).await;
     }
 }
 
@@ -200,7 +203,7 @@ async fn a_refusal_after_an_outage_is_not_believed_if_the_engine_knows_the_run()
     scene.engine.mode("available");
     scene.engine.remove("idle");
     scene.tenant.completed(&id).await;
-    scene.engine.ran_once(&id);
+    scene.engine.ran_once(&id).await;
 }
 
 #[tokio::test]
@@ -217,7 +220,7 @@ async fn a_claimer_that_dies_between_the_start_and_its_answer_is_taken_over_with
     scene.engine.until_asked(&id, 2).await;
     scene.engine.remove("idle");
     scene.tenant.completed(&id).await;
-    scene.engine.ran_once(&id);
+    scene.engine.ran_once(&id).await;
     assert_eq!(scene.engine.answers(&id), ["Started", "AlreadyThere"]);
 }
 
@@ -276,7 +279,7 @@ async fn an_outage_under_load_loses_doubles_fails_and_attempts_nothing() {
     }
     assert!(back.elapsed() < Duration::from_secs(30), "recovered after {:?}", back.elapsed());
     for id in &all {
-        scene.engine.ran_once(id);
+        scene.engine.ran_once(id).await;
         let accepted = scene.engine.answers(id).into_iter().filter(|answer| answer == "Started").count();
         assert_eq!(accepted, 1, "{id} was accepted once");
     }
@@ -300,6 +303,6 @@ async fn however_many_claims_there_are_so_many_starts_are_under_way_and_so_many_
     scene.engine.remove("idle");
     for id in &all {
         scene.tenant.completed(id).await;
-        scene.engine.ran_once(id);
+        scene.engine.ran_once(id).await;
     }
 }

@@ -16,6 +16,15 @@ fn holds(server: &Server, lease: &str) -> bool {
     lines.iter().any(|line| line.contains("This process holds the lease") && line.contains(lease))
 }
 
+/// Waits until every process that lives was heard of so many seconds from now.
+async fn heartbeats(world: &World, seconds: i64) {
+    let client = world.database.client().await;
+    let from: String = client.query_one("SELECT clock_timestamp()::text", &[]).await.expect("a time").get(0);
+    let unheard =
+        format!("process WHERE ended_at IS NULL AND seen_at < '{from}'::timestamptz + interval '{seconds} s'");
+    until("all were heard of", async || (world.count(&unheard).await == 0).then_some(())).await;
+}
+
 #[tokio::test]
 async fn while_another_program_holds_the_lease_nothing_is_dispatched_and_it_is_told() {
     let world = World::with(&[EXCLUSIVE, "workflow.engine.enabled=false"]).await;
@@ -135,12 +144,12 @@ async fn the_end_of_another_process_is_no_failure_of_a_standby_to_get_the_lease(
         count.unwrap_or(0)
     };
     until("it asked for a lease", async || (failures().await > 0).then_some(())).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    heartbeats(&world, 1).await;
     let before = failures().await;
     third.process.signal(Signal::SIGTERM);
     assert!(third.process.ended().await.success());
     // Many heartbeats, at each of which it knows that a process ended.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    heartbeats(&world, 3).await;
     let more = failures().await - before;
     assert!(more < 5, "{more} more failures");
 }

@@ -70,7 +70,7 @@ async fn a_run_that_the_engine_does_not_know_is_given_up_and_never_started_again
     assert_eq!(scene.item(&id).await["status"], "FAILED", "the dead letter has it");
     scene.engine.remove("hold");
     scene.tenant.completed(&other).await;
-    scene.engine.ran_once(&other);
+    scene.engine.ran_once(&other).await;
     assert_eq!(scene.check("reconciler").await, "ok");
 }
 
@@ -97,7 +97,7 @@ async fn a_run_that_no_worker_has_picked_up_is_diagnosed_and_left() {
     assert_eq!(scene.item(&id).await["waiting"]["reason"], "starting");
     scene.engine.remove("idle");
     scene.tenant.completed(&id).await;
-    scene.engine.ran_once(&id);
+    scene.engine.ran_once(&id).await;
     scene.until_check("reconciler", |text| text == "ok").await;
 }
 

@@ -128,7 +128,7 @@ async fn a_rolling_restart_over_a_remote_engine_gives_back_what_was_never_sent()
     let tenant = tenant.at(&world.server.base);
     for id in &accepted {
         tenant.completed(id).await;
-        engine.ran_once(id);
+        engine.ran_once(id).await;
     }
     let slowest = slowest(&world).await;
     assert!(slowest < DELAY, "the slowest took {slowest:?}");
@@ -161,6 +161,6 @@ async fn told_to_stop_it_gives_back_what_was_never_sent_and_leaves_claimed_what_
     let tenant = tenant.at(&next.base);
     for id in &all {
         tenant.completed(id).await;
-        engine.ran_once(id);
+        engine.ran_once(id).await;
     }
 }

@@ -1,7 +1,5 @@
 //! What operators see: health, readiness, metrics, spans, log events. No key is needed for the first three.
 
-use std::time::Duration;
-
 use kernel::signals::{self, Event, Kind, Metric, events, metrics, spans};
 use nix::sys::signal::Signal;
 use reqwest::Method;
@@ -260,7 +258,8 @@ impl Watched {
         self.says(&events::FELL_SILENT).await;
         self.says(&events::RESUMING).await;
         self.world.server.process.signal(Signal::SIGSTOP);
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let lapsed = "process WHERE ended_at IS NULL AND seen_at > now() - interval '1600 milliseconds'";
+        until("its lease is over", async || (self.world.count(lapsed).await == 0).then_some(())).await;
         self.world.server.process.signal(Signal::SIGCONT);
         self.says(&events::LAPSED).await;
     }

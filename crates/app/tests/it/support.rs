@@ -33,7 +33,7 @@ pub(crate) use server::Server;
 pub(crate) use tenant::Tenant;
 
 /// How long anything may take before its test gives up: generous, because the machine is shared.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks again and again until there is an answer.
 pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {

@@ -99,7 +99,10 @@ async fn runs_that_go_on_cost_a_question_for_all_of_them_and_few_of_their_own() 
         until("it runs", async || (cluster.tenant.status(id).await == "RUNNING").then_some(())).await;
     }
     // Older than a second, all of them are looked at.
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let young = "SELECT count(*) FROM workflow_execution WHERE started_at > now() - interval '1500 milliseconds'";
+    let client = cluster.database.client().await;
+    let count = async || client.query_one(young, &[]).await.expect("a count").get::<_, i64>(0);
+    until("none is young", async || (count().await == 0).then_some(())).await;
     let (lists, described) = (gate.calls("ListWorkflowExecutions"), gate.calls("DescribeWorkflowExecution"));
     until("six passes", async || (gate.calls("ListWorkflowExecutions") >= lists + 6).then_some(())).await;
     let passes = gate.calls("ListWorkflowExecutions") - lists + 1;

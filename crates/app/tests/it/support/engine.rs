@@ -59,10 +59,11 @@ impl Engine {
             .await;
     }
 
-    /// It began once, ended once, and was accepted once.
-    #[track_caller]
-    pub(crate) fn ran_once(&self, id: &str) {
+    /// It began once, ended once, and was accepted once. The engine writes the end down after it is stored.
+    pub(crate) async fn ran_once(&self, id: &str) {
+        let ends = || self.logged(&format!("end {id}"));
+        until(&format!("the engine writes down that {id} ended"), async || (!ends().is_empty()).then_some(())).await;
         assert_eq!(self.logged(&format!("begin {id}")).len(), 1, "{:#?}", self.log());
-        assert_eq!(self.logged(&format!("end {id}")), ["COMPLETED applied=true"], "{:#?}", self.log());
+        assert_eq!(ends(), ["COMPLETED applied=true"], "{:#?}", self.log());
     }
 }

@@ -4,15 +4,20 @@ use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::until;
 
+/// For how long after its end the last words of a process are waited for: whoever it started may keep the pipe open.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 /// Lines as they came.
 #[derive(Clone, Default)]
-pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<String>>>, Arc<AtomicBool>);
 
 impl Lines {
     pub(crate) fn all(&self) -> Vec<String> {
@@ -23,12 +28,18 @@ impl Lines {
         self.all().iter().any(|line| line.contains(text))
     }
 
+    /// Has all of it been read?
+    fn are_complete(&self) -> bool {
+        self.1.load(Ordering::Acquire)
+    }
+
     fn follow(&self, from: impl Read + Send + 'static) {
         let lines = self.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {
                 lines.0.lock().push(line);
             }
+            lines.1.store(true, Ordering::Release);
         });
     }
 }
@@ -96,8 +107,15 @@ impl Process {
         .await
     }
 
+    /// Waits for its end, and for its last words.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
-        until(&format!("{} ends", self.name), async || self.child.try_wait().expect("the process is ours")).await
+        let what = format!("{} ends", self.name);
+        let status = until(&what, async || self.child.try_wait().expect("the process is ours")).await;
+        let began = Instant::now();
+        while !(self.stdout.are_complete() && self.stderr.are_complete()) && began.elapsed() < LAST_WORDS {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        status
     }
 }
 
