@@ -1,32 +1,38 @@
-//! The way to the database, which can be cut: everything on it is dropped and nothing new gets through.
+//! Ways to the database and to Temporal, which can be cut: everything on one is dropped and nothing new gets through.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::watch;
 
-pub(crate) struct Proxy {
-    address: SocketAddr,
+pub(crate) struct Way {
+    pub(crate) address: SocketAddr,
     up: watch::Sender<bool>,
 }
 
-impl Proxy {
-    /// A way to the server that this URL names by its socket's directory.
-    pub(crate) async fn to(url: &str) -> Proxy {
-        let socket = PathBuf::from(option(url, "host")).join(".s.PGSQL.5432");
+impl Way {
+    /// A way to whatever this connects with.
+    pub(crate) async fn to<F, S>(connect: impl Fn() -> F + Clone + Send + 'static) -> Way
+    where
+        F: Future<Output = io::Result<S>> + Send,
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let up = watch::Sender::new(true);
         let state = up.subscribe();
         tokio::spawn(async move {
             while let Ok((mut near, _)) = listener.accept().await {
-                let (mut state, socket) = (state.clone(), socket.clone());
+                let (mut state, connect) = (state.clone(), connect.clone());
                 tokio::spawn(async move {
                     if !*state.borrow_and_update() {
                         return;
                     }
-                    let Ok(mut far) = UnixStream::connect(socket).await else { return };
+                    let connecting = connect();
+                    let Ok(mut far) = connecting.await else { return };
                     tokio::select! {
                         _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
                         _ = state.wait_for(|up| !up) => {}
@@ -34,14 +40,7 @@ impl Proxy {
                 });
             }
         });
-        Proxy { address, up }
-    }
-
-    /// The same database by this way.
-    pub(crate) fn url(&self, url: &str) -> String {
-        let (_, rest) = url.split_once("///").expect("a socket URL");
-        let (database, _) = rest.split_once('?').expect("a socket URL has options");
-        format!("postgresql://{}@{}/{database}?sslmode=disable", option(url, "user"), self.address)
+        Way { address, up }
     }
 
     pub(crate) fn cut(&self) {
@@ -50,6 +49,32 @@ impl Proxy {
 
     pub(crate) fn mend(&self) {
         self.up.send_replace(true);
+    }
+}
+
+/// The way to the database.
+pub(crate) struct Proxy(Way);
+
+impl Proxy {
+    /// A way to the server that this URL names by its socket's directory.
+    pub(crate) async fn to(url: &str) -> Proxy {
+        let socket = PathBuf::from(option(url, "host")).join(".s.PGSQL.5432");
+        Proxy(Way::to(move || UnixStream::connect(socket.clone())).await)
+    }
+
+    /// The same database by this way.
+    pub(crate) fn url(&self, url: &str) -> String {
+        let (_, rest) = url.split_once("///").expect("a socket URL");
+        let (database, _) = rest.split_once('?').expect("a socket URL has options");
+        format!("postgresql://{}@{}/{database}?sslmode=disable", option(url, "user"), self.0.address)
+    }
+
+    pub(crate) fn cut(&self) {
+        self.0.cut();
+    }
+
+    pub(crate) fn mend(&self) {
+        self.0.mend();
     }
 }
 

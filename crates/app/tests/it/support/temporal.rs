@@ -1,11 +1,9 @@
 //! Forebay on a real Temporal: an API that dispatches, and workers in processes of their own.
 
-use std::net::SocketAddr;
-
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::net::TcpStream;
 
 use super::process::{Process, forebay};
+use super::proxy::Way;
 use super::server::{FAST, Server};
 use super::{Receiver, Tenant, until};
 
@@ -26,19 +24,19 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A task queue of its own on the shared server, which is reached by a way that can be cut.
     pub(crate) async fn new(settings: &[&str]) -> Cluster {
-        let way = Way::to_temporal().await;
+        let way = way().await;
         let address = format!("engine.temporal.address=http://{}", way.address);
         Cluster::by(way, &[&[address.as_str()], settings].concat()).await
     }
 
     /// The same, reached as these settings say.
     pub(crate) async fn at(settings: &[&str]) -> Cluster {
-        Cluster::by(Way::to_temporal().await, settings).await
+        Cluster::by(way().await, settings).await
     }
 
     /// One process that does everything and sends its spans where this environment says.
     pub(crate) async fn traced(environment: &[(&str, String)]) -> Cluster {
-        let way = Way::to_temporal().await;
+        let way = way().await;
         let address = format!("engine.temporal.address=http://{}", way.address);
         Cluster::made(way, &[address.as_str()], Some(environment)).await
     }
@@ -170,42 +168,8 @@ pub(crate) fn server() -> String {
     std::env::var(SERVER).unwrap_or_else(|_| panic!("{SERVER} is not set: run tests with ./dev/test"))
 }
 
-/// The way to Temporal, which can be cut: everything on it is dropped and nothing new gets through.
-pub(crate) struct Way {
-    address: SocketAddr,
-    up: watch::Sender<bool>,
-}
-
-impl Way {
-    async fn to_temporal() -> Way {
-        let target = server().trim_start_matches("http://").to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let up = watch::Sender::new(true);
-        let state = up.subscribe();
-        tokio::spawn(async move {
-            while let Ok((mut near, _)) = listener.accept().await {
-                let (mut state, target) = (state.clone(), target.clone());
-                tokio::spawn(async move {
-                    if !*state.borrow_and_update() {
-                        return;
-                    }
-                    let Ok(mut far) = TcpStream::connect(target).await else { return };
-                    tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                        _ = state.wait_for(|up| !up) => {}
-                    }
-                });
-            }
-        });
-        Way { address, up }
-    }
-
-    pub(crate) fn cut(&self) {
-        self.up.send_replace(false);
-    }
-
-    pub(crate) fn mend(&self) {
-        self.up.send_replace(true);
-    }
+/// The way to Temporal, which can be cut.
+async fn way() -> Way {
+    let target = server().trim_start_matches("http://").to_owned();
+    Way::to(move || TcpStream::connect(target.clone())).await
 }

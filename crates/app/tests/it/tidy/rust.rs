@@ -3,7 +3,11 @@
 //! Invariants
 //! - Lines stay where they are: whatever is found has its true line.
 //!
-//! Not here: macros that build functions, which no file of ours has.
+//! Not here: what macros make of their text.
+
+use std::collections::BTreeSet;
+
+use super::repository::{File, files};
 
 /// A function with a body.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +37,12 @@ pub(super) fn code(text: &str) -> String {
         rest = &rest[length..];
     }
     out
+}
+
+/// The names of all functions of the repository.
+pub(super) fn names() -> BTreeSet<String> {
+    let sources = files().into_iter().filter(File::is_rust);
+    sources.flat_map(|file| functions(&code(&file.text))).map(|function| function.name).collect()
 }
 
 /// The functions of a text that `code` has been through.
