@@ -1,7 +1,5 @@
 //! Answers that come while a run is asking.
 
-use std::time::Duration;
-
 use engine::Engine;
 use kernel::execution::Status;
 use kernel::ids::NodeKey;
@@ -26,18 +24,6 @@ END $$";
 const ASK: &str = "SELECT a.status FROM workflow_execution e CROSS JOIN LATERAL forebay_r1.open_wait_now(e.id, e.owner, e.owner_epoch, e.id, 'ask', 0,
     e.workspace_id, 1, 'WAIT', NULL, NULL, NULL, NULL, '{}', NULL) a";
 
-async fn until(world: &World, what: &str) {
-    let client = world.database.client().await;
-    for _ in 0..3_000 {
-        let row = client.query_one(&format!("SELECT count(*) FROM {what}"), &[]).await.expect("a count");
-        if row.get::<_, i64>(0) > 0 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("never: {what}");
-}
-
 #[tokio::test]
 async fn an_answer_that_is_taken_while_its_ask_is_under_way_is_not_lost() {
     let world = World::new().await;
@@ -48,13 +34,13 @@ async fn an_answer_that_is_taken_while_its_ask_is_under_way_is_not_lost() {
     let id = world.enqueue(definition, json!(null)).await;
     let process = world.process().await;
     world.dispatch(&process).await;
-    until(&world, "pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").await;
+    world.until_count("pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").await;
     // The ask is made and answered, and the run looks, before it has heard that it is open.
     client.query_one(ASK, &[]).await.expect("an ask");
     let place = Place { execution: id, node: NodeKey::new("ask").expect("a key"), iteration: 0 };
     world.database.store.answer(&place, None, &json!({ "n": 1 }), "key:test").await.expect("an answer");
     process.engine.signal(id);
-    until(&world, "workflow_execution_ask WHERE status = 'TAKEN'").await;
+    world.until_count("workflow_execution_ask WHERE status = 'TAKEN'").await;
     client.batch_execute("SELECT pg_advisory_unlock(4242)").await.expect("unlocked");
     assert_eq!(world.ended(id).await.status, Status::Completed);
 }

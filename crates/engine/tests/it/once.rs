@@ -49,18 +49,8 @@ impl Played {
         let process = world.process().await;
         world.dispatch(&process).await;
         let played = Played { world, definition, id, process };
-        played.until_called("/slow", 1).await;
+        played.world.receiver.until_called("/slow", 1).await;
         played
-    }
-
-    async fn until_called(&self, path: &str, times: usize) {
-        for _ in 0..3_000 {
-            if self.world.receiver.calls(path) == times {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("{path} was called {} times", self.world.receiver.calls(path));
     }
 
     async fn crash(mut self) -> Played {
@@ -112,7 +102,7 @@ async fn what_is_lost_below_is_not_known_of_the_root_and_is_made_again_when_a_pe
 
     played.id = failed;
     played.again(&[("down", Resolve::Repeat)]).await.expect("something to run");
-    played.until_called("/slow", 2).await;
+    played.world.receiver.until_called("/slow", 2).await;
     played.process.engine.abandon();
 }
 
@@ -186,7 +176,7 @@ async fn side_by_side(count: usize) -> Played {
     let process = world.process().await;
     world.dispatch(&process).await;
     let played = Played { world, definition, id, process };
-    played.until_called("/slow", AT_ONCE).await;
+    played.world.receiver.until_called("/slow", AT_ONCE).await;
     played
 }
 
@@ -214,7 +204,7 @@ async fn a_shutdown_leaves_what_only_waits_for_a_permit_to_the_next_process() {
     let played = side_by_side(30).await;
     played.process.engine.drain(Duration::from_millis(50)).await;
     let played = played.crash().await;
-    played.until_called("/slow", 30).await;
+    played.world.receiver.until_called("/slow", 30).await;
     assert_eq!(played.unknown_and_canceled().await, (25, 0), "only what was sent is not known");
     played.process.engine.abandon();
 }
@@ -302,7 +292,7 @@ async fn a_loop_goes_on_with_an_item_that_did_not_take_effect() {
     let mut played = lost_in_a_loop("fail").await;
     assert_eq!(played.calls(), [1, 1, 0, 1, 0]);
     played.again(&[("each", Resolve::Repeat)]).await.expect("something to run");
-    played.until_called("/slow", 2).await;
+    played.world.receiver.until_called("/slow", 2).await;
     // A crash on the way changes nothing of that: it is lost again, and what is kept stays.
     let mut played = played.crash().await;
     assert_eq!(played.world.ended(played.id).await.status, Status::Failed);

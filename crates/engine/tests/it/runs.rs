@@ -11,7 +11,7 @@ use kernel::ids::WorkspaceId;
 use serde_json::{Value, json};
 use store::execution::Canceled;
 
-use crate::world::World;
+use crate::world::{World, until};
 
 fn slow_call() -> Value {
     json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/slow" } } } })
@@ -60,13 +60,8 @@ async fn a_run_that_waits_for_its_turn_to_compute_goes_on_with_its_calls_and_hea
     let id = world.enqueue(definition, json!(null)).await;
     let process = world.process().await;
     world.dispatch(&process).await;
-    for _ in 0..1_000 {
-        if world.receiver.calls("/slow") == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(world.receiver.calls("/slow"), 1, "the call does not wait for what is computed beside it");
+    // It does not wait for what is computed beside it.
+    world.receiver.until_called("/slow", 1).await;
     world.database.store.cancel(id, world.workspace, "test").await.expect("a cancel");
     process.engine.cancel(id);
     assert_eq!(world.ended(id).await.status, Status::Canceled);
@@ -114,12 +109,7 @@ async fn a_cancel_stops_the_call_in_flight_and_frees_the_slot() {
     let process = world.process().await;
     world.dispatch(&process).await;
     world.until(id, |execution| execution.status == Status::Running).await;
-    for _ in 0..500 {
-        if world.receiver.calls("/slow") == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    world.receiver.until_called("/slow", 1).await;
     let canceled = world.database.store.cancel(id, world.workspace, "test").await.expect("an answer");
     assert_eq!(canceled, Canceled::Requested(Some(process.id)));
     process.engine.cancel(id);
@@ -139,15 +129,7 @@ async fn a_long_wait_is_parked_and_woken_by_a_cancel() {
     let id = world.enqueue(definition, json!(null)).await;
     let process = world.process().await;
     world.dispatch(&process).await;
-    let mut held = 1;
-    for _ in 0..1_000 {
-        held = process.engine.held().len();
-        if held == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(held, 0, "nobody holds it while it waits");
+    until("nobody holds it while it waits", async || process.engine.held().is_empty()).await;
     assert_eq!(world.leftovers().await, (1, 1), "it keeps its slot");
     let store = &world.database.store;
     assert!(store.wake(process.id, NAME, 10).await.expect("an answer").is_empty(), "it is not due");
@@ -170,12 +152,7 @@ async fn a_parked_wait_ends_at_its_stored_time() {
     let id = world.enqueue(definition, json!(null)).await;
     let process = world.process().await;
     world.dispatch(&process).await;
-    for _ in 0..1_000 {
-        if process.engine.held().is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("it is parked", async || process.engine.held().is_empty()).await;
     // Time passes in the database.
     let client = world.database.client().await;
     client
@@ -198,21 +175,9 @@ async fn an_interrupted_call_is_made_again_with_the_same_token() {
     let id = world.enqueue(definition, json!(null)).await;
     let first = world.process().await;
     world.dispatch(&first).await;
-    let called = |times: usize| {
-        let receiver = world.receiver.clone();
-        async move {
-            for _ in 0..1_000 {
-                if receiver.calls("/slow") >= times {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            panic!("the call was not made {times} times");
-        }
-    };
-    called(1).await;
+    world.receiver.until_called("/slow", 1).await;
     let second = world.take_over(first).await;
-    called(2).await;
+    world.receiver.until_called("/slow", 2).await;
     let token = format!("{id}/call/0");
     assert_eq!(world.receiver.tokens(), [token.clone(), token]);
     second.engine.abandon();
@@ -233,13 +198,7 @@ async fn a_process_that_lost_its_run_stops_and_stores_nothing() {
     // Another owner, behind its back.
     let sql = "UPDATE workflow_execution SET owner = gen_random_uuid(), owner_epoch = owner_epoch + 1";
     world.database.client().await.batch_execute(sql).await.expect("moved");
-    for _ in 0..1_000 {
-        if zombie.engine.held().is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(zombie.engine.held().is_empty(), "it gave the run up");
+    until("it gives the run up", async || zombie.engine.held().is_empty()).await;
     assert_eq!(world.receiver.calls("/ok"), 0, "and made no call for it");
     let execution = world.database.store.execution(id, None).await.expect("the execution");
     assert_eq!((execution.status, execution.last_seq), (Status::Running, 0));

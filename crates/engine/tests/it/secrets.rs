@@ -16,7 +16,7 @@ use serde_json::json;
 use store::new_id;
 use store::queue::claim::Begun;
 
-use crate::world::World;
+use crate::world::{World, until};
 
 /// How long something may take on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -109,9 +109,8 @@ async fn no_turn_to_compute_is_held_while_the_database_is_asked_for_secrets() {
         .collect();
     let asks = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'secret'::regclass";
     let client = world.database.client().await;
-    while client.query_one(asks, &[]).await.expect("a count").get::<_, i64>(0) == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let count = async || client.query_one(asks, &[]).await.expect("a count").get::<_, i64>(0);
+    until("one asks", async || count().await > 0).await;
     let turn = tokio::time::timeout(Duration::from_secs(2), compute::turn(world.workspace)).await;
     assert!(turn.is_ok(), "others compute meanwhile");
     drop(turn);

@@ -3,8 +3,6 @@
 //! A statement of the engine's is held at the row of its execution, which the test has locked, and its connection is
 //! cut there. Once the lock is gone, the engine's next try succeeds.
 
-use std::time::Duration;
-
 use engine::Engine;
 use kernel::execution::Status;
 use kernel::ids::{ExecutionId, NodeKey};
@@ -13,7 +11,7 @@ use store::connect::Client;
 use store::wait::Place;
 
 use crate::host::Process;
-use crate::world::World;
+use crate::world::{World, found, until};
 
 const HELD: &str = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
 
@@ -53,23 +51,16 @@ impl Trouble {
     }
 
     async fn until_called(&self) {
-        let calls = |path| self.world.receiver.calls(path);
-        for _ in 0..3_000 {
-            if calls("/late/3000/plain") > 0 && calls("/late/3000/once") > 0 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("the calls were not made");
+        self.world.receiver.until_called("/late/3000/plain", 1).await;
+        self.world.receiver.until_called("/late/3000/once", 1).await;
     }
 
     /// Waits until the child is there and its node calls.
     async fn child_calls(&self) {
         let calls = "SELECT count(*) FROM workflow_execution e JOIN workflow_execution_node n ON n.execution_id = e.id
                       WHERE e.parent = $1 AND n.status = 'RUNNING'";
-        while self.observer.query_one(calls, &[&self.id.0]).await.expect("a count").get::<_, i64>(0) == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let count = async || self.observer.query_one(calls, &[&self.id.0]).await.expect("a count").get::<_, i64>(0);
+        until("the child calls", async || count().await > 0).await;
     }
 
     async fn lock(&self) {
@@ -90,25 +81,16 @@ impl Trouble {
     }
 
     async fn until_held(&self, other: Option<i32>) -> i32 {
-        for _ in 0..3_000 {
+        found("a statement waits for the lock", async || {
             let rows = self.observer.query(HELD, &[]).await.expect("a look");
-            if let Some(pid) = rows.iter().map(|row| row.get(0)).find(|pid| Some(*pid) != other) {
-                return pid;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("no statement waits for the lock");
+            rows.iter().map(|row| row.get(0)).find(|pid| Some(*pid) != other)
+        })
+        .await
     }
 
     async fn answer(&self) {
         let place = Place { execution: self.id, node: NodeKey::new("ask").expect("a key"), iteration: 0 };
-        for _ in 0..3_000 {
-            let open = "SELECT count(*) FROM workflow_execution_ask WHERE status = 'OPEN'";
-            if self.client.query_one(open, &[]).await.expect("a count").get::<_, i64>(0) > 0 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        self.world.until_count("workflow_execution_ask WHERE status = 'OPEN'").await;
         self.world.database.store.answer(&place, None, &json!({ "n": 1 }), "key:test").await.expect("an answer");
     }
 
@@ -116,16 +98,10 @@ impl Trouble {
     /// that was cut.
     async fn ends_undisturbed(self) {
         let ended = "SELECT status FROM workflow_execution WHERE id = $1 AND completed_at IS NOT NULL";
-        for _ in 0..3_000 {
-            if let Some(row) = self.observer.query(ended, &[&self.id.0]).await.expect("a look").first() {
-                assert_eq!(row.get::<_, &str>(0), Status::Completed.name());
-                let calls = ["/late/3000/plain", "/late/3000/once"].map(|path| self.world.receiver.calls(path));
-                assert_eq!(calls, [1, 1], "no call is repeated");
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("{} does not end", self.id);
+        let row = found("it ends", async || self.observer.query_opt(ended, &[&self.id.0]).await.expect("a look")).await;
+        assert_eq!(row.get::<_, &str>(0), Status::Completed.name());
+        let calls = ["/late/3000/plain", "/late/3000/once"].map(|path| self.world.receiver.calls(path));
+        assert_eq!(calls, [1, 1], "no call is repeated");
     }
 }
 

@@ -1,7 +1,5 @@
 //! Trees, loops and asks beyond their traces: who holds them, what a crash repeats, and what it does not.
 
-use std::time::Duration;
-
 use engine::Engine;
 use engine::embedded::NAME;
 use kernel::execution::Status;
@@ -12,18 +10,7 @@ use store::queue::control::Terminated;
 use store::wait::{Place, Told};
 
 use crate::host::Process;
-use crate::world::World;
-
-/// Looks until a condition holds.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..3_000 {
-        if holds().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("never happened: {what}");
-}
+use crate::world::{World, until};
 
 async fn count(world: &World, what: &str) -> i64 {
     let row = world.database.client().await.query_one(&format!("SELECT count(*) FROM {what}"), &[]).await;
@@ -86,13 +73,13 @@ async fn a_crash_in_the_middle_of_a_child_repeats_nothing_that_is_recorded() {
     let below = json!({ "nodes": { "first": call("/ok"), "then": slow } });
     let document = json!({ "workflows": { "below": below }, "nodes": beside(json!({ "before": call("/before"), "down": child("below") })) });
     let (id, first) = started(&world, &document).await;
-    until("the child is at its second call", async || world.receiver.calls("/slow") == 1).await;
+    world.receiver.until_called("/slow", 1).await;
     until("the root is at its own", async || {
         count(&world, "workflow_execution_node WHERE node = 'before' AND status = 'COMPLETED'").await == 1
     })
     .await;
     let second = world.take_over(first).await;
-    until("the call that was interrupted is made again", async || world.receiver.calls("/slow") == 2).await;
+    world.receiver.until_called("/slow", 2).await;
     assert_eq!((world.receiver.calls("/ok"), world.receiver.calls("/before")), (1, 1));
     assert_eq!(count(&world, "workflow_execution WHERE parent IS NOT NULL").await, 1, "it is the same child");
     let below: String = {
@@ -180,7 +167,7 @@ async fn a_wait_whose_process_died_is_the_same_wait_and_is_answered_once() {
     let (id, first) = started(&world, &document).await;
     until("it asks", async || count(&world, "workflow_execution_ask WHERE status = 'OPEN'").await == 1).await;
     let second = world.take_over(first).await;
-    until("it goes on", async || world.receiver.calls("/slow") == 2).await;
+    world.receiver.until_called("/slow", 2).await;
     assert_eq!(count(&world, "workflow_execution_ask WHERE status = 'OPEN' AND attempt = 1").await, 1);
     let node = kernel::ids::NodeKey::new("ask").expect("a key");
     let place = Place { execution: id, node, iteration: 0 };
@@ -216,7 +203,7 @@ async fn a_forced_end_takes_the_whole_tree() {
     let world = World::new().await;
     let document = json!({ "workflows": { "below": { "nodes": { "call": call("/slow") } } }, "nodes": { "down": child("below") } });
     let (id, process) = started(&world, &document).await;
-    until("the child calls", async || world.receiver.calls("/slow") == 1).await;
+    world.receiver.until_called("/slow", 1).await;
     let told = world.database.store.terminate(id, world.workspace, "test").await.expect("an answer");
     assert!(matches!(told, Terminated::Fenced(_)), "{told:?}");
     process.engine.terminate(id);
@@ -260,7 +247,7 @@ async fn a_detached_start_goes_through_the_queue_once_and_is_not_waited_for() {
         format!("workflow_execution WHERE id = '{own}' AND parent IS NULL AND idempotency_key = 'node/{id}/start/0'");
     assert_eq!(count(&world, &row).await, 1);
     world.dispatch(&process).await;
-    until("it runs", async || world.receiver.calls("/ok") == 1).await;
+    world.receiver.until_called("/ok", 1).await;
     until("it ends", async || world.leftovers().await == (0, 0)).await;
 }
 
@@ -285,7 +272,7 @@ async fn what_may_be_performed_once_is_lost_with_its_process() {
         "nodes": beside(json!({ "down": child("below"), "each": { "kind": "FOR_EACH", "with": { "items": [1], "do": once } } })),
     });
     let (id, first) = started(&world, &document).await;
-    until("both call", async || world.receiver.calls("/slow") == 2).await;
+    world.receiver.until_called("/slow", 2).await;
     let _second = world.take_over(first).await;
     let ended = world.ended(id).await;
     assert_eq!(ended.status, Status::Failed);

@@ -33,6 +33,26 @@ use store::wait::task::{self, Wanted};
 use store::wait::{Place, Told};
 use store::workspace::NewWorkspace;
 
+/// How long something may take to happen, on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Looks until it is so.
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    found(what, async || holds().await.then_some(())).await;
+}
+
+/// Looks until there is one.
+pub(crate) async fn found<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Counts what reaches it, by path and by idempotency token.
 #[derive(Clone, Default)]
 pub(crate) struct Receiver {
@@ -53,6 +73,12 @@ const TRACE: TraceParent =
 impl Receiver {
     pub(crate) fn calls(&self, path: &str) -> usize {
         self.times(path).len()
+    }
+
+    /// Waits until a path was called so often.
+    pub(crate) async fn until_called(&self, path: &str, times: usize) {
+        let what = format!("{path} is called {times} times");
+        until(&what, async || self.calls(path) == times).await;
     }
 
     /// When a path was called.
@@ -302,12 +328,7 @@ impl World {
                 workspace: Some(self.workspace),
                 after: None,
             };
-            let task = loop {
-                if let Some(task) = store.claim_tasks(&wanted).await.expect("a claim").0.pop() {
-                    break task;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            };
+            let task = found("a task", async || store.claim_tasks(&wanted).await.expect("a claim").0.pop()).await;
             let output = json!({ "did": task.input });
             let failure = kernel::kind::task::failed(end, *end != "never");
             let result = if *end == "ok" { Ok(&output) } else { Err(&failure) };
@@ -324,36 +345,23 @@ impl World {
         let sql = "SELECT e.id FROM workflow_execution e JOIN workflow_execution_node n ON n.execution_id = e.id
                     WHERE e.parent_node = $1 AND n.status = 'RUNNING'";
         let client = self.database.client().await;
-        for _ in 0..3_000 {
-            if let Some(row) = client.query(sql, &[&node]).await.expect("a look").first() {
-                return ExecutionId(row.get(0));
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("no child of {node} runs");
+        let look =
+            async || client.query(sql, &[&node]).await.expect("a look").first().map(|row| ExecutionId(row.get(0)));
+        found(&format!("a child of {node} runs"), look).await
     }
 
-    async fn until_count(&self, what: &str) {
+    pub(crate) async fn until_count(&self, what: &str) {
         let client = self.database.client().await;
-        for _ in 0..3_000 {
-            let row = client.query_one(&format!("SELECT count(*) FROM {what}"), &[]).await.expect("a count");
-            if row.get::<_, i64>(0) > 0 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("there is none: {what}");
+        let count = &format!("SELECT count(*) FROM {what}");
+        until(what, async || client.query_one(count, &[]).await.expect("a count").get::<_, i64>(0) > 0).await;
     }
 
     async fn until_node(&self, id: ExecutionId, node: &str, status: node::Status) {
-        for _ in 0..3_000 {
+        until(&format!("{node} becomes {}", status.name()), async || {
             let nodes = self.database.store.nodes(id).await.expect("nodes");
-            if nodes.iter().any(|row| row.node == node && row.status == status) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("{node} did not become {}", status.name());
+            nodes.iter().any(|row| row.node == node && row.status == status)
+        })
+        .await;
     }
 
     /// Publishes a graph document, in which `BASE` stands for the receiver's address, and before it those that it has

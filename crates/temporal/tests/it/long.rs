@@ -16,7 +16,7 @@ use store::wait::{Place, Told};
 use temporal::{Settings, testing};
 
 use crate::host::{PROGRAM, settings};
-use crate::world::World;
+use crate::world::{World, until};
 
 impl World {
     /// Starts an execution of a document, and answers with it.
@@ -29,14 +29,8 @@ impl World {
     /// Waits until a query counts at least so many.
     async fn until_there_are(&self, least: i64, of: &str) {
         let client = self.database.client().await;
-        for _ in 0..3_000 {
-            let row = client.query_one(&format!("SELECT count(*) FROM {of}"), &[]).await.expect("a count");
-            if row.get::<_, i64>(0) >= least {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("there are not {least}: {of}");
+        let count = &format!("SELECT count(*) FROM {of}");
+        until(of, async || client.query_one(count, &[]).await.expect("a count").get::<_, i64>(0) >= least).await;
     }
 
     async fn child_of(&self, id: ExecutionId) -> ExecutionId {
@@ -102,12 +96,7 @@ async fn what_may_be_performed_at_most_once_is_not_performed_again_after_its_wor
     let document =
         json!({ "nodes": { "call": call, "after": { "kind": "LOG", "needs": "call", "with": { "message": "no" } } } });
     let id = world.begin(&process, &document).await;
-    for _ in 0..500 {
-        if world.receiver.calls("/slow") == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    world.receiver.until_called("/slow", 1).await;
     process.worker.stop().await;
     let next = world.process(settings).await;
     let ended = world.ended(id).await;
@@ -127,12 +116,7 @@ async fn an_item_that_may_be_performed_at_most_once_ends_its_loop_unknown() {
     let with = json!({ "items": ["ok", "slow", "ok/2"], "parallel": 1, "on_item_error": "continue", "do": does });
     let document = json!({ "nodes": { "all": { "kind": "FOR_EACH", "with": with } } });
     let id = world.begin(&process, &document).await;
-    for _ in 0..500 {
-        if world.receiver.calls("/slow") == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    world.receiver.until_called("/slow", 1).await;
     process.worker.stop().await;
     let next = world.process(settings).await;
     assert_eq!(world.ended(id).await.status, Status::Failed);
@@ -240,12 +224,7 @@ async fn what_is_lost_below_is_unknown_above_and_a_loop_goes_on_when_it_is_resol
     world
         .until_there_are(1, "workflow_execution_node WHERE node = 'all' AND iteration = 2 AND status = 'RUNNING'")
         .await;
-    for _ in 0..500 {
-        if world.receiver.calls("/slow") == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    world.receiver.until_called("/slow", 1).await;
     process.worker.stop().await;
     let next = world.process(settings).await;
     assert_eq!(world.ended(id).await.status, Status::Failed);
@@ -350,12 +329,8 @@ async fn what_came_of_a_call_is_told_until_the_database_has_it() {
     } });
     let id = world.begin(&process, &document).await;
     let (plain, once) = ("/late/500/plain", "/late/500/once");
-    for _ in 0..3_000 {
-        if world.receiver.calls(plain) + world.receiver.calls(once) == 2 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    world.receiver.until_called(plain, 1).await;
+    world.receiver.until_called(once, 1).await;
     let client = world.database.client().await;
     client.batch_execute("BEGIN").await.expect("a transaction");
     client.query_one("SELECT 1 FROM workflow_execution WHERE id = $1 FOR UPDATE", &[&id.0]).await.expect("the row");

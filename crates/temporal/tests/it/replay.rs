@@ -89,13 +89,7 @@ async fn ended_and_at_rest(heartbeat: Duration) -> bool {
     let document = json!({ "nodes": { "call": { "kind": "HTTP_REQUEST", "with": { "url": "BASE/slow" } } } });
     let id = world.enqueue(world.publish(&document).await, Value::Null).await;
     world.claim(process.id, &process.engine).await;
-    for _ in 0..500 {
-        if world.receiver.calls("/slow") == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(world.receiver.calls("/slow"), 1, "it is under way");
+    world.receiver.until_called("/slow", 1).await;
     let act = Act::CancelWhen { node: "call", status: Status::Running };
     world.act(id, &process.engine, act).await;
     assert_eq!(world.ended(id).await.status, execution::Status::Canceled);

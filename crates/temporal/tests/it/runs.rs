@@ -12,7 +12,7 @@ use store::queue::control::Terminated;
 use temporal::{Keys, Settings, testing};
 
 use crate::host::settings;
-use crate::world::{Act, Scenario, World};
+use crate::world::{Act, Scenario, World, until};
 
 fn light() -> Value {
     json!({ "nodes": { "say": { "kind": "LOG", "with": { "message": "hi" } } } })
@@ -94,13 +94,8 @@ async fn a_start_may_be_repeated_in_every_state() {
     world.claim(process.id, &process.engine).await;
     assert_eq!(process.engine.start(process.id, id).await, Answer::Started, "while it runs");
     assert_eq!(world.ended(id).await.status, Status::Completed);
-    let closed = async || matches!(process.engine.describe(id).await, Ok(Described::Closed(_)));
-    for _ in 0..200 {
-        if closed().await {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_closed = async || matches!(process.engine.describe(id).await, Ok(Described::Closed(_)));
+    until("it has closed", is_closed).await;
     assert_eq!(process.engine.start(process.id, id).await, Answer::Started, "after it has closed");
     assert_eq!(world.receiver.calls("/late/300"), 1, "it ran once");
     let unknown = ExecutionId(store::new_id());
@@ -120,12 +115,8 @@ async fn a_run_without_a_slot_waits_and_one_that_ended_performs_nothing() {
     for id in [waits, ended] {
         assert_eq!(process.engine.start(process.id, id).await, Answer::Started);
     }
-    for _ in 0..500 {
-        if matches!(process.engine.describe(ended).await, Ok(Described::Closed(_))) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_closed = async || matches!(process.engine.describe(ended).await, Ok(Described::Closed(_)));
+    until("it has closed", is_closed).await;
     assert_eq!(
         (world.receiver.calls("/ok"), world.database.store.execution(waits, None).await.expect("it").status),
         (0, Status::Pending)
@@ -155,12 +146,7 @@ async fn a_run_whose_terminate_never_reached_temporal_ends_itself_by_the_fence()
     let definition = world.publish(&document).await;
     let id = world.enqueue(definition, Value::Null).await;
     world.claim(process.id, &process.engine).await;
-    for _ in 0..500 {
-        if world.receiver.calls("/late/400") == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    world.receiver.until_called("/late/400", 1).await;
     let told = world.database.store.terminate(id, world.workspace, "test").await.expect("fenced");
     assert!(matches!(told, Terminated::Fenced(_)));
     let ended = world.ended(id).await;

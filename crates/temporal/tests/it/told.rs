@@ -2,7 +2,6 @@
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use kernel::execution::Status;
 use kernel::ids::ExecutionId;
@@ -14,7 +13,7 @@ use temporalio_common::protos::temporal::api::common::v1::Payload;
 use temporalio_common::protos::temporal::api::workflow::v1::WorkflowExecutionInfo;
 
 use crate::host::{PROGRAM, settings};
-use crate::world::World;
+use crate::world::{World, until};
 
 /// A payload that nothing encrypts.
 fn plain(payload: Option<&Payload>) -> Value {
@@ -111,13 +110,8 @@ impl Unprepared {
             .expect("a server");
         let server = Unprepared(child);
         let settings = Settings { address: format!("http://127.0.0.1:{port}"), ..settings() };
-        for _ in 0..200 {
-            if temporal::Bare::connect(&settings).await.is_ok() {
-                return (server, settings);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("the server does not answer");
+        until("the server answers", async || temporal::Bare::connect(&settings).await.is_ok()).await;
+        (server, settings)
     }
 }
 
