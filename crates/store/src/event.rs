@@ -197,8 +197,20 @@ fn met_a_writer(error: &Error) -> bool {
 
 fn stored(row: &Row) -> Result<Stored, Error> {
     let error: Option<String> = row.try_get("processing_error")?;
-    let event = event::Event {
-        id: row.try_get("id")?,
+    let event = event_of(row, row.try_get("id")?)?;
+    Ok(Stored {
+        workspace: row.try_get::<_, Option<Uuid>>("workspace_id")?.map(WorkspaceId),
+        sequence: row.try_get("sequence")?,
+        event,
+        bound: row.try_get("bound")?,
+        trouble: error.zip(row.try_get("processing_failed_at")?),
+    })
+}
+
+/// An event, without what was noted of it.
+pub(crate) fn event_of(row: &Row, id: Uuid) -> Result<event::Event, tokio_postgres::Error> {
+    Ok(event::Event {
+        id,
         kind: row.try_get("event_type")?,
         data: row.try_get::<_, Json>("event_data")?.0,
         metadata: row.try_get::<_, Json>("event_metadata")?.0,
@@ -206,12 +218,5 @@ fn stored(row: &Row) -> Result<Stored, Error> {
         stream_type: row.try_get("stream_type")?,
         stream_version: Some(row.try_get("stream_version")?),
         created_at: row.try_get("created_at")?,
-    };
-    Ok(Stored {
-        workspace: row.try_get::<_, Option<Uuid>>("workspace_id")?.map(WorkspaceId),
-        sequence: row.try_get("sequence")?,
-        event,
-        bound: row.try_get("bound")?,
-        trouble: error.zip(row.try_get("processing_failed_at")?),
     })
 }

@@ -17,11 +17,10 @@ use std::time::Duration;
 use kernel::event::Event;
 use kernel::ids::{ExecutionId, WorkspaceId};
 use serde_json::Value;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{Place, Told, place_of};
-use crate::json::Json;
+use crate::event::event_of;
 use crate::sql::sql;
 use crate::{Error, Store};
 
@@ -126,17 +125,4 @@ impl Store {
         }
         Ok((events, unreadable))
     }
-}
-
-fn event_of(row: &Row, id: Uuid) -> Result<Event, tokio_postgres::Error> {
-    Ok(Event {
-        id,
-        kind: row.try_get("event_type")?,
-        data: row.try_get::<_, Json>("event_data")?.0,
-        metadata: row.try_get::<_, Json>("event_metadata")?.0,
-        stream_id: row.try_get("stream_id")?,
-        stream_type: row.try_get("stream_type")?,
-        stream_version: Some(row.try_get("stream_version")?),
-        created_at: row.try_get("created_at")?,
-    })
 }
