@@ -15,6 +15,10 @@ fn next() -> [(&'static str, String); 1] {
     [("FOREBAY_TEST_RELEASE", "2".to_owned())]
 }
 
+/// The shards that a process of the next release looks after.
+const NEWER_SHARDS: &str =
+    "SELECT count(*) FROM shard_owner o JOIN process p ON p.id = o.owner AND p.release = 2 WHERE o.until > now()";
+
 /// What a process says of its claims.
 async fn claims(server: &Server) -> String {
     let ready = server.anonymous().get("/readyz").await;
@@ -63,6 +67,8 @@ async fn upgraded(settings: &[String]) {
     for old in [&mut first, &mut second] {
         // What the newer one accepts, an older one runs.
         at_new.completed(&at_new.start(&definition).await).await;
+        let shards: i64 = dump.query_one(NEWER_SHARDS, &[]).await.expect("an answer").get(0);
+        assert_eq!(shards, 0, "whoever looks after a shard must be able to claim");
         old.process.signal(Signal::SIGTERM);
         assert!(old.process.ended().await.success());
     }
