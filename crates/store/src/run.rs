@@ -265,14 +265,12 @@ impl Store {
         let errors: Vec<Option<Value>> = endings.iter().map(|ending| ending.end.error.as_ref().map(json)).collect();
         let claims: Vec<Option<Uuid>> = endings.iter().map(|ending| ending.claim.map(|claim| claim.0)).collect();
         let from = from.map(execution::Status::name);
-        let rows = self
-            .query(sql!("workflow_execution/complete"), &[&ids, &outcomes, &outputs, &errors, &claims, &from, &actor])
-            .await?;
+        let sql = sql!("workflow_execution/complete");
+        let rows = self.query(sql, &[&ids, &outcomes, &outputs, &errors, &claims, &from, &actor]).await?;
         let told: Vec<Ended> = rows.iter().map(ended).collect::<Result<_, _>>()?;
         for ended in told.iter().filter(|ended| ended.ticket && !ended.applied) {
             let (execution_id, workspace_id) = (ended.execution, ended.workspace);
-            tracing::warn!(%execution_id, %workspace_id,
-                "A ticket was taken from an execution that is missing or had ended");
+            tracing::warn!(%execution_id, %workspace_id, "Removed the queue item of an execution that is over or gone");
         }
         Ok(told)
     }
@@ -354,8 +352,7 @@ fn settled(record: &Record) -> i32 {
 fn warned(records: &[Record], told: Vec<Recorded>) -> Vec<Recorded> {
     for (record, told) in records.iter().zip(&told) {
         if told.ended && told.freed.is_none() && record.execution == record.holder {
-            tracing::warn!(execution_id = %record.execution,
-                "The queue item of an execution was missing when it ended");
+            tracing::warn!(execution_id = %record.execution, "The queue item of an execution was missing at its end");
         }
     }
     told

@@ -6,7 +6,7 @@
 //! - A server that answers at the configured address is used and never stopped.
 //! - One that was started here ends with this process, however that ends.
 //!
-//! Not here: the engine (`temporal`), PostgreSQL's life (`store::embedded`).
+//! Not here: the engine (`temporal`), PostgreSQL's life (`private_postgres`).
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
