@@ -105,7 +105,8 @@ DECLARE
 BEGIN
     -- The same forms as kernel::queue::idempotency: keys that hooks, schedules, nodes and jobs derive.
     IF idempotency_key ~ '^(hook/|schedule:|node/|event:)[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/' THEN
-        RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another', quote_literal(idempotency_key)
+        RAISE EXCEPTION 'idempotency key %: this service derives keys of that form itself, choose another',
+            quote_literal(idempotency_key)
             USING ERRCODE = 'check_violation';
     END IF;
     IF priority NOT BETWEEN 1 AND 5 THEN
@@ -116,8 +117,8 @@ BEGIN
         ARRAY[concurrency_key], ARRAY[idempotency_key],
         ARRAY[CASE WHEN idempotency_key IS NULL THEN NULL
                    ELSE sha256(convert_to(definition::text || coalesce(input::text, ''), 'UTF8')) END],
-        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid], 'sql:' || forebay.caller(),
-        forebay.semantics(), forebay.priority_step_ms(), NULL, false);
+        ARRAY['{"type": "sql"}'::jsonb], ARRAY[NULL::text], ARRAY[NULL::uuid], ARRAY[NULL::uuid],
+        'sql:' || forebay.caller(), forebay.semantics(), forebay.priority_step_ms(), NULL, false);
     IF answer.outcome IN ('accepted', 'existing') THEN
         RETURN answer.execution;
     END IF;
@@ -126,7 +127,8 @@ BEGIN
         WHEN 'draft' THEN format('definition %s is not published', definition)
         WHEN 'full' THEN format('the backlog of workspace %s is full', workspace)
         ELSE format('no definition %s in workspace %s', definition, workspace) END
-        USING ERRCODE = CASE answer.outcome WHEN 'conflict' THEN 'unique_violation' WHEN 'full' THEN 'configuration_limit_exceeded'
+        USING ERRCODE = CASE answer.outcome WHEN 'conflict' THEN 'unique_violation'
+                                            WHEN 'full' THEN 'configuration_limit_exceeded'
                                        ELSE 'no_data_found' END;
 END $$;
 
@@ -152,21 +154,25 @@ BEGIN
                  GROUP BY start.workspace_id) arriving
           JOIN forebay.workspace known ON known.id = arriving.workspace_id
          CROSS JOIN LATERAL (SELECT coalesce(known.max_backlog, p_max_backlog,
-                (SELECT tier.max_backlog FROM forebay.tier WHERE tier.name = known.tier AND p_keep_count)) AS max_backlog) allowed
+                (SELECT tier.max_backlog
+                   FROM forebay.tier
+                  WHERE tier.name = known.tier AND p_keep_count)) AS max_backlog) allowed
          WHERE allowed.max_backlog IS NOT NULL),
     with_room AS MATERIALIZED (
-        SELECT limited.workspace_id, forebay.backlog_room(limited.workspace_id, limited.max_backlog, limited.starts, p_keep_count) AS room
+        SELECT limited.workspace_id,
+               forebay.backlog_room(limited.workspace_id, limited.max_backlog, limited.starts, p_keep_count) AS room
           FROM limited ORDER BY limited.workspace_id)
     SELECT coalesce(array_agg(start.id), '{}') INTO v_refused
-      FROM (SELECT asked.id, asked.workspace_id, row_number() OVER (PARTITION BY asked.workspace_id ORDER BY asked.ord) AS place
+      FROM (SELECT asked.id, asked.workspace_id,
+                   row_number() OVER (PARTITION BY asked.workspace_id ORDER BY asked.ord) AS place
               FROM unnest(p_ids, p_workspaces) WITH ORDINALITY AS asked(id, workspace_id, ord)) start
       JOIN with_room ON with_room.workspace_id = start.workspace_id AND start.place > with_room.room;
 
     WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(p_ids, p_workspaces, p_definitions, p_inputs, p_run_at, p_priorities, p_keys,
                              p_idempotency, p_fingerprints, p_triggers, p_traces, p_versions, p_reruns) WITH ORDINALITY
-            AS start(id, workspace_id, definition_id, input, run_at, priority, key, idempotency, fingerprint, trig, trace, version,
-                     rerun_of, ord)),
+            AS start(id, workspace_id, definition_id, input, run_at, priority, key, idempotency, fingerprint, trig,
+                     trace, version, rerun_of, ord)),
     -- What each start means by its definition: the version it runs, and whether a limit or a pause may hold it back. A
     -- batch is mostly of one definition: it is looked up once.
     versions AS MATERIALIZED (
@@ -178,23 +184,26 @@ BEGIN
                               WHERE definition.id = meant.definition_id AND definition.workspace_id = meant.workspace_id
                                 AND definition.deleted_at IS NULL LIMIT 1) living
          CROSS JOIN LATERAL (SELECT 1 FROM forebay.workspace known
-                              WHERE known.id = meant.workspace_id AND known.deleted_at IS NULL LIMIT 1) of_living_workspace
+                              WHERE known.id = meant.workspace_id AND known.deleted_at IS NULL
+                              LIMIT 1) of_living_workspace
          CROSS JOIN LATERAL (SELECT * FROM forebay.workflow_definition_version version
                               WHERE version.id = coalesce(meant.version, living.published_version)
                                 AND version.workflow_definition_id = living.id LIMIT 1) pinned
          WHERE living.status <> 'DRAFT'),
     startable AS MATERIALIZED (
         SELECT asked.*, versions.version_id, versions.timeout_ms, versions.limited
-          FROM asked JOIN versions ON versions.workspace_id = asked.workspace_id AND versions.definition_id = asked.definition_id
+          FROM asked
+          JOIN versions ON versions.workspace_id = asked.workspace_id AND versions.definition_id = asked.definition_id
                                   AND versions.version IS NOT DISTINCT FROM asked.version
          WHERE NOT asked.id = ANY (v_refused)),
     executions AS (
-        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics, trigger, input,
-            priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at, deadline_at, trace_context, root,
-            rerun_of)
-        SELECT start.id, start.workspace_id, start.definition_id, start.version_id, p_semantics, coalesce(start.trig, '{}'), start.input,
-               start.priority, start.key, start.idempotency, start.fingerprint, start.timeout_ms, v_now,
-               greatest(coalesce(start.run_at, v_now), v_now) + forebay.longest_execution(), start.trace, start.id, start.rerun_of
+        INSERT INTO forebay.workflow_execution (id, workspace_id, workflow_definition_id, version_id, semantics,
+            trigger, input, priority, concurrency_key, idempotency_key, fingerprint, timeout_ms, created_at,
+            deadline_at, trace_context, root, rerun_of)
+        SELECT start.id, start.workspace_id, start.definition_id, start.version_id, p_semantics,
+               coalesce(start.trig, '{}'), start.input, start.priority, start.key, start.idempotency, start.fingerprint,
+               start.timeout_ms, v_now, greatest(coalesce(start.run_at, v_now), v_now) + forebay.longest_execution(),
+               start.trace, start.id, start.rerun_of
           -- Calls that share keys wait for each other in one order; of two equals in a call the first is accepted.
           FROM startable start ORDER BY start.workspace_id, start.idempotency, start.ord
         ON CONFLICT DO NOTHING
@@ -203,27 +212,29 @@ BEGIN
         SELECT startable.* FROM startable WHERE startable.id = ANY (ARRAY(SELECT executions.id FROM executions))),
     audited AS (
         INSERT INTO forebay.activity (workspace_id, actor, action, subject_type, subject_id, detail)
-        SELECT start.workspace_id, p_actor, CASE WHEN start.rerun_of IS NULL THEN 'execution.start' ELSE 'execution.rerun' END,
-               'execution', start.id, CASE WHEN start.rerun_of IS NOT NULL THEN jsonb_build_object('of', start.rerun_of) END
+        SELECT start.workspace_id, p_actor,
+               CASE WHEN start.rerun_of IS NULL THEN 'execution.start' ELSE 'execution.rerun' END, 'execution',
+               start.id, CASE WHEN start.rerun_of IS NOT NULL THEN jsonb_build_object('of', start.rerun_of) END
           FROM accepted start),
     logged AS (
         INSERT INTO forebay.change_log (topic, op, refs, workspaces, status)
         SELECT 'execution', 'INSERT', array_agg(start.id), array_agg(start.workspace_id), 'PENDING'
           FROM accepted start HAVING count(*) > 0),
     queued AS (
-        INSERT INTO forebay.execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority, created_at,
-            available_at, rank, gated, stage, concurrency_key)
-        SELECT start.id, start.workspace_id, start.definition_id, start.id, start.priority, v_now, coalesce(start.run_at, v_now),
+        INSERT INTO forebay.execution_queue (id, workspace_id, workflow_definition_id, execution_id, priority,
+            created_at, available_at, rank, gated, stage, concurrency_key)
+        SELECT start.id, start.workspace_id, start.definition_id, start.id, start.priority, v_now,
+               coalesce(start.run_at, v_now),
                (extract(epoch FROM v_now) * 1000)::bigint + (start.priority - 3) * p_step_ms,
-               start.key IS NOT NULL OR start.limited,
-               CASE WHEN start.run_at > v_now THEN forebay.stage_delayed()
+               start.key IS NOT NULL OR start.limited, CASE WHEN start.run_at > v_now THEN forebay.stage_delayed()
                     WHEN start.key IS NOT NULL THEN forebay.stage_waits_for_key()
                     WHEN start.limited THEN forebay.stage_waits_for_definition()
                     ELSE forebay.stage_ready() END,
                start.key
           FROM accepted start
         RETURNING id, stage, gated)
-    SELECT coalesce(array_agg(queued.id), '{}') AS ids, bool_or(queued.gated) AS gated, min(queued.stage) AS least, max(queued.stage) AS most
+    SELECT coalesce(array_agg(queued.id), '{}') AS ids, bool_or(queued.gated) AS gated, min(queued.stage) AS least,
+           max(queued.stage) AS most
       INTO v_queued FROM queued;
     v_accepted := v_queued.ids;
 
@@ -244,7 +255,8 @@ BEGIN
     RETURN QUERY
     SELECT asked.ord,
            CASE WHEN asked.id = ANY (v_accepted) THEN 'accepted'
-                WHEN earlier.id IS NOT NULL AND earlier.fingerprint IS NOT DISTINCT FROM asked.fingerprint THEN 'existing'
+                WHEN earlier.id IS NOT NULL AND earlier.fingerprint IS NOT DISTINCT FROM asked.fingerprint
+                THEN 'existing'
                 WHEN earlier.id IS NOT NULL THEN 'conflict'
                 WHEN definition.id IS NULL THEN 'not_found'
                 WHEN definition.status = 'DRAFT' THEN 'draft'
@@ -264,7 +276,8 @@ BEGIN
                AND NOT asked.id = ANY (v_accepted)
              LIMIT 1) earlier ON true
       LEFT JOIN forebay.workflow_definition definition
-             ON definition.id = asked.definition_id AND definition.workspace_id = asked.workspace_id AND definition.deleted_at IS NULL
+             ON definition.id = asked.definition_id AND definition.workspace_id = asked.workspace_id
+           AND definition.deleted_at IS NULL
      ORDER BY asked.ord;
 END $$;
 
@@ -396,7 +409,9 @@ $$;
 CREATE FUNCTION forebay.is_ours() RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    SELECT pg_has_role(forebay.caller()::name, owned.relowner, 'MEMBER') FROM pg_catalog.pg_class owned WHERE owned.oid = 'public.domain_events'::regclass
+    SELECT pg_has_role(forebay.caller()::name, owned.relowner, 'MEMBER')
+      FROM pg_catalog.pg_class owned
+     WHERE owned.oid = 'public.domain_events'::regclass
 $$;
 
 CREATE FUNCTION forebay.is_transient(p_state text) RETURNS boolean
@@ -2736,7 +2751,8 @@ END $$;
 CREATE FUNCTION forebay_r1.older_processes(p_release integer, p_dead_after_s double precision) RETURNS text
     LANGUAGE sql
     AS $$
-    SELECT string_agg(format('%s (pid %s, release %s)', older.host, older.pid, older.release), ', ' ORDER BY older.started_at)
+    SELECT string_agg(format('%s (pid %s, release %s)', older.host, older.pid, older.release), ', '
+                      ORDER BY older.started_at)
       FROM forebay.process older
      WHERE older.release < p_release AND older.ended_at IS NULL
        AND older.seen_at > clock_timestamp() - make_interval(secs => p_dead_after_s)
