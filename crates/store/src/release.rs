@@ -125,3 +125,14 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{NUMBER, SCHEMA};
+
+    /// What is dropped as unused is found by the number, and what is in use by the schema.
+    #[test]
+    fn the_schema_is_named_for_the_number() {
+        assert_eq!(SCHEMA, format!("forebay_r{NUMBER}"));
+    }
+}
