@@ -2,13 +2,13 @@
 //! hold, and that the judge would have seen it if they did not.
 //!
 //! Invariants
-//! - Each is a process of its own with a database server of its own, and a few go at a time: most of a run is waiting.
-//! - What a run says is shown when it is over, in one piece. A run whose harness fails ends all of it.
+//! - Each is a process of its own with a database server of its own. They go one after the other: beside others, some
+//!   are too slow to do what they judge.
+//! - A run whose harness fails ends all of it.
 
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -16,10 +16,7 @@ use super::mutant::Mutant;
 use super::{Outcome, Request};
 use crate::report::{machine, say};
 
-/// How many go at a time.
-const LANES: usize = 3;
-
-/// The runs without a mutant. Those that take longest come first.
+/// The runs without a mutant.
 const WHOLE: [&[&str]; 12] = [
     &["strangers"],
     &["temporal"],
@@ -68,8 +65,10 @@ impl Done {
 /// Runs them all.
 pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
     let machine = machine();
-    let results = stream::iter(all()).map(|one| one.run(request)).buffer_unordered(LANES);
-    let done: Vec<Done> = results.try_collect().await?;
+    let mut done = Vec::new();
+    for one in all() {
+        done.push(one.run(request).await?);
+    }
     let (mut broken, mut caught) = (Vec::new(), Vec::new());
     for one in &done {
         let name = one.figures["run"].as_str().unwrap_or_default();
@@ -83,7 +82,7 @@ pub async fn run(request: &Request) -> anyhow::Result<Outcome> {
         "run": "short",
         "seed": request.seed,
         "machine": machine,
-        "settings": { "short": true, "scale": request.scale, "lanes": LANES },
+        "settings": { "short": true, "scale": request.scale },
         "mutants_caught": caught,
         "runs": done.into_iter().map(|one| one.figures).collect::<Vec<_>>(),
     });
@@ -108,9 +107,9 @@ impl Run {
         command.arg("--forebay").arg(&request.forebay);
         command.args(request.keep_logs.then_some("--keep-logs"));
         command.args(self.mutant.map(|mutant| format!("--mutant={}", mutant.name())));
-        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.context("run this program")?;
+        command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+        let output = command.output().await.context("run this program")?;
         let name = self.arguments.first().cloned().unwrap_or_default();
-        say(String::from_utf8_lossy(&output.stderr).trim_end());
         let printed = String::from_utf8_lossy(&output.stdout);
         if !matches!(output.status.code(), Some(0 | 3)) {
             bail!("{name} itself failed: {}", output.status);
