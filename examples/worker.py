@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A worker for TASK nodes, with nothing but the standard library.
 
-    FOREBAY_URL=http://127.0.0.1:7400 FOREBAY_KEY=fbk_... python3 examples/worker.py invoices
+    FOREBAY_SERVER=http://127.0.0.1:7400 FOREBAY_KEY=fbk_... python3 examples/worker.py invoices
 
-It claims a task of its queues at a time, keeps it by heartbeats from a thread of their own, and completes or fails it. A worker that was
-silent for longer than its lease is told `lease_lost`: another one has the task by then, and what this one made of it is dropped. On SIGTERM
-or Ctrl-C it finishes the task in hand and ends. Put your own work into `perform`.
+It claims one task of its queues at a time, sends heartbeats from a separate thread, and completes or fails the task. A
+worker that was silent for longer than its lease gets `lease_lost`: another worker may have the task, and this worker's
+result is discarded. On SIGTERM or Ctrl-C it finishes its current task and ends. Put your own work into `perform`.
 """
 
 import http.client
@@ -19,20 +19,21 @@ import time
 import urllib.error
 import urllib.request
 
-URL = os.environ.get("FOREBAY_URL", "http://127.0.0.1:7400").rstrip("/")
+URL = os.environ.get("FOREBAY_SERVER", "http://127.0.0.1:7400").rstrip("/")
 KEY = os.environ.get("FOREBAY_KEY", "")
 WORKER = f"{socket.gethostname()}-{os.getpid()}"
 # How long a claim waits for a task, and how long the server waits for a heartbeat.
-WAIT, LEASE = "20s", os.environ.get("FOREBAY_LEASE", "30s")
+WAIT_SECONDS, LEASE_SECONDS = 20, int(os.environ.get("FOREBAY_LEASE_SECONDS", "30"))
+CLAIM = {"workerId": WORKER, "waitSeconds": WAIT_SECONDS, "leaseSeconds": LEASE_SECONDS}
 
-# The longest text of a failure that the server takes, and a little less.
+# The longest message of a failure that we send. The server accepts a little more.
 LONGEST = 4000
 
 stopping = threading.Event()
 
 
-class Never(Exception):
-    """What another attempt could not help."""
+class NonRetryable(Exception):
+    """A failure that another attempt cannot help."""
 
 
 class LeaseLost(Exception):
@@ -40,32 +41,32 @@ class LeaseLost(Exception):
 
 
 class Refused(Exception):
-    """What the server will not take, however often it is asked."""
+    """The server refused the request, and would refuse it again."""
 
     def __init__(self, status, reason):
         super().__init__(f"{status} {reason}")
         self.status = status
 
 
-class Trouble(Exception):
-    """No answer, or none of the server's own: the same may be answered in a while."""
+class TemporaryError(Exception):
+    """No answer, or not one of the server's own. The same request may succeed later."""
 
 
 def perform(task, progress):
-    """The work. What it returns is the node's output; `progress(anything)` is told with the next heartbeat."""
+    """Does the work and returns the node's output. `progress(value)` is sent with the next heartbeat."""
     given = task["input"] or {}
     if not isinstance(given, dict):
-        raise Never("the input is not an object")
+        raise NonRetryable("the input is not an object")
     for step in range(int(given.get("steps", 1))):
         progress({"step": step + 1})
         time.sleep(float(given.get("seconds", 0)))
     if "fail" in given:
-        raise (Never if given.get("never") else RuntimeError)(given["fail"])
+        raise (NonRetryable if given.get("never") else RuntimeError)(given["fail"])
     return {"worker": WORKER, "attempt": task["attempt"], "given": given}
 
 
 def call(path, body):
-    """One request: its answer, or LeaseLost, Refused or Trouble."""
+    """Sends one request. Returns the answer, or raises LeaseLost, Refused or TemporaryError."""
     request = urllib.request.Request(
         f"{URL}/api/v1/{path}",
         data=json.dumps(body).encode(),
@@ -77,123 +78,124 @@ def call(path, body):
     except urllib.error.HTTPError as error:
         raise refusal(error) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Trouble(f"{path}: {error or type(error).__name__}") from None
+        raise TemporaryError(f"{path}: {error or type(error).__name__}") from None
 
 
 def refusal(error):
-    """What an answer that is no success means."""
+    """The exception for an answer that is not a success."""
     try:
         problem = json.loads(error.read())
         code, reason = problem["code"], problem.get("detail")
     except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, AttributeError):
-        return Trouble(f"the server answered {error.code}, and not in its own words")
+        return TemporaryError(f"the server answered {error.code}, without a problem document")
     if code == "lease_lost":
         return LeaseLost(reason)
     if error.code == 429 or error.code >= 500:
-        return Trouble(f"{error.code} {reason}")
+        return TemporaryError(f"{error.code} {reason}")
     return Refused(error.code, reason)
 
 
-def insist(path, body):
-    """The same until it is answered: the server knows an end that comes twice."""
+def call_until_answered(path, body):
+    """Repeats a request until it is answered. Completing or failing a task twice has one effect."""
     while True:
         try:
             return call(path, body)
-        except Trouble as error:
-            say(f"{error}; trying again")
+        except TemporaryError as error:
+            log(f"{error}; trying again")
             time.sleep(1)
 
 
-def say(text):
+def log(text):
     print(text, flush=True)
 
 
 class Heartbeat(threading.Thread):
-    """Keeps one task for as long as it runs, and knows whether that worked."""
+    """Extends the lease of one task while it is performed, and knows whether the lease was lost."""
 
     def __init__(self, task):
         super().__init__(daemon=True)
-        self.task, self.over, self.lost, self.progress = task, threading.Event(), False, None
+        self.task, self.stop, self.lost, self.progress = task, threading.Event(), False, None
 
     def run(self):
-        while not self.over.wait(self.task["leaseSeconds"] / 3):
+        while not self.stop.wait(self.task["leaseSeconds"] / 3):
             progress = self.progress
             try:
                 call(f"tasks/{self.task['id']}/heartbeat", {"claimId": self.task["claimId"], "progress": progress})
             except LeaseLost:
                 self.lost = True
                 return
-            except Trouble as error:
-                say(f"no heartbeat: {error}")
-            except Exception as error:  # A progress that cannot be told must not cost the lease.
-                say(f"no heartbeat: {error}")
+            except TemporaryError as error:
+                log(f"no heartbeat: {error}")
+            except Exception as error:  # A progress that cannot be sent must not cost the lease.
+                log(f"no heartbeat: {error}")
                 self.progress = None if self.progress is progress else self.progress
 
-    def note(self, progress):
+    def report(self, progress):
         if self.lost:
             raise LeaseLost()
         self.progress = progress
 
 
 def failure(error, retryable):
-    """A failure as the server takes it: some words, and not too many."""
-    said = str(error).replace("\0", " ").strip() or type(error).__name__
-    return "fail", {"message": said[:LONGEST], "retryable": retryable}
+    """A failure as the server accepts it: a message that is neither empty nor too long."""
+    message = str(error).replace("\0", " ").strip() or type(error).__name__
+    return "fail", {"message": message[:LONGEST], "retryable": retryable}
 
 
 def work(task, heartbeat):
-    """Does it: how it ended, and what is told."""
+    """Performs the task. Returns how it ended, and the body to send."""
     try:
-        output = perform(task, heartbeat.note)
+        output = perform(task, heartbeat.report)
     except LeaseLost:
         raise
-    except Exception as error:  # Whatever goes wrong is this task's: the worker goes on.
-        return failure(error, not isinstance(error, Never))
+    except Exception as error:  # Whatever goes wrong concerns this task only: the worker continues.
+        return failure(error, not isinstance(error, NonRetryable))
     try:
         json.dumps(output, allow_nan=False)
     except (TypeError, ValueError) as error:
-        return failure(f"its output is no JSON: {error}", False)
+        return failure(f"the output is not JSON: {error}", False)
     return "complete", {"output": output}
 
 
 def serve(task):
+    """Performs one task and reports its result."""
     name = f"{task['queue']} {task['node']} of {task['executionId']}"
     heartbeat = Heartbeat(task)
     heartbeat.start()
     try:
         verb, body = work(task, heartbeat)
         try:
-            insist(f"tasks/{task['id']}/{verb}", {"claimId": task["claimId"], **body})
+            call_until_answered(f"tasks/{task['id']}/{verb}", {"claimId": task["claimId"], **body})
         except Refused as refused:
             if verb == "fail" or refused.status in (401, 403, 409):
                 raise
-            verb, body = failure(f"the server does not take its output: {refused}", False)
-            insist(f"tasks/{task['id']}/{verb}", {"claimId": task["claimId"], **body})
-        say(f"{name}: {verb}")
+            verb, body = failure(f"the server refused the output: {refused}", False)
+            call_until_answered(f"tasks/{task['id']}/{verb}", {"claimId": task["claimId"], **body})
+        log(f"{name}: {verb}")
     except LeaseLost:
-        say(f"{name}: the lease was lost, another worker has it")
+        log(f"{name}: the lease was lost; another worker may have the task")
     except Refused as refused:
-        say(f"{name}: its end could not be told: {refused}")
+        log(f"{name}: the result could not be reported: {refused}")
     finally:
-        heartbeat.over.set()
+        heartbeat.stop.set()
 
 
 def main(queues):
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    say(f"{WORKER} serves {', '.join(queues)}")
+    log(f"{WORKER} serves {', '.join(queues)}")
     while not stopping.is_set():
         try:
-            claimed = call("tasks/claim", {"queues": queues, "worker": WORKER, "wait": WAIT, "lease": LEASE})
-        except Trouble as error:
-            say(f"{error}; trying again")
+            claimed = call("tasks/claim", CLAIM | {"queues": queues})
+        except TemporaryError as error:
+            log(f"{error}; trying again")
             stopping.wait(1)
             continue
         except Refused as refused:
             sys.exit(f"tasks/claim: {refused}")
         for task in claimed["items"]:
             serve(task)
-    say("stopped")
+    log("stopped")
 
 
 if __name__ == "__main__":
